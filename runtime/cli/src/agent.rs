@@ -3,16 +3,15 @@
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 use anyhow::Context as _;
 
-use super::probe::Probes;
-use super::setup::{PreparedPlan, plan_config, prepare_process};
-use flagperf_config::{Findings, load};
+use super::setup::prepare_process;
+use flagperf_config::Findings;
 use flagperf_core::event::Level;
 use flagperf_fleet::{SessionPlan, SessionTask, run_session, serve};
 use flagperf_host::THIS_PROGRAM;
+use flagperf_prepare::{Prepared, prepare};
 
 /// Serves requests until standard input ends.
 pub(super) fn agent() -> anyhow::Result<ExitCode> {
@@ -36,9 +35,7 @@ pub(super) fn session(folder: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn prepare_task(task: &SessionTask) -> Result<SessionPlan, Findings> {
-    let config = load(&task.root, &task.overrides())?;
-    let probes = Rc::new(Probes::new(config.site.phase_timeout));
-    plan_config(&config, probes).map(|PreparedPlan { plan, values }| (plan, values))
+    prepare(&task.root, &task.overrides()).map(|Prepared { plan, values }| (plan, values))
 }
 
 fn error_texts(findings: &Findings) -> Vec<String> {

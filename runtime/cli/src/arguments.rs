@@ -139,7 +139,7 @@ pub(super) enum Command {
     /// Load a library, or start a sidecar, and print what it is. `plan` and `doctor` run this in a process of its own
     /// because a library may crash or hang
     #[command(hide = true)]
-    Probe(ProbeTarget),
+    Probe(ProbeArguments),
     /// Run a vendor's monitor.rhai on the output of its command, which is read from standard input, and print the devices
     /// as JSON. `run` starts this in a process of its own because a script may exhaust its memory
     #[command(hide = true)]
@@ -156,7 +156,7 @@ pub(super) enum Command {
 /// The library, engine, monitor or sidecar to probe.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(super) struct ProbeTarget {
+pub(super) struct ProbeArguments {
     /// The shared library of a plug-in
     #[arg(value_name = "LIBRARY")]
     pub(super) library: Option<PathBuf>,

@@ -7,20 +7,25 @@ use std::rc::Rc;
 
 use super::arguments::DoctorArguments;
 use super::doctor_hosts::examine_hosts;
-use super::engine_checks::{check_engines, check_monitor_command, check_monitors, check_vendor_engines};
 use super::output::{print_message, stdout_error, write_listing};
-use super::own_process::TIME_LIMIT;
-use super::probe::Probes;
-use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
+use super::setup::{EXIT_MISTAKE, find_checkout, prepare_process, print_findings};
 use flagperf_config::{Findings, Overrides, cache_folder, find_root};
 use flagperf_container::{ContainerEngine, EngineFacts};
+use flagperf_core::text::{one_line, truncate};
 use flagperf_plan::{Job, is_generated_on_first_use};
+use flagperf_prepare::{
+    Prepared, ProbeReply, ProbedName, Probes, prepare_config, probe_engines, probe_monitor_command, probe_monitors,
+    probe_vendor_engines, short_reason,
+};
 use flagperf_report::{bytes, columns, plain_table};
 use flagperf_result::Machine;
 use flagperf_run::RunOutcome;
 
 /// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
+
+/// Largest number of bytes of a name and version in the table.
+const VERSION_BYTES: usize = 120;
 
 /// Prints the checks. The exit code says whether the selected cases can run: see [`Diagnosis::exit_code`].
 pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
@@ -44,7 +49,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
 /// What prevents the selected cases from running.
 struct Diagnosis {
     /// The plan, or the findings because of which there is none.
-    planned: Result<PreparedPlan, Findings>,
+    planned: Result<Prepared, Findings>,
     /// What else the selected cases use and cannot work.
     faults: Vec<String>,
 }
@@ -74,27 +79,40 @@ impl Diagnosis {
 /// Writes each section as soon as its rows are known.
 fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
     let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
-    let rows = |checks: Vec<Row>| plain_table(checks, columns());
+    let rows = |probed: Vec<ProbedName>| plain_table(probed.into_iter().map(row), columns());
     section("machine", plain_table(machine_rows(), columns()))?;
     let config = flagperf_config::load(root, overrides);
-    let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
-    let probes = Rc::new(Probes::new(limit));
-    section("engines", rows(check_engines(&probes)))?;
-    section("containers", rows(vec![container_row()]))?;
+    let probes = config.as_ref().map_or_else(|_| Probes::default(), |config| Probes::new(config.site.phase_timeout));
+    let probes = Rc::new(probes);
+    section("engines", rows(probe_engines(&probes)))?;
+    section("containers", plain_table([container_row()], columns()))?;
     let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
-    let command = vendor.and_then(check_monitor_command);
-    section("monitors", rows(check_monitors(&probes).into_iter().chain(command).collect()))?;
-    let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor, &probes)).unwrap_or_default();
+    let command = vendor.and_then(probe_monitor_command);
+    section("monitors", rows(probe_monitors(&probes).into_iter().chain(command).collect()))?;
+    let vendor_engines = vendor.map(|vendor| probe_vendor_engines(root, vendor, &probes)).unwrap_or_default();
     if !vendor_engines.is_empty() {
         section("plug-ins and sidecars", rows(vendor_engines))?;
     }
     // The plan probes each engine that a case uses with the options of the case.
-    let planned = config.and_then(|config| plan_config(&config, probes));
+    let planned = config.and_then(|config| prepare_config(&config, probes));
     // Another host keeps its results in the agent's own folder until they are sent.
     let is_agent = overrides.replica.is_some();
     let (run_rows, faults) = run_rows(root, planned.as_ref().ok(), is_agent);
     section("run", plain_table(run_rows, columns()))?;
     Ok(Diagnosis { planned, faults })
+}
+
+/// Returns the row of a probed engine or monitor. Version and reason come from outside, so each is kept on one line: it
+/// must not begin a row of its own.
+fn row((name, reply): ProbedName) -> Row {
+    match reply {
+        ProbeReply::Works { version, about, .. } => {
+            [name, format!("works, {}", one_line(&truncate(&version, VERSION_BYTES))), about]
+        }
+        ProbeReply::Fails { reason, remedy } => {
+            [name, format!("missing: {}", one_line(&short_reason(&reason))), remedy]
+        }
+    }
 }
 
 fn machine_rows() -> Vec<[String; 2]> {
@@ -120,7 +138,7 @@ fn container_row() -> Row {
 }
 
 /// Returns the rows about the checkout, the plan and its folders, and what is wrong with the folder for results.
-fn run_rows(root: &Path, planned: Option<&PreparedPlan>, is_agent: bool) -> (Vec<Row>, Vec<String>) {
+fn run_rows(root: &Path, planned: Option<&Prepared>, is_agent: bool) -> (Vec<Row>, Vec<String>) {
     let row = |name: &str, state: String, remedy: &str| [name.to_owned(), state, remedy.to_owned()];
     let mut rows = vec![match find_root(root) {
         Some(root) => row("checkout", root.display().to_string(), ""),
@@ -164,4 +182,19 @@ fn check_writable(folder: &Path) -> std::io::Result<()> {
     let mut file = tempfile::tempfile_in(existing)?;
     file.write_all(&[0; 4096])?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_cannot_begin_a_row_of_its_own_in_the_table() {
+        let version = "1.0\nrten  missing\x1b[2J".to_owned();
+        let reply = ProbeReply::Works { version, about: String::new(), description: None };
+        assert_eq!(row(("own".to_owned(), reply))[1], "works, 1.0\\nrten  missing\\u{1b}[2J");
+        let (version, about) = ("x".repeat(10_000), String::new());
+        let reply = ProbeReply::Works { version, about, description: None };
+        assert!(row(("own".to_owned(), reply))[1].len() < 200, "a long version is cut");
+    }
 }

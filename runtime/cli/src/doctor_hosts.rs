@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::arguments::DoctorArguments;
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, prepare_plan, report_mistakes};
+use super::setup::{EXIT_MISTAKE, report_mistakes};
 use flagperf_config::Overrides;
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::Seconds;
 use flagperf_fleet::{HostHealth, HostReport, check_hosts};
+use flagperf_prepare::prepare;
 use flagperf_report::{bytes, columns, display_text, headed_table, plain_table, wrap};
 use flagperf_run::RunOutcome;
 
@@ -26,7 +27,7 @@ pub(super) fn examine_hosts(
     overrides: &Overrides,
     root: &Path,
 ) -> anyhow::Result<ExitCode> {
-    let planned = match prepare_plan(root, overrides) {
+    let planned = match prepare(root, overrides) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
     };

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, catalogue, find_own_checkout};
+use super::setup::{EXIT_MISTAKE, find_own_checkout};
 use flagperf_config::find_root;
 use flagperf_core::text::{escape_json, escape_lines, one_line};
 use flagperf_import::{
     FileOutcome, Import, ImportError, ImportReport, KeyChange, ProblemReport, SourceTree, import as import_tree,
 };
+use flagperf_prepare::catalogue;
 use flagperf_report::{columns, unbroken_table};
 use flagperf_run::RunOutcome;
 use flagperf_scaffold::CheckoutLock;

@@ -7,15 +7,14 @@ use std::sync::Mutex;
 use std::thread;
 
 use super::arguments::LintArguments;
-use super::check::{PlannedCase, check_together};
 use super::lint_pairs::{Pair, PairGroup, PairSource};
 use super::lint_report::{LintReport, json_text, table_text};
-use super::monitor_check::check_monitor_script;
 use super::output::print_result;
-use super::setup::{EXIT_MISTAKE, catalogue, find_checkout, prepare_process, report_mistakes};
+use super::setup::{EXIT_MISTAKE, find_checkout, prepare_process, report_mistakes};
 use flagperf_config::{CaseKey, Cause, Config, Environment, Finding, Findings, Overrides, Vendor, load};
 use flagperf_core::event::Level;
 use flagperf_plan::{CasePlan, Catalogue, plan};
+use flagperf_prepare::{PlannedCase, catalogue, check_monitor_script, check_together};
 use flagperf_run::RunOutcome;
 
 /// Checks the pairs and prints one line for each, then the findings.

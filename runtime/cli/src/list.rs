@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use super::arguments::ListKind;
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, catalogue, find_checkout};
+use super::setup::{EXIT_MISTAKE, find_checkout};
 use flagperf_config::{THREADS_MAX, find_root};
 use flagperf_core::description::{EngineDescription, EngineOption, OptionKind};
 use flagperf_plan::Catalogue;
+use flagperf_prepare::catalogue;
 use flagperf_report::{columns, plain_table, wrap};
 use flagperf_run::RunOutcome;
 

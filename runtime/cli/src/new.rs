@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use super::arguments::NewCommand;
 use super::output::{print_message, print_result};
 use super::selection::Selection;
-use super::setup::{EXIT_MISTAKE, catalogue, find_own_checkout, report_mistakes};
+use super::setup::{EXIT_MISTAKE, find_own_checkout, report_mistakes};
 use flagperf_config::load;
+use flagperf_prepare::catalogue;
 use flagperf_run::RunOutcome;
 use flagperf_scaffold::{Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_vendor};
 

@@ -7,13 +7,11 @@ use serde_json::{Value, json};
 
 use super::arguments::PlanArguments;
 use super::output::print_result;
-use super::setup::{
-    EXIT_MISTAKE, PreparedPlan, find_checkout, prepare_plan, prepare_process, print_findings, print_notes,
-    report_mistakes,
-};
+use super::setup::{EXIT_MISTAKE, find_checkout, prepare_process, print_findings, print_notes, report_mistakes};
 use flagperf_config::{Finding, Findings, Scale, display_value};
 use flagperf_core::text::escape_json;
 use flagperf_plan::{CasePlan, EffectiveValue};
+use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::{columns, unbroken_table, wrap};
 use flagperf_run::RunOutcome;
 
@@ -21,7 +19,7 @@ use flagperf_run::RunOutcome;
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     let _exits = prepare_process()?;
     let overrides = arguments.agent.apply(arguments.selection.overrides());
-    let planned = match prepare_plan(&find_checkout()?, &overrides) {
+    let planned = match prepare(&find_checkout()?, &overrides) {
         Ok(planned) => planned,
         Err(findings) => return report_refusal(&findings, arguments.json),
     };
@@ -43,7 +41,7 @@ fn report_refusal(findings: &Findings, json: bool) -> anyhow::Result<ExitCode> {
 
 /// Formats the effective values by section, then one line for each case. Without `details`, values that nobody has set
 /// are left out.
-fn table_text(planned: &PreparedPlan, details: bool) -> anyhow::Result<String> {
+fn table_text(planned: &Prepared, details: bool) -> anyhow::Result<String> {
     let mut out = String::new();
     let mut left_out = 0;
     for section in planned.values.chunk_by(|one, other| one.section == other.section) {

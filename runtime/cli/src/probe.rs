@@ -1,246 +1,30 @@
-//! Probes engines, libraries and sidecars: loads or starts each in a process of its own, because it may crash or hang,
-//! and reports what it is.
+//! `flagperf probe`: examines an engine, a library, a sidecar or a monitor in this process and prints the reply.
 
-use std::cell::RefCell;
-use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
-use indexmap::IndexMap;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use super::arguments::ProbeArguments;
+use super::reply::print_reply;
+use flagperf_prepare::{ProbeReply, ProbeTarget};
 
-use super::arguments::ProbeTarget;
-use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
-use flagperf_core::description::{Delivery, DescriptionMessage};
-use flagperf_core::text::truncate;
-use flagperf_core::units::Seconds;
-use flagperf_engine::{Engine, HELLO_TIME_LIMIT, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
-use flagperf_host::{Ending, THIS_PROGRAM};
-use flagperf_sampling::SourceContext;
-
-/// The argument before the folder and the command of a sidecar.
-const SIDECAR_ARGUMENT: &str = "--sidecar";
-/// How long the probe of a sidecar that exceeded the time limit of `hello` may take to end it.
-const ENDING_TIME: Seconds = Seconds(10.0);
-
-/// The reply of a probe; one JSON line.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum ProbeReply {
-    /// It can be used.
-    Works {
-        /// Name and version.
-        version: String,
-        /// One line about it.
-        about: String,
-        /// The description that a vendor's engine gives of itself.
-        description: Option<Box<DescriptionMessage>>,
-    },
-    /// It cannot be used.
-    Fails {
-        /// Why not.
-        reason: String,
-        /// What to do.
-        remedy: String,
-    },
+/// Examines the target and prints the reply.
+pub(super) fn probe(arguments: &ProbeArguments) -> anyhow::Result<ExitCode> {
+    print_reply(|| match target(arguments) {
+        Ok(target) => flagperf_prepare::probe(&target),
+        Err(error) => ProbeReply::fails(format!("the options are not a map in JSON: {error}"), ""),
+    })
 }
 
-impl ProbeReply {
-    fn works(version: String, about: impl Into<String>) -> Self {
-        ProbeReply::Works { version, about: about.into(), description: None }
+/// Returns the target that the arguments describe; exactly one is given.
+fn target(arguments: &ProbeArguments) -> Result<ProbeTarget, serde_json::Error> {
+    if let Some(name) = &arguments.monitor {
+        return Ok(ProbeTarget::Monitor(name.clone()));
     }
-
-    pub(super) fn fails(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        ProbeReply::Fails { reason: reason.into(), remedy: remedy.into() }
+    if let [name, options @ ..] = arguments.engine.as_slice() {
+        let options = serde_json::from_str(options.first().map_or("{}", String::as_str))?;
+        return Ok(ProbeTarget::Engine { name: name.clone(), options });
     }
-}
-
-/// `flagperf probe`: examines the target in this process and prints the reply.
-pub(super) fn probe(target: &ProbeTarget) -> anyhow::Result<ExitCode> {
-    print_reply(|| probe_target(target))
-}
-
-fn probe_target(target: &ProbeTarget) -> ProbeReply {
-    if let Some(name) = &target.monitor {
-        return probe_monitor(name);
+    if let [folder, command @ ..] = arguments.sidecar.as_slice() {
+        return Ok(ProbeTarget::Sidecar { folder: folder.into(), command: command.to_vec() });
     }
-    if let [name, options @ ..] = target.engine.as_slice() {
-        return match find(name) {
-            Ok(engine) => probe_engine(engine, options.first().map_or("{}", String::as_str)),
-            Err(error) => ProbeReply::fails(error.to_string(), ""),
-        };
-    }
-    if let [folder, command @ ..] = target.sidecar.as_slice() {
-        return probe_sidecar(folder, command);
-    }
-    probe_plugin(target.library.as_deref().unwrap_or(Path::new("")))
-}
-
-/// Checks an engine of this program with options, which are a map in JSON.
-fn probe_engine(engine: &dyn Engine, options: &str) -> ProbeReply {
-    let extra = match serde_json::from_str(options) {
-        Ok(extra) => extra,
-        Err(error) => return ProbeReply::fails(format!("the options are not a map in JSON: {error}"), ""),
-    };
-    match engine.check_with(&LoadOptions { extra, ..LoadOptions::default() }) {
-        Ok(version) => ProbeReply::works(version, engine.description().about),
-        Err(error) => ProbeReply::fails(error.to_string(), error.hint()),
-    }
-}
-
-/// Checks an engine of this program in this process.
-pub(super) fn check_engine(engine: &dyn Engine) -> ProbeReply {
-    match engine.check() {
-        Ok(version) => ProbeReply::works(version, engine.description().about),
-        Err(Unavailable { reason, remedy }) => ProbeReply::fails(reason, remedy),
-    }
-}
-
-fn probe_monitor(name: &str) -> ProbeReply {
-    if let Some(monitor) = flagperf_monitor::find(name) {
-        return match monitor.check() {
-            Ok(version) => ProbeReply::works(version, monitor.about()),
-            Err(reason) => ProbeReply::fails(reason, monitor.about()),
-        };
-    }
-    let Some(source) = flagperf_sampling::find(name) else { return ProbeReply::fails("unknown monitor", "") };
-    match flagperf_sampling::check(source, &SourceContext::of_machine()) {
-        Ok(_) => ProbeReply::works("read once".to_owned(), source.about()),
-        Err(reason) => ProbeReply::fails(reason, source.about()),
-    }
-}
-
-fn probe_plugin(library: &Path) -> ProbeReply {
-    match open_plugin(library).and_then(|engine| Ok((engine, engine.check()?))) {
-        Ok((engine, version)) => ProbeReply::Works {
-            version: format!("{} {version}", engine.name()),
-            about: engine.description().about.to_owned(),
-            description: Some(Box::new(DescriptionMessage::from(&engine.description()))),
-        },
-        Err(Unavailable { reason, remedy }) => ProbeReply::fails(reason, remedy),
-    }
-}
-
-/// Starts a sidecar in the vendor's folder and exchanges `hello` with it.
-fn probe_sidecar(folder: &str, command: &[String]) -> ProbeReply {
-    let options = LoadOptions { command: command.to_vec(), folder: folder.into(), ..LoadOptions::default() };
-    match describe_sidecar(&options) {
-        Ok((description, version)) => ProbeReply::Works {
-            version: format!("{} {version}", description.name),
-            about: description.capabilities(),
-            description: Some(Box::new(DescriptionMessage::from(&description))),
-        },
-        Err(error) => ProbeReply::fails(error.to_string(), error.hint()),
-    }
-}
-
-/// Returns the arguments of the probe of an engine with the library or the command of its entry in vendor.yaml, and of an
-/// engine of this program with the options of a case.
-pub(super) fn probe_arguments(
-    engine: &dyn Engine,
-    folder: &Path,
-    library: Option<&Path>,
-    command: &[String],
-    options: &IndexMap<String, Value>,
-) -> Vec<OsString> {
-    match engine.description().delivery {
-        Delivery::BuiltIn | Delivery::Installed => {
-            let given =
-                (!options.is_empty()).then(|| serde_json::to_string(options).expect("a map has text keys").into());
-            ["--engine".into(), engine.name().into()].into_iter().chain(given).collect()
-        }
-        Delivery::Library => vec![folder.join(library.unwrap_or(Path::new(""))).into()],
-        Delivery::Command => {
-            let words = command.iter().map(OsString::from);
-            [SIDECAR_ARGUMENT.into(), folder.into()].into_iter().chain(words).collect()
-        }
-    }
-}
-
-/// Runs probes and keeps their replies, so that `plan` and `doctor` start each engine once, however many cases use it.
-pub(super) struct Probes {
-    phase_limit: Seconds,
-    replies: RefCell<IndexMap<Vec<OsString>, ProbeReply>>,
-}
-
-impl Probes {
-    /// Creates probes that wait for as long as a phase may take (`phase_limit`), at most 60 seconds, or for a sidecar
-    /// until it has exceeded the time limit of `hello`.
-    pub(super) fn new(phase_limit: Seconds) -> Self {
-        Probes { phase_limit, replies: RefCell::default() }
-    }
-
-    fn limit(&self, arguments: &[OsString]) -> Seconds {
-        let is_sidecar = arguments.first().is_some_and(|first| first == SIDECAR_ARGUMENT);
-        let own = if is_sidecar { HELLO_TIME_LIMIT + ENDING_TIME } else { TIME_LIMIT };
-        Seconds(own.0.min(self.phase_limit.0))
-    }
-
-    /// Returns the reply of `flagperf probe` with these arguments, in a process of its own at the first call.
-    pub(super) fn reply(&self, arguments: &[OsString]) -> ProbeReply {
-        if let Some(known) = self.replies.borrow().get(arguments) {
-            return known.clone();
-        }
-        let reply = self.run(arguments);
-        self.replies.borrow_mut().insert(arguments.to_vec(), reply.clone());
-        reply
-    }
-
-    fn run(&self, arguments: &[OsString]) -> ProbeReply {
-        let program = [THIS_PROGRAM.into(), "probe".into()];
-        run_for_reply([&program, arguments].concat(), String::new(), self.limit(arguments)).unwrap_or_else(|no_reply| {
-            let reason = match no_reply {
-                NoReply::NotStarted(error) => error.to_string(),
-                // An engine that calls `exit` leaves no trace but this.
-                NoReply::Ended { ending: Ending::Exited(0), .. } => {
-                    "it ended the process while it was loaded".to_owned()
-                }
-                NoReply::Ended { ending, .. } => format!("loading failed: {ending}"),
-                NoReply::TimedOut(limit) => format!("loading took longer than {} s", limit.0),
-            };
-            let words: Vec<_> = arguments.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
-            ProbeReply::fails(reason, format!("run `flagperf probe {}` to see its output", words.join(" ")))
-        })
-    }
-}
-
-/// Returns a word as it is typed in a shell, in quotation marks if it has other characters than those of names and paths.
-fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+".contains(c);
-    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
-}
-
-/// Largest number of bytes of a reason in a table or in a finding.
-const REASON_BYTES: usize = 300;
-
-/// Shortens a reason to one line: its first line; if that ends with a colon, also the last, which in a traceback is the one
-/// that says what failed.
-pub(super) fn short_reason(reason: &str) -> String {
-    let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let last = lines.next_back().filter(|_| first.ends_with(':'));
-    let whole = last.map_or_else(|| first.to_owned(), |last| format!("{first} {last}"));
-    truncate(&whole, REASON_BYTES).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_to_type_has_its_options_in_quotation_marks() {
-        assert_eq!(shell_word("--engine"), "--engine");
-        assert_eq!(shell_word(r#"{"a":"it's"}"#), r#"'{"a":"it'\''s"}'"#);
-    }
-
-    #[test]
-    fn of_a_traceback_the_first_and_the_last_line_remain() {
-        let traceback = "the sidecar ended:\n  Traceback (most recent call last):\n    import x\n  ImportError: no x\n";
-        assert_eq!(short_reason(traceback), "the sidecar ended: ImportError: no x");
-        let reply = "`engines/x.py:1`: ModuleNotFoundError: No module named 'numpy'\n  Traceback:\n    import numpy\n";
-        assert_eq!(short_reason(reply), "`engines/x.py:1`: ModuleNotFoundError: No module named 'numpy'");
-        assert_eq!(short_reason("one line"), "one line");
-        assert_eq!(short_reason(""), "");
-        assert!(short_reason(&"x".repeat(10_000)).len() < 400);
-    }
+    Ok(ProbeTarget::Plugin(arguments.library.clone().unwrap_or_default()))
 }

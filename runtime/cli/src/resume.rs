@@ -9,8 +9,9 @@ use anyhow::Context as _;
 use super::arguments::ResumeArguments;
 use super::output::print_message;
 use super::run::{RunRequest, run_request};
-use super::setup::{EXIT_MISTAKE, PreparedPlan, locate_checkout};
+use super::setup::{EXIT_MISTAKE, announce, locate_checkout};
 use flagperf_fleet::RunState;
+use flagperf_prepare::Prepared;
 use flagperf_run::case_digests;
 
 /// Resumes a run whose main process was killed.
@@ -36,14 +37,14 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
     let (resumed, skips_unreachable) = (Some((folder, state)), arguments.skip_unreachable);
     run_request(
-        &locate_checkout()?.announce(),
+        &announce(locate_checkout()?),
         RunRequest { overrides, output, official, audit, resumed, skips_unreachable },
     )
 }
 
 /// Refuses to resume a run with cases that would not be measured as when it began: one run would contain results of two
 /// configurations, and a record of what had been measured would state the later one.
-pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &PreparedPlan) -> Option<ExitCode> {
+pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &Prepared) -> Option<ExitCode> {
     let (folder, state) = resumed;
     let now = case_digests(&planned.plan, &planned.values);
     let changed = state.changed_cases(&now);

@@ -12,7 +12,7 @@ use super::arguments::{RunArguments, RunOutput};
 use super::output::{StderrDisplay, print_message, print_now, print_result, stdout_error, write_result};
 use super::resume::refuse_changed_cases;
 use super::setup::{
-    EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
+    EXIT_MISTAKE, announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes,
 };
 use flagperf_config::{CaseKey, Environment, Overrides, Scale, env};
 use flagperf_core::file::write_hint;
@@ -25,6 +25,7 @@ use flagperf_fleet::{
 };
 use flagperf_host::THIS_PROGRAM;
 use flagperf_plan::AuditScope;
+use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::{
     BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
 };
@@ -37,13 +38,13 @@ use flagperf_run::{
 /// Runs the selected cases and prints their results.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let checkout = locate_checkout()?;
-    if let Err(message) = checkout.check_choice(&arguments.selection) {
+    if let Err(message) = check_choice(&checkout, &arguments.selection) {
         print_message(&message);
         return Ok(ExitCode::from(EXIT_MISTAKE));
     }
     let RunArguments { output, official, audit, .. } = *arguments;
     if let Some(name) = &arguments.submit {
-        return submit(name, &checkout.announce(), &arguments.selection.overrides());
+        return submit(name, &announce(checkout), &arguments.selection.overrides());
     }
     let request = RunRequest {
         overrides: arguments.selection.overrides(),
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         resumed: None,
         skips_unreachable: false,
     };
-    run_request(&checkout.announce(), request)
+    run_request(&announce(checkout), request)
 }
 
 /// Prints a job that runs the selected cases on a cluster.
@@ -62,7 +63,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
     // Within the job, the scheduler determines the hosts, so `HOSTS` is ignored here, too.
     let environment = Environment { slurm_nodes: Some(String::new()), ..overrides.environment.clone() };
     let overrides = &Overrides { environment, ..overrides.clone() };
-    let PreparedPlan { plan, .. } = match prepare_plan(checkout, overrides) {
+    let Prepared { plan, .. } = match prepare(checkout, overrides) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
@@ -112,7 +113,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
     let RunRequest { overrides, output, official, audit, resumed, skips_unreachable } = request;
     let is_resumed = resumed.is_some();
     let exits = prepare_process()?;
-    let planned = match prepare_plan(checkout, &overrides) {
+    let planned = match prepare(checkout, &overrides) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
@@ -122,7 +123,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
     drop(exits);
     let mut show = display(bars);
     let mut results = ResultPrinter::new(output, official);
-    let PreparedPlan { plan, values } = &planned;
+    let Prepared { plan, values } = &planned;
     if let Some(refusal) = resumed.as_ref().and_then(|resumed| refuse_changed_cases(resumed, &planned)) {
         return Ok(refusal);
     }

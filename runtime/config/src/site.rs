@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{ConfigKey, Owner, ValueKind};
+use super::{ConfigKey, Owner, ValueKind, env};
 use flagperf_core::units::{Bytes, Seconds};
 
 const LEVELS: ValueKind = ValueKind::Word(&["DEBUG", "INFO", "WARNING", "ERROR"]);
@@ -270,6 +270,17 @@ pub enum Container {
     None,
     /// A Docker container made from `docker_images/<vendor>/<framework>/Dockerfile`.
     Docker,
+}
+
+impl Site {
+    /// Returns whether cases run on other machines, whose engines and data are unknown on this one.
+    pub fn uses_other_hosts(&self) -> bool {
+        match self.launcher {
+            LauncherChoice::Auto => env::slurm_nodes().is_some() || !self.hosts.iter().all(|host| is_local(host)),
+            LauncherChoice::Local => false,
+            LauncherChoice::Ssh | LauncherChoice::Slurm => true,
+        }
+    }
 }
 
 /// Longest name of a host with that of a user, which is part of the name of a folder.

@@ -10,7 +10,7 @@ use crossbeam_channel::RecvTimeoutError;
 
 use super::host_link::{HostLink, LinkCommand, LinkEvent, SessionEnd};
 use super::host_plan::HostRefusal;
-use super::hosts::{hosts_of, uses_other_hosts};
+use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
 use super::replica::{ReplicaEnd, ReplicaState, display_name, replicas_of};
@@ -122,7 +122,7 @@ pub fn conduct_fleet(
     let connected = Fleet::connect(plan, &hosts[..needed], &folder, state, options, notify, interrupt);
     let reserved = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
     // A resumed run collects what was measured, whatever its hosts can do now.
-    let ready = reserved.and_then(|fleet| match is_new && uses_other_hosts(&plan.site) {
+    let ready = reserved.and_then(|fleet| match is_new && plan.site.uses_other_hosts() {
         true => fleet.plan_on_hosts(plan, &options.overrides, &hosts[..needed], notify, interrupt),
         false => Ok(fleet),
     });

@@ -3,21 +3,12 @@
 use super::conduct::FleetError;
 use super::launcher::allocated_nodes;
 use super::tree::{Tree, TreeError};
-use flagperf_config::{LauncherChoice, Scale, Site, env, is_local};
+use flagperf_config::{LauncherChoice, Scale, Site};
 use flagperf_plan::Plan;
-
-/// Returns whether cases run on other machines, whose engines and data are unknown on this one.
-pub fn uses_other_hosts(site: &Site) -> bool {
-    match site.launcher {
-        LauncherChoice::Auto => env::slurm_nodes().is_some() || !site.hosts.iter().all(|host| is_local(host)),
-        LauncherChoice::Local => false,
-        LauncherChoice::Ssh | LauncherChoice::Slurm => true,
-    }
-}
 
 /// Returns whether a plan needs agents and sessions: for other hosts, or for several devices.
 pub fn needs_fleet(plan: &Plan) -> bool {
-    uses_other_hosts(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
+    plan.site.uses_other_hosts() || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
 }
 
 /// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.

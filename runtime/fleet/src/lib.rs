@@ -47,7 +47,7 @@ pub use clock_offset::ClockOffset;
 pub use conduct::{FleetError, FleetOptions, conduct_fleet};
 pub use health::{HostHealth, HostReport, check_hosts};
 pub use host_plan::HostRefusal;
-pub use hosts::{needs_fleet, uses_other_hosts};
+pub use hosts::needs_fleet;
 pub use launcher::{Launcher, launchers};
 pub use link_thread::contact_limit;
 pub use protocol::HostFacts;

@@ -2,12 +2,10 @@
 //! the caller wants.
 
 use std::thread;
-use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-/// How often the caller decides whether to go on waiting.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+use super::child::POLL_INTERVAL;
 
 /// Runs `work` in a thread of its own and waits for it as long as `waits` returns true. Returns `None` when the wait is
 /// abandoned or `work` panics. An abandoned thread goes on, because nothing can end it.

@@ -2,15 +2,10 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-
-use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+use std::process::Stdio;
 
 use super::bounded::{run_for, run_while};
-use super::child::{spawn, wait};
+use super::child::{GroupChild, command_of};
 use super::{Ending, LeftoverProcess, descendants};
 use flagperf_core::measure::Clock;
 use flagperf_core::text::{one_line, truncate};
@@ -122,8 +117,9 @@ pub fn capture(
     let program = command.argv.first().ok_or(CaptureError::Empty)?.to_string_lossy().into_owned();
     let marker = descendants::new_command_marker();
     let mut child = start(command, &program, &marker)?;
-    let (output, errors) = (child.stdout.take(), child.stderr.take());
-    if let Some(mut pipe) = child.stdin.take() {
+    let streams = child.child();
+    let (output, errors) = (streams.stdout.take(), streams.stderr.take());
+    if let Some(mut pipe) = streams.stdin.take() {
         let input = command.input.clone();
         // A command that does not read its input closes the pipe at its end, which ends this thread.
         std::thread::spawn(move || pipe.write_all(&input));
@@ -138,7 +134,7 @@ pub fn capture(
         || !is_stopped() && clock.now().since(began) <= command.time_max,
     );
     let fits = matches!(&read, Some(Ok(bytes)) if bytes.len() as u64 <= limit);
-    let has_ended = has_ended(&child);
+    let has_ended = child.has_ended();
     let started = if fits { Vec::new() } else { started_processes(&marker) };
     let ending = end(&mut child, fits);
     started.iter().for_each(|process| descendants::kill_process(process.pid));
@@ -156,12 +152,6 @@ pub fn capture(
     }
 }
 
-/// Returns whether a child has ended, without reaping it.
-fn has_ended(child: &Child) -> bool {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    !matches!(waitid(Id::Pid(Pid::from_raw(child.id().cast_signed())), flags), Ok(WaitStatus::StillAlive))
-}
-
 /// Returns the running processes that a command with this marker has started, in whatever group they are.
 fn started_processes(marker: &str) -> Vec<LeftoverProcess> {
     let marker = marker.to_owned();
@@ -172,31 +162,21 @@ fn started_processes(marker: &str) -> Vec<LeftoverProcess> {
     found.unwrap_or_default()
 }
 
-fn start(command: &CapturedCommand, program: &str, marker: &str) -> Result<Child, CaptureError> {
-    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-    let mut process = Command::new(&command.argv[0]);
-    process.args(&command.argv[1..]).process_group(0).env("LC_ALL", "C").env(descendants::MARKER, marker);
+fn start(command: &CapturedCommand, program: &str, marker: &str) -> Result<GroupChild, CaptureError> {
+    let mut process = command_of(&command.argv).map_err(|_| CaptureError::Empty)?;
+    process.env("LC_ALL", "C").env(descendants::MARKER, marker);
     process.stdin(if command.input.is_empty() { Stdio::null() } else { Stdio::piped() });
     process.stdout(Stdio::piped()).stderr(Stdio::piped());
-    spawn(&mut process).map_err(|source| match source.kind() {
+    GroupChild::start(&mut process).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => CaptureError::NotInstalled(program.to_owned()),
         _ => CaptureError::Start { program: program.to_owned(), source },
     })
 }
 
 /// Waits for the end of a command and kills its group if it does not end, or if nobody needs its output.
-fn end(child: &mut Child, is_wanted: bool) -> Ending {
-    let mut ending = if is_wanted { wait(child, ENDING_POLLS) } else { Ending::Stuck };
-    if ending == Ending::Stuck {
-        // Nobody else waited for the child, so the number is still that of its group.
-        let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
-        ending = wait(child, ENDING_POLLS);
-    }
-    // One that is stuck in the kernel stays registered: it is nobody's orphan.
-    if ending != Ending::Stuck {
-        descendants::waited_children().remove(&child.id().cast_signed());
-    }
-    ending
+fn end(child: &mut GroupChild, is_wanted: bool) -> Ending {
+    let ended = if is_wanted { child.wait(ENDING_POLLS) } else { None };
+    ended.unwrap_or_else(|| child.kill(ENDING_POLLS))
 }
 
 /// Reads standard error to its end and returns its last line.

@@ -1,17 +1,35 @@
 //! Child processes: each is registered when it starts, and waited for.
 
+use std::ffi::OsStr;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 
 use super::bounded::run_for;
 use super::{Ending, ProcessError, descendants};
 
-/// How often the end of a process is polled.
+/// How often the end of a process, or of work in a thread, is polled.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Returns the command that starts a program with its arguments; no shell is involved.
+pub(super) fn command_of<T: AsRef<OsStr>>(argv: &[T]) -> Result<Command, ProcessError> {
+    let (name, arguments) = argv.split_first().ok_or(ProcessError::Empty)?;
+    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
+    let mut command = Command::new(name);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// Returns the error of a command that could not be started.
+pub(super) fn start_error(command: &Command, source: io::Error) -> ProcessError {
+    ProcessError::Start { program: command.get_program().to_string_lossy().into_owned(), source }
+}
 
 /// Starts a child and registers it as one that is waited for.
 pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
@@ -19,6 +37,73 @@ pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     let child = command.spawn()?;
     children.insert(child.id().cast_signed());
     Ok(child)
+}
+
+/// Removes a child that nobody waits for any more.
+pub(super) fn unregister(child: &Child) {
+    descendants::waited_children().remove(&child.id().cast_signed());
+}
+
+/// A child in a process group of its own.
+#[derive(Debug)]
+pub(super) struct GroupChild {
+    child: Child,
+    ended: Option<Ending>,
+}
+
+impl GroupChild {
+    /// Starts a command in a group of its own.
+    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+        Ok(GroupChild { child: spawn(command.process_group(0))?, ended: None })
+    }
+
+    /// Returns the child with its streams.
+    pub(super) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Returns the process id, which is also the number of the group.
+    pub(super) fn id(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Returns how the child ended, if it was waited for.
+    pub(super) fn ended(&self) -> Option<Ending> {
+        self.ended
+    }
+
+    /// Returns whether the child has ended, without reaping it: until it is reaped, no other group can get its number.
+    pub(super) fn has_ended(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(waitid(Id::Pid(Pid::from_raw(self.id())), flags), Ok(WaitStatus::StillAlive))
+    }
+
+    /// Sends a signal to the group of a child that was not waited for.
+    pub(super) fn signal(&self, signal: Signal) {
+        // An error is ignored: the group may have ended already.
+        let _ = killpg(Pid::from_raw(self.id()), signal);
+    }
+
+    /// Waits for a child that is ending; returns `None` if it has not ended after `polls` polls.
+    pub(super) fn wait(&mut self, polls: u32) -> Option<Ending> {
+        if self.ended.is_none() {
+            self.ended = Some(wait(&mut self.child, polls)).filter(|ending| *ending != Ending::Stuck);
+            // One that is stuck in the kernel stays registered: it is nobody's orphan.
+            if self.ended.is_some() {
+                unregister(&self.child);
+            }
+        }
+        self.ended
+    }
+
+    /// Kills the group, also what a child that has ended left in it, and waits for the child.
+    pub(super) fn kill(&mut self, polls: u32) -> Ending {
+        if self.ended.is_none() {
+            self.signal(Signal::SIGKILL);
+            self.wait(polls);
+        }
+        *self.ended.get_or_insert(Ending::Stuck)
+    }
 }
 
 /// Waits for a child that is ending or was killed. Gives up after `polls` polls on a child stuck in the kernel.
@@ -39,15 +124,13 @@ pub(super) fn wait(child: &mut Child, polls: u32) -> Ending {
 /// # Errors
 /// Fails when the program cannot be started.
 pub fn run_to_end(argv: &[String]) -> Result<Ending, ProcessError> {
-    let (name, arguments) = argv.split_first().ok_or(ProcessError::Empty)?;
-    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-    let child = spawn(Command::new(name).args(arguments));
-    let status = child.and_then(|mut child| {
+    let mut command = command_of(argv)?;
+    let status = spawn(&mut command).and_then(|mut child| {
         let status = child.wait();
-        descendants::waited_children().remove(&child.id().cast_signed());
+        unregister(&child);
         status
     });
-    status.map(Ending::from).map_err(|source| ProcessError::Start { program: name.clone(), source })
+    status.map(Ending::from).map_err(|source| start_error(&command, source))
 }
 
 /// Number of polls after which [`read_output`] kills its program: 10 s.
@@ -56,10 +139,8 @@ const OUTPUT_POLLS: u32 = 500;
 /// Runs a program without input and returns what it writes to its standard output; `None` when it cannot be started,
 /// fails, or takes longer than 10 s. Output beyond `bytes_max` is cut.
 pub fn read_output(argv: &[&str], bytes_max: u64) -> Option<Vec<u8>> {
-    let (name, arguments) = argv.split_first()?;
-    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-    let mut command = Command::new(name);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut command = command_of(argv).ok()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = spawn(&mut command).ok()?;
     let mut pipe = child.stdout.take()?;
     let output = run_for(OUTPUT_POLLS, move || {
@@ -73,7 +154,7 @@ pub fn read_output(argv: &[&str], bytes_max: u64) -> Option<Vec<u8>> {
         let _ = child.kill();
     }
     let ending = wait(&mut child, OUTPUT_POLLS);
-    descendants::waited_children().remove(&child.id().cast_signed());
+    unregister(&child);
     output.flatten().filter(|_| ending == Ending::Exited(0))
 }
 
@@ -90,11 +171,10 @@ mod tests {
 
     #[test]
     fn waiting_for_a_child_that_does_not_end_is_limited() {
-        #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-        let mut child = spawn(Command::new("sleep").arg("600")).unwrap();
+        let mut child = spawn(&mut command_of(&["sleep", "600"]).unwrap()).unwrap();
         assert_eq!(wait(&mut child, 3), Ending::Stuck);
         child.kill().unwrap();
         assert_eq!(wait(&mut child, u32::MAX), Ending::Killed(9));
-        descendants::waited_children().remove(&child.id().cast_signed());
+        unregister(&child);
     }
 }

@@ -4,22 +4,21 @@
 //! It cannot delay the worker for longer than the phase may take: the length of its lines and the wait for its last
 //! lines are limited, and its end is noticed even if a child of its own keeps the pipes open.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::thread;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::child::POLL_INTERVAL;
 use super::file_holder::{FileHolder, spawn_isolated};
+use super::stderr::{Destination, StderrReader};
 use super::{Ending, ProcessError};
 use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::units::Seconds;
@@ -28,15 +27,8 @@ use flagperf_core::units::Seconds;
 const LINE_BYTES_MAX: usize = 16 << 20;
 /// Interval, in milliseconds, at which a silent process is checked for its end.
 const ALIVE_POLL_MS: u16 = 100;
-/// Number of last lines of standard error kept as the reason of a failure, and maximum number of bytes of each.
-const STDERR_LINES: usize = 20;
-const STDERR_LINE_BYTES: usize = 1000;
-/// Number and interval of the polls for the end of a process that was asked to end, or was killed.
+/// Number of polls for the end of a process that was asked to end, or was killed.
 const GRACE_POLLS: u32 = 150;
-const GRACE_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of polls in which the last lines may arrive after the process has ended: its descendants may hold the pipe
-/// open.
-const LAST_LINES_POLLS: u32 = 25;
 
 /// The program of a companion process.
 #[derive(Clone, Debug)]
@@ -69,8 +61,7 @@ pub struct CompanionProcess {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     line: Vec<u8>,
-    last: Arc<Mutex<VecDeque<String>>>,
-    errors: JoinHandle<()>,
+    stderr: StderrReader,
     ended: Option<Ending>,
     was_killed: bool,
 }
@@ -114,16 +105,13 @@ impl CompanionProcess {
         .map_err(failed)?;
         let output = child.stdout.take().expect("standard output is piped");
         let errors = child.stderr.take().expect("standard error is piped");
-        let last = Arc::new(Mutex::new(VecDeque::new()));
-        let kept = Arc::clone(&last);
         Ok(CompanionProcess {
             input: child.stdin.take(),
             child,
             holder,
             output: BufReader::new(output),
             line: Vec::new(),
-            last,
-            errors: thread::spawn(move || copy_stderr(errors, &kept)),
+            stderr: StderrReader::start(errors, Destination::OwnStderr),
             ended: None,
             was_killed: false,
         })
@@ -266,20 +254,14 @@ impl CompanionProcess {
             if self.has_ended() {
                 return true;
             }
-            thread::sleep(GRACE_POLL_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
         false
     }
 
     /// Returns the last lines of standard error after the process has ended.
     pub fn last_stderr_lines(&self) -> Vec<String> {
-        for _ in 0..LAST_LINES_POLLS {
-            if self.errors.is_finished() {
-                break;
-            }
-            thread::sleep(GRACE_POLL_INTERVAL);
-        }
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.stderr.last_lines()
     }
 
     /// Returns the peak resident memory in bytes as the system counts it, shared memory included; `None` after the end.
@@ -293,59 +275,6 @@ impl CompanionProcess {
 impl Drop for CompanionProcess {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// Copies standard error to that of this process, and keeps the last lines.
-fn copy_stderr(errors: ChildStderr, last: &Mutex<VecDeque<String>>) {
-    let mut errors = BufReader::new(errors);
-    let mut line = StderrLine::default();
-    loop {
-        let piece = match errors.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Ok(piece) if !piece.is_empty() => piece,
-            _ => break,
-        };
-        let end = piece.iter().position(|byte| *byte == b'\n');
-        let taken = end.map_or(piece.len(), |end| end + 1);
-        // An error is ignored: nobody may be reading this process's standard error. The lines are kept anyway.
-        let _ = io::stderr().write_all(&piece[..taken]);
-        line.add(&piece[..end.unwrap_or(taken)]);
-        errors.consume(taken);
-        if end.is_some() {
-            keep_line(std::mem::take(&mut line), last);
-        }
-    }
-    if line.bytes > 0 {
-        keep_line(line, last);
-    }
-}
-
-fn keep_line(line: StderrLine, last: &Mutex<VecDeque<String>>) {
-    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-    if last.len() == STDERR_LINES {
-        last.pop_front();
-    }
-    last.push_back(line.text());
-}
-
-/// The beginning of a line, and its whole length in bytes.
-#[derive(Default)]
-struct StderrLine {
-    begin: Vec<u8>,
-    bytes: usize,
-}
-
-impl StderrLine {
-    fn add(&mut self, piece: &[u8]) {
-        let room = STDERR_LINE_BYTES.saturating_sub(self.begin.len());
-        self.begin.extend_from_slice(&piece[..room.min(piece.len())]);
-        self.bytes += piece.len();
-    }
-
-    fn text(&self) -> String {
-        let begin = String::from_utf8_lossy(self.begin.trim_ascii_end());
-        if self.bytes > self.begin.len() { format!("{begin}... ({} bytes)", self.bytes) } else { begin.into_owned() }
     }
 }
 

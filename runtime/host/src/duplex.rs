@@ -2,17 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::child::{spawn, wait};
-use super::stderr::{CappedLog, LOG_BYTES_MAX, StderrReader};
-use super::{Ending, ProcessError, descendants};
+use super::child::{GroupChild, command_of, spawn, start_error, unregister};
+use super::stderr::{Destination, StderrReader};
+use super::{Ending, ProcessError};
 use flagperf_core::file;
 
 /// Number of polls to wait for the end of a process that was killed: 5 s.
@@ -21,8 +20,7 @@ const KILL_POLLS: u32 = 250;
 /// A running process in a process group of its own. The caller has its input and output. Dropping this kills the group.
 #[derive(Debug)]
 pub struct DuplexProcess {
-    child: Child,
-    ended: Option<Ending>,
+    child: GroupChild,
     stderr: StderrReader,
 }
 
@@ -32,37 +30,26 @@ impl DuplexProcess {
     /// # Errors
     /// Fails when the program cannot be started.
     pub fn start(argv: &[OsString], stderr: &Path) -> Result<(Self, ChildStdin, ChildStdout), ProcessError> {
-        let (name, arguments) = argv.split_first().ok_or(ProcessError::Empty)?;
-        let log = CappedLog::open(stderr, LOG_BYTES_MAX);
-        let log = log.map_err(|source| ProcessError::Stderr { path: stderr.to_owned(), source })?;
-        #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-        let mut command = Command::new(name);
-        command.args(arguments).process_group(0);
+        let mut command = command_of(argv)?;
+        let log = Destination::log(stderr)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
-        let mut child = spawn(&mut command).map_err(failed)?;
-        let input = child.stdin.take().expect("standard input is piped");
-        let output = child.stdout.take().expect("standard output is piped");
-        let errors = child.stderr.take().expect("standard error is piped");
-        Ok((DuplexProcess { child, ended: None, stderr: StderrReader::start(errors, log) }, input, output))
+        let mut child = GroupChild::start(&mut command).map_err(|source| start_error(&command, source))?;
+        let streams = child.child();
+        let input = streams.stdin.take().expect("standard input is piped");
+        let output = streams.stdout.take().expect("standard output is piped");
+        let errors = streams.stderr.take().expect("standard error is piped");
+        Ok((DuplexProcess { child, stderr: StderrReader::start(errors, log) }, input, output))
     }
 
     /// Kills the group and waits for the process.
     pub fn kill(&mut self) -> Ending {
-        if let Some(ending) = self.ended {
-            return ending;
-        }
-        // An error is ignored: the group may have ended already.
-        let _ = killpg(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGKILL);
-        let ending = *self.ended.insert(wait(&mut self.child, KILL_POLLS));
-        descendants::waited_children().remove(&self.child.id().cast_signed());
-        ending
+        self.child.kill(KILL_POLLS)
     }
 
     /// Returns a function that kills the group from another thread, as long as this value exists and nobody has waited for the
     /// process.
     pub fn killer(&self) -> impl FnOnce() + Send + use<> {
-        let group = Pid::from_raw(self.child.id().cast_signed());
+        let group = Pid::from_raw(self.child.id());
         move || {
             // An error is ignored: the group may have ended already.
             let _ = killpg(group, Signal::SIGKILL);
@@ -71,14 +58,7 @@ impl DuplexProcess {
 
     /// Returns how the process ended; waits a moment for a process that has closed its output.
     pub fn ending(&mut self) -> Option<Ending> {
-        if self.ended.is_none() {
-            let ending = wait(&mut self.child, KILL_POLLS);
-            if ending != Ending::Stuck {
-                self.ended = Some(ending);
-                descendants::waited_children().remove(&self.child.id().cast_signed());
-            }
-        }
-        self.ended
+        self.child.wait(KILL_POLLS)
     }
 
     /// Returns the last lines of standard error.
@@ -99,19 +79,16 @@ impl Drop for DuplexProcess {
 /// # Errors
 /// Fails when the program cannot be started or the log cannot be opened.
 pub fn start_detached(argv: &[OsString], log: &Path) -> Result<(), ProcessError> {
-    let (name, arguments) = argv.split_first().ok_or(ProcessError::Empty)?;
+    let mut command = command_of(argv)?;
     let unwritable = |source| ProcessError::Stderr { path: log.to_owned(), source };
     let output: File = file::append(log).map_err(unwritable)?;
     let errors = output.try_clone().map_err(unwritable)?;
-    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-    let mut command = Command::new(name);
-    command.args(arguments).process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
-    let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
-    let mut child = spawn(&mut command).map_err(failed)?;
+    command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
+    let mut child = spawn(&mut command).map_err(|source| start_error(&command, source))?;
     std::thread::spawn(move || {
         // Its outcome is a file; an error means that someone else waited for it.
         let _ = child.wait();
-        descendants::waited_children().remove(&child.id().cast_signed());
+        unregister(&child);
     });
     Ok(())
 }

@@ -7,9 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -18,12 +16,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use indexmap::IndexMap;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid};
 use tracing::debug;
 
 use super::bounded::run_for;
-use super::child::{POLL_INTERVAL, spawn, wait};
+use super::child::{GroupChild, POLL_INTERVAL, command_of, start_error};
 use super::descendants::{self, FoundProcesses, LeftoverProcess};
 use super::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory};
 use flagperf_core::measure::Clock;
@@ -59,9 +56,8 @@ pub struct Program {
 /// A running process. Dropping it kills its group.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    child: GroupChild,
     marker: String,
-    ended: Option<Ending>,
     leftovers: Vec<LeftoverProcess>,
     streams: Streams,
 }
@@ -108,35 +104,24 @@ impl Process {
     /// # Errors
     /// Fails when the program cannot be started.
     pub fn start(program: &Program, clock: Arc<dyn Clock>) -> Result<Self, ProcessError> {
-        let (name, arguments) = program.argv.split_first().ok_or(ProcessError::Empty)?;
+        let mut command = command_of(&program.argv)?;
         let (streams, theirs) = Streams::open(&program.input, &program.stderr, clock)?;
         let marker = descendants::new_marker();
-        #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-        let mut command = Command::new(name);
-        command.args(arguments).envs(&program.environment).process_group(0).env(descendants::MARKER, &marker);
+        command.envs(&program.environment).env(descendants::MARKER, &marker);
         command.stdin(theirs.stdin).stdout(theirs.stdout).stderr(theirs.stderr);
-        let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
-        let child = spawn(&mut command).map_err(failed)?;
+        let child = GroupChild::start(&mut command).map_err(|source| start_error(&command, source))?;
+        debug!(pid = child.id(), program = %command.get_program().display(), "started a process");
         // It holds the worker's ends of the streams.
         drop(command);
-        debug!(pid = child.id(), program = %name.display(), "started a process");
-        Ok(Process { child, marker, ended: None, leftovers: Vec::new(), streams })
+        Ok(Process { child, marker, leftovers: Vec::new(), streams })
     }
 
     /// If the process has ended, reaps it and kills what it left behind.
     fn check_ended(&mut self) {
-        if self.ended.is_none() && self.has_ended() {
-            // Before the process is reaped: until then no other group can get this number.
-            self.signal(Signal::SIGKILL);
-            self.ended = Some(wait(&mut self.child, KILL_POLLS));
+        if self.child.ended().is_none() && self.child.has_ended() {
+            self.child.kill(KILL_POLLS);
             self.end_leftovers(LEFTOVER_GRACE_POLLS);
         }
-    }
-
-    /// Returns whether the process has ended, without reaping it.
-    fn has_ended(&self) -> bool {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        !matches!(waitid(Id::Pid(Pid::from_raw(self.pid())), flags), Ok(WaitStatus::StillAlive))
     }
 
     /// Returns the processes outside the group that were still running when the process had ended; they were killed.
@@ -172,14 +157,11 @@ impl Process {
             }
             thread::sleep(POLL_INTERVAL);
         }
-        if self.ended != Some(Ending::Stuck) {
-            descendants::waited_children().remove(&self.pid());
-        }
     }
 
     /// Kills a process, and remembers it when it had left the group.
     fn kill_leftover(&mut self, pid: i32) {
-        let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.pid());
+        let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.child.id());
         let is_new = !in_group && !self.leftovers.iter().any(|left| left.pid == pid);
         if is_new && self.leftovers.len() < LEFTOVERS_NAMED {
             let leftover = run_for(KILL_POLLS, move || LeftoverProcess::describe(pid));
@@ -188,22 +170,12 @@ impl Process {
         }
         descendants::kill_process(pid);
     }
-
-    /// Returns the process id.
-    fn pid(&self) -> i32 {
-        self.child.id().cast_signed()
-    }
-
-    fn signal(&self, signal: Signal) {
-        // An error is ignored: the group may have ended already.
-        let _ = killpg(Pid::from_raw(self.pid()), signal);
-    }
 }
 
 impl Worker for Process {
     fn next_event(&mut self, timeout: Duration) -> ProcessEvent {
-        let timeout = if self.ended.is_some() { LAST_LINES_WAIT } else { timeout };
-        match (self.streams.next_line(timeout), self.ended) {
+        let timeout = if self.child.ended().is_some() { LAST_LINES_WAIT } else { timeout };
+        match (self.streams.next_line(timeout), self.child.ended()) {
             (Ok((at, line)), _) => ProcessEvent::Line(at, line),
             (Err(_), Some(ending)) => ProcessEvent::Ended(ending),
             (Err(RecvTimeoutError::Timeout), None) => {
@@ -221,18 +193,17 @@ impl Worker for Process {
 
     /// Kills the whole group, first gently, and all other descendants of the process.
     fn kill(&mut self) -> Ending {
-        if let Some(ending) = self.ended {
+        if let Some(ending) = self.child.ended() {
             return ending;
         }
-        self.signal(Signal::SIGTERM);
+        self.child.signal(Signal::SIGTERM);
         for _ in 0..TERMINATE_POLLS {
-            if self.has_ended() {
+            if self.child.has_ended() {
                 break;
             }
             thread::sleep(POLL_INTERVAL);
         }
-        self.signal(Signal::SIGKILL);
-        let ending = *self.ended.insert(wait(&mut self.child, KILL_POLLS));
+        let ending = self.child.kill(KILL_POLLS);
         self.end_leftovers(0);
         ending
     }
@@ -244,7 +215,7 @@ impl Worker for Process {
     /// Shared memory counts once.
     fn memory_above(&self, limit: u64) -> Option<u64> {
         descendants::reap_orphans();
-        memory::above(self.pid(), limit)
+        memory::above(self.child.id(), limit)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -256,7 +227,7 @@ impl Worker for Process {
     }
 
     fn id(&self) -> Option<u32> {
-        Some(self.child.id())
+        Some(self.child.id().cast_unsigned())
     }
 }
 
@@ -271,7 +242,7 @@ fn left_behind_warning(left: &LeftoverProcess) -> String {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.ended.is_none() {
+        if self.child.ended().is_none() {
             self.kill();
         }
     }

@@ -13,7 +13,7 @@ use crossbeam_channel::RecvTimeoutError;
 
 use super::ProcessError;
 use super::lines::LineReader;
-use super::stderr::{CappedLog, LOG_BYTES_MAX, StderrReader};
+use super::stderr::{Destination, StderrReader};
 use flagperf_core::measure::{Clock, Nanos};
 
 /// This process's ends of a worker's standard streams.
@@ -63,8 +63,7 @@ impl Streams {
     /// # Errors
     /// When the file cannot be opened, or this process has too many open files.
     pub fn open(input: &str, stderr: &Path, clock: Arc<dyn Clock>) -> Result<(Self, WorkerStreams), ProcessError> {
-        let log = CappedLog::open(stderr, LOG_BYTES_MAX);
-        let log = log.map_err(|source| ProcessError::Stderr { path: stderr.to_owned(), source })?;
+        let log = Destination::log(stderr)?;
         let opened = || -> io::Result<_> { Ok((io::pipe()?, UnixStream::pair()?, io::pipe()?)) };
         let ((stdin, writer), (output, stdout), (errors, stderr)) = opened().map_err(ProcessError::Streams)?;
         let text = input.to_owned();

@@ -2,21 +2,15 @@
 //! JSON.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::units::Seconds;
-use flagperf_host::{Ending, Process, ProcessError, ProcessEvent, Program, Worker as _, exit_when_input_ends};
+use flagperf_host::{Ending, Process, ProcessError, ProcessEvent, Program, Worker as _};
 
 /// Time after which a process that has not replied counts as hung.
 pub(super) const TIME_LIMIT: Seconds = Seconds(60.0);
@@ -35,24 +29,6 @@ pub(super) enum NoReply {
     },
     /// It took longer than this and was killed.
     TimedOut(Seconds),
-}
-
-/// Prints a reply as one JSON line. Meanwhile this process ends when the process that started it ends: a thread watches
-/// the input, because `work` may never return.
-pub(super) fn print_reply<T: Serialize>(work: impl FnOnce() -> T) -> anyhow::Result<ExitCode> {
-    if input_is_a_pipe()? {
-        exit_when_input_ends(io::stdin());
-    }
-    let reply = work();
-    // On a line of its own, even after unfinished output of a library.
-    writeln!(io::stdout().lock(), "\n{}", serde_json::to_string(&reply)?)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Returns whether standard input is a pipe, whose other end may close.
-fn input_is_a_pipe() -> io::Result<bool> {
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    Ok(input.metadata()?.file_type().is_fifo())
 }
 
 /// Starts a program with this input and returns the last JSON line that it prints.

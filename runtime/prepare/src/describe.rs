@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::probe::{ProbeReply, Probes, check_engine, probe_arguments, short_reason};
+use super::probe::{ProbeReply, ProbeTarget, Probes, check_engine, short_reason};
 use flagperf_core::description::Delivery;
 use flagperf_plan::{DescribeEngine, EngineChoice, EngineOnMachine, UnavailableEngine};
 
@@ -23,7 +23,7 @@ fn describe(choice: &EngineChoice, probes: &Probes) -> Result<EngineOnMachine, U
         Delivery::BuiltIn => check_engine(engine),
         _ => {
             let library = choice.library.as_deref();
-            probes.reply(&probe_arguments(engine, &choice.folder, library, &choice.command, &choice.options))
+            probes.reply(&ProbeTarget::of_engine(engine, &choice.folder, library, &choice.command, &choice.options))
         }
     };
     match reply {

@@ -9,7 +9,7 @@ use flagperf_script::{MonitorScript, ScriptError};
 
 /// Compiles the script of a vendor's monitor command, and returns a finding if something is wrong. Paths in the finding are
 /// relative to the checkout `root`.
-pub(super) fn check_monitor_script(vendor: &Vendor, root: &Path) -> Option<Finding> {
+pub fn check_monitor_script(vendor: &Vendor, root: &Path) -> Option<Finding> {
     let file = vendor.folder.join(MONITOR_SCRIPT);
     let has_script = file.symlink_metadata().is_ok();
     let problem =

@@ -1,0 +1,47 @@
+//! The catalogue of a checkout and of this program, from which cases are planned.
+
+use std::path::Path;
+
+use flagperf_container::{ContainerEngine, ContainerError};
+use flagperf_core::tensor::DType;
+use flagperf_engine::backend::Backend;
+use flagperf_engine::{EngineError, LoadOptions, TABLE};
+use flagperf_plan::{Catalogue, EngineChoice, RefusedOption, UnavailableEngine};
+
+/// Returns the catalogue of the checkout at `root` and of this program.
+pub fn catalogue(root: &Path) -> Catalogue {
+    let engines = TABLE.iter().map(|engine| engine.description());
+    let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
+    let monitors = flagperf_monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
+    let of_devices = flagperf_monitor::TABLE.iter().filter(|monitor| monitor.reads_devices());
+    let device_monitors = of_devices.map(|monitor| monitor.name()).collect();
+    let check_options = Box::new(check_options);
+    let check_container_engine = Box::new(check_container_engine);
+    Catalogue {
+        backends,
+        monitors,
+        device_monitors,
+        check_options,
+        check_container_engine,
+        ..Catalogue::read(root, engines.collect())
+    }
+}
+
+fn check_container_engine() -> Result<(), UnavailableEngine> {
+    let unavailable = |error: ContainerError| UnavailableEngine { reason: error.to_string(), remedy: error.hint() };
+    ContainerEngine::connect().map(drop).map_err(unavailable)
+}
+
+fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {
+    let Ok(engine) = flagperf_engine::find(&choice.engine) else { return Ok(()) };
+    let options = LoadOptions {
+        threads: choice.threads as usize,
+        precision,
+        extra: choice.options.clone(),
+        ..LoadOptions::default()
+    };
+    flagperf_engine::check_options(engine, &options).map_err(|error| {
+        let option = if let EngineError::Option { option, .. } = &error { option.clone() } else { String::new() };
+        RefusedOption { option, message: error.to_string() }
+    })
+}
