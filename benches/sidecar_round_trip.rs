@@ -54,7 +54,7 @@ fn main() {
     let lent: Arc<dyn LentMemory> = session.lend(0, bytes).expect("memory").into();
     let memory: Arc<dyn HostMemory> = lent;
     let batch = [Value::Host(Tensor::from_memory(IMAGE, DType::F32, memory, 0).expect("the shape fits the memory"))];
-    println!("batch of {:.1} MB, {}", bytes as f64 / 1e6, session.sidecar().unwrap_or_default().version);
+    println!("batch of {:.1} MB, {}", bytes as f64 / 1e6, session.facts().sidecar.unwrap_or_default().version);
 
     let clock = MonotonicClock::start();
     let mut measure = |name: &str, fetch: bool| {
