@@ -55,7 +55,8 @@ impl Operation {
     /// When the inputs are incompatible, or the size of the result is known only after it is computed.
     pub fn bytes_max(&self, inputs: &[Option<&Tensor>]) -> Result<u64, OpError> {
         let widths = self.output_dtypes(inputs)?.into_iter().flatten().map(DType::size);
-        Ok(elements_max(&self.node, inputs)?.saturating_mul(widths.max().unwrap_or(size_of::<f64>()) as u64))
+        Ok(elements_max(&self.node.op, &self.op, inputs)?
+            .saturating_mul(widths.max().unwrap_or(size_of::<f64>()) as u64))
     }
 
     /// Applies the operation. An output that has the elements of an input shares its memory.

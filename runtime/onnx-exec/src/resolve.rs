@@ -1,19 +1,156 @@
-//! Converts a node of the graph to an [`Op`]: lists the supported operators and reads their attributes.
+//! Converts a node of the graph to an [`Op`]: the table of the operators that the executor supports.
+//!
+//! What an operator is, whoever executes it, is in the table of `flagperf-onnx`.
 
 mod composed;
+mod elementwise;
 mod indexing;
-
-use composed::resolve_composed;
-use indexing::resolve_indexing;
+mod normalization;
+mod shapes;
+mod windows;
 
 use super::attributes::Attributes;
-use super::op::{Op, PadKind, ReduceDefault, Reduction, SliceAttributes};
+use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Reduce, Unary};
-use super::reference::Array;
-use super::window::{Padding, Window};
 use super::{ExecError, OpError};
-use flagperf_onnx::dtype_from_onnx;
-use flagperf_onnx::{DType, Node, Tensor};
+use flagperf_onnx::Node;
+
+/// How a node of an operator becomes an [`Op`].
+enum Kernel {
+    Unary(Unary),
+    Binary(Binary),
+    Reduce(Reduction),
+    /// The operator has no attributes.
+    Plain(Op),
+    /// A function reads the attributes.
+    Read(fn(&Source<'_>) -> Result<Op, OpError>),
+}
+
+/// The node from which an [`Op`] is read.
+struct Source<'a> {
+    node: &'a Node,
+    attributes: Attributes<'a>,
+    /// The version of the operator set for which the node was written.
+    opset: i64,
+}
+
+/// The operators that the executor supports, by name.
+#[rustfmt::skip]
+static KERNELS: [(&str, Kernel); 113] = [
+    ("Abs",                   Kernel::Unary(Unary::Abs)),
+    ("Add",                   Kernel::Binary(Binary::Add)),
+    ("And",                   Kernel::Binary(Binary::And)),
+    ("ArgMax",                Kernel::Read(indexing::arg_max)),
+    ("ArgMin",                Kernel::Read(indexing::arg_min)),
+    ("Attention",             Kernel::Read(composed::attention)),
+    ("AveragePool",           Kernel::Read(windows::average_pool)),
+    ("BatchNormalization",    Kernel::Read(normalization::batch_normalization)),
+    ("Cast",                  Kernel::Read(elementwise::cast)),
+    ("CastLike",              Kernel::Plain(Op::Cast { to: None })),
+    ("Ceil",                  Kernel::Unary(Unary::Ceil)),
+    ("Clip",                  Kernel::Read(elementwise::clip)),
+    ("Concat",                Kernel::Read(shapes::concat)),
+    ("ConstantOfShape",       Kernel::Read(shapes::constant_of_shape)),
+    ("Conv",                  Kernel::Read(windows::conv)),
+    ("ConvTranspose",         Kernel::Read(windows::conv_transpose)),
+    ("Cos",                   Kernel::Unary(Unary::Cos)),
+    ("CumSum",                Kernel::Read(indexing::cumulative_sum)),
+    ("DepthToSpace",          Kernel::Read(shapes::depth_to_space)),
+    ("Div",                   Kernel::Binary(Binary::Div)),
+    ("Dropout",               Kernel::Plain(Op::Identity)),
+    ("Einsum",                Kernel::Read(composed::einsum)),
+    ("Elu",                   Kernel::Read(elementwise::elu)),
+    ("Equal",                 Kernel::Binary(Binary::Equal)),
+    ("Erf",                   Kernel::Unary(Unary::Erf)),
+    ("Exp",                   Kernel::Unary(Unary::Exp)),
+    ("Expand",                Kernel::Plain(Op::Expand)),
+    ("Flatten",               Kernel::Read(shapes::flatten)),
+    ("Floor",                 Kernel::Unary(Unary::Floor)),
+    ("Gather",                Kernel::Read(indexing::gather)),
+    ("GatherElements",        Kernel::Read(indexing::gather_elements)),
+    ("GatherND",              Kernel::Read(indexing::gather_nd)),
+    ("Gelu",                  Kernel::Read(elementwise::gelu)),
+    ("Gemm",                  Kernel::Read(elementwise::gemm)),
+    ("GlobalAveragePool",     Kernel::Read(windows::global_average_pool)),
+    ("GlobalMaxPool",         Kernel::Read(windows::global_max_pool)),
+    ("Greater",               Kernel::Binary(Binary::Greater)),
+    ("GreaterOrEqual",        Kernel::Binary(Binary::GreaterOrEqual)),
+    ("GroupNormalization",    Kernel::Read(normalization::group_normalization)),
+    ("HardSigmoid",           Kernel::Read(elementwise::hard_sigmoid)),
+    ("HardSwish",             Kernel::Unary(Unary::HardSwish)),
+    ("Identity",              Kernel::Plain(Op::Identity)),
+    ("InstanceNormalization", Kernel::Read(normalization::instance_normalization)),
+    ("IsInf",                 Kernel::Read(elementwise::is_inf)),
+    ("IsNaN",                 Kernel::Unary(Unary::IsNan)),
+    ("LayerNormalization",    Kernel::Read(normalization::layer_normalization)),
+    ("LeakyRelu",             Kernel::Read(elementwise::leaky_relu)),
+    ("Less",                  Kernel::Binary(Binary::Less)),
+    ("LessOrEqual",           Kernel::Binary(Binary::LessOrEqual)),
+    ("Log",                   Kernel::Unary(Unary::Log)),
+    ("LogSoftmax",            Kernel::Read(normalization::log_softmax)),
+    ("MatMul",                Kernel::Plain(Op::MatMul)),
+    ("Max",                   Kernel::Binary(Binary::Max)),
+    ("MaxPool",               Kernel::Read(windows::max_pool)),
+    ("Mean",                  Kernel::Plain(Op::Mean)),
+    ("Min",                   Kernel::Binary(Binary::Min)),
+    ("Mish",                  Kernel::Unary(Unary::Mish)),
+    ("Mod",                   Kernel::Read(elementwise::modulo)),
+    ("Mul",                   Kernel::Binary(Binary::Mul)),
+    ("Neg",                   Kernel::Unary(Unary::Neg)),
+    ("NonZero",               Kernel::Plain(Op::NonZero)),
+    ("Not",                   Kernel::Unary(Unary::Not)),
+    ("OneHot",                Kernel::Read(indexing::one_hot)),
+    ("Or",                    Kernel::Binary(Binary::Or)),
+    ("PRelu",                 Kernel::Plain(Op::PRelu)),
+    ("Pad",                   Kernel::Read(shapes::pad)),
+    ("Pow",                   Kernel::Binary(Binary::Pow)),
+    ("RMSNormalization",      Kernel::Read(normalization::rms_normalization)),
+    ("Range",                 Kernel::Plain(Op::Range)),
+    ("Reciprocal",            Kernel::Unary(Unary::Reciprocal)),
+    ("ReduceL1",              Kernel::Reduce(Reduction::L1)),
+    ("ReduceL2",              Kernel::Reduce(Reduction::L2)),
+    ("ReduceLogSum",          Kernel::Reduce(Reduction::LogSum)),
+    ("ReduceLogSumExp",       Kernel::Reduce(Reduction::LogSumExp)),
+    ("ReduceMax",             Kernel::Reduce(Reduction::Plain(Reduce::Max))),
+    ("ReduceMean",            Kernel::Reduce(Reduction::Plain(Reduce::Mean))),
+    ("ReduceMin",             Kernel::Reduce(Reduction::Plain(Reduce::Min))),
+    ("ReduceProd",            Kernel::Reduce(Reduction::Plain(Reduce::Product))),
+    ("ReduceSum",             Kernel::Reduce(Reduction::Plain(Reduce::Sum))),
+    ("ReduceSumSquare",       Kernel::Reduce(Reduction::SumSquare)),
+    ("Relu",                  Kernel::Unary(Unary::Relu)),
+    ("Reshape",               Kernel::Read(shapes::reshape)),
+    ("Resize",                Kernel::Read(composed::resize)),
+    ("RotaryEmbedding",       Kernel::Read(composed::rotary_embedding)),
+    ("Round",                 Kernel::Unary(Unary::Round)),
+    ("Scatter",               Kernel::Read(indexing::scatter_elements)),
+    ("ScatterElements",       Kernel::Read(indexing::scatter_elements)),
+    ("ScatterND",             Kernel::Read(indexing::scatter_nd)),
+    ("Selu",                  Kernel::Read(elementwise::selu)),
+    ("Shape",                 Kernel::Read(shapes::shape)),
+    ("Sigmoid",               Kernel::Unary(Unary::Sigmoid)),
+    ("Sign",                  Kernel::Unary(Unary::Sign)),
+    ("Sin",                   Kernel::Unary(Unary::Sin)),
+    ("Size",                  Kernel::Plain(Op::Size)),
+    ("Slice",                 Kernel::Read(shapes::slice)),
+    ("Softmax",               Kernel::Read(normalization::softmax)),
+    ("Softplus",              Kernel::Unary(Unary::Softplus)),
+    ("SpaceToDepth",          Kernel::Read(shapes::space_to_depth)),
+    ("Split",                 Kernel::Read(shapes::split)),
+    ("Sqrt",                  Kernel::Unary(Unary::Sqrt)),
+    ("Squeeze",               Kernel::Read(shapes::squeeze)),
+    ("Sub",                   Kernel::Binary(Binary::Sub)),
+    ("Sum",                   Kernel::Binary(Binary::Add)),
+    ("Tan",                   Kernel::Unary(Unary::Tan)),
+    ("Tanh",                  Kernel::Unary(Unary::Tanh)),
+    ("Tile",                  Kernel::Plain(Op::Tile)),
+    ("TopK",                  Kernel::Read(indexing::top_k)),
+    ("Transpose",             Kernel::Read(shapes::transpose)),
+    ("Trilu",                 Kernel::Read(indexing::triangle)),
+    ("Unsqueeze",             Kernel::Read(shapes::unsqueeze)),
+    ("Upsample",              Kernel::Read(composed::resize)),
+    ("Where",                 Kernel::Plain(Op::Select)),
+    ("Xor",                   Kernel::Binary(Binary::Xor)),
+];
 
 /// Returns the operator of a node in a graph of operator set `opset`.
 ///
@@ -24,238 +161,43 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return Err(unknown(format!("{}.{}", node.domain, node.op)));
     }
-    let attributes = Attributes(&node.attributes);
-    let families =
-        [resolve_arithmetic, resolve_windows, resolve_reductions, resolve_shapes, resolve_composed, resolve_indexing];
-    for family in families {
-        let op = family(node, attributes, opset).map_err(|reason| ExecError::Node {
-            node: node.name.clone(),
-            op: node.op.clone(),
-            reason,
-        })?;
-        if let Some(op) = op {
-            return Ok(op);
+    let row = KERNELS.binary_search_by_key(&node.op.as_str(), |(name, _)| name);
+    let (_, kernel) = row.map(|index| &KERNELS[index]).map_err(|_| unknown(node.op.clone()))?;
+    let source = Source { node, attributes: Attributes(&node.attributes), opset };
+    let op = match kernel {
+        Kernel::Unary(kind) => Ok(Op::Unary(*kind)),
+        Kernel::Binary(kind) => Ok(Op::Binary(*kind)),
+        Kernel::Reduce(kind) => reduction(*kind, &source),
+        Kernel::Plain(op) => Ok(op.clone()),
+        Kernel::Read(read) => read(&source),
+    };
+    op.map_err(|reason| ExecError::Node { node: node.name.clone(), op: node.op.clone(), reason })
+}
+
+fn reduction(kind: Reduction, source: &Source<'_>) -> Result<Op, OpError> {
+    let attributes = source.attributes;
+    let none = attributes.flag("noop_with_empty_axes", false)?;
+    let default = if none { ReduceDefault::None } else { ReduceDefault::All };
+    Ok(Op::Reduce { kind, axes: attributes.ints("axes")?, default, keep: attributes.flag("keepdims", true)? })
+}
+
+fn unknown_word(name: &str, word: &str) -> OpError {
+    OpError::unsupported(format!("`{name}` `{word}`"))
+}
+
+fn required_count(attributes: Attributes, name: &str) -> Result<usize, OpError> {
+    attributes.count(name)?.ok_or_else(|| OpError::invalid_operands(format!("attribute `{name}` is missing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_sorted_and_each_is_of_an_operator_of_the_standard() {
+        assert!(KERNELS.is_sorted_by(|(a, _), (b, _)| a < b));
+        for (name, _) in &KERNELS {
+            assert!(flagperf_onnx::find_operator(name).is_some(), "{name}");
         }
     }
-    Err(unknown(node.op.clone()))
-}
-
-fn resolve_arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
-    if let Some(unary) = resolve_unary(node, attributes)? {
-        return Ok(Some(Op::Unary(unary)));
-    }
-    Ok(Some(match node.op.as_str() {
-        "Identity" | "Dropout" => Op::Identity,
-        "Clip" if opset < 11 => Op::Clip {
-            min: Some(attributes.float("min", f64::NEG_INFINITY)?),
-            max: Some(attributes.float("max", f64::INFINITY)?),
-        },
-        "Clip" => Op::Clip { min: None, max: None },
-        "Add" | "Sum" => Op::Binary(Binary::Add),
-        "Sub" => Op::Binary(Binary::Sub),
-        "Mul" => Op::Binary(Binary::Mul),
-        "Div" => Op::Binary(Binary::Div),
-        "Mod" if attributes.flag("fmod", false)? => Op::Binary(Binary::Fmod),
-        "Mod" => Op::Binary(Binary::Mod),
-        "Pow" => Op::Binary(Binary::Pow),
-        "Min" => Op::Binary(Binary::Min),
-        "Max" => Op::Binary(Binary::Max),
-        "Equal" => Op::Binary(Binary::Equal),
-        "Less" => Op::Binary(Binary::Less),
-        "Greater" => Op::Binary(Binary::Greater),
-        "LessOrEqual" => Op::Binary(Binary::LessOrEqual),
-        "GreaterOrEqual" => Op::Binary(Binary::GreaterOrEqual),
-        "And" => Op::Binary(Binary::And),
-        "Xor" => Op::Binary(Binary::Xor),
-        "Mean" => Op::Mean,
-        "PRelu" => Op::PRelu,
-        "Or" => Op::Binary(Binary::Or),
-        "Where" => Op::Select,
-        "MatMul" => Op::MatMul,
-        "Gemm" => Op::Gemm {
-            alpha: attributes.float("alpha", 1.0)?,
-            beta: attributes.float("beta", 1.0)?,
-            trans_a: attributes.flag("transA", false)?,
-            trans_b: attributes.flag("transB", false)?,
-        },
-        "BatchNormalization" if attributes.flag("training_mode", false)? => {
-            return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
-        }
-        "BatchNormalization" => Op::BatchNormalization { epsilon: attributes.float("epsilon", 1e-5)? },
-        _ => return Ok(None),
-    }))
-}
-
-fn resolve_unary(node: &Node, attributes: Attributes) -> Result<Option<Unary>, OpError> {
-    Ok(Some(match node.op.as_str() {
-        "Relu" => Unary::Relu,
-        "Sigmoid" => Unary::Sigmoid,
-        "HardSigmoid" => {
-            Unary::HardSigmoid { alpha: attributes.float("alpha", 0.2)?, beta: attributes.float("beta", 0.5)? }
-        }
-        "HardSwish" => Unary::HardSwish,
-        "Tanh" => Unary::Tanh,
-        "Erf" => Unary::Erf,
-        "Gelu" => match attributes.text("approximate", "none")? {
-            "tanh" => Unary::GeluTanh,
-            _ => Unary::Gelu,
-        },
-        "LeakyRelu" => Unary::LeakyRelu { alpha: attributes.float("alpha", 0.01)? },
-        "Exp" => Unary::Exp,
-        "Log" => Unary::Log,
-        "Sqrt" => Unary::Sqrt,
-        "Reciprocal" => Unary::Reciprocal,
-        "Neg" => Unary::Neg,
-        "Abs" => Unary::Abs,
-        "Floor" => Unary::Floor,
-        "Ceil" => Unary::Ceil,
-        "Sin" => Unary::Sin,
-        "Cos" => Unary::Cos,
-        "Tan" => Unary::Tan,
-        "Round" => Unary::Round,
-        "Sign" => Unary::Sign,
-        "Softplus" => Unary::Softplus,
-        "Elu" => Unary::Elu { alpha: attributes.float("alpha", 1.0)? },
-        // The defaults are the f32 numbers of ONNX's schema.
-        "Selu" => Unary::Selu {
-            alpha: attributes.float("alpha", 1.673_263_192_176_818_8)?,
-            gamma: attributes.float("gamma", 1.050_700_783_729_553_2)?,
-        },
-        "Mish" => Unary::Mish,
-        "IsNaN" => Unary::IsNan,
-        "IsInf" => Unary::IsInf {
-            negative: attributes.flag("detect_negative", true)?,
-            positive: attributes.flag("detect_positive", true)?,
-        },
-        "Not" => Unary::Not,
-        _ => return Ok(None),
-    }))
-}
-
-fn resolve_windows(node: &Node, attributes: Attributes, _: i64) -> Result<Option<Op>, OpError> {
-    Ok(Some(match node.op.as_str() {
-        "Conv" => Op::Conv {
-            window: resolve_window(attributes)?,
-            groups: attributes.counts("group")?.and_then(|group| group.first().copied()).unwrap_or(1),
-            residual: false,
-            activation: None,
-        },
-        "MaxPool" if node.outputs.iter().filter(|output| !output.is_empty()).count() > 1 => {
-            return Err(OpError::unsupported("the output `Indices`"));
-        }
-        "MaxPool" => Op::MaxPool(resolve_window(attributes)?),
-        "AveragePool" => Op::AveragePool {
-            window: resolve_window(attributes)?,
-            include_pad: attributes.flag("count_include_pad", false)?,
-        },
-        "GlobalAveragePool" => reduce(Reduction::Plain(Reduce::Mean), None, ReduceDefault::Spatial, true),
-        "GlobalMaxPool" => reduce(Reduction::Plain(Reduce::Max), None, ReduceDefault::Spatial, true),
-        _ => return Ok(None),
-    }))
-}
-
-fn resolve_window(attributes: Attributes) -> Result<Window, OpError> {
-    let explicit = || attributes.sizes("pads").map(|pads| Padding::Explicit(pads.unwrap_or_default()));
-    let padding = match attributes.text("auto_pad", "NOTSET")? {
-        "NOTSET" => explicit()?,
-        "VALID" => Padding::default(),
-        "SAME_UPPER" => Padding::Same { lower: false },
-        "SAME_LOWER" => Padding::Same { lower: true },
-        other => return Err(OpError::unsupported(format!("`auto_pad` `{other}`"))),
-    };
-    Ok(Window {
-        kernel: attributes.counts("kernel_shape")?,
-        strides: attributes.counts("strides")?.unwrap_or_default(),
-        dilations: attributes.counts("dilations")?.unwrap_or_default(),
-        padding,
-        ceil: attributes.flag("ceil_mode", false)?,
-    })
-}
-
-fn resolve_reductions(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
-    let reduction = |kind| {
-        let none = attributes.flag("noop_with_empty_axes", false)?;
-        let default = if none { ReduceDefault::None } else { ReduceDefault::All };
-        Ok::<_, OpError>(reduce(kind, attributes.ints("axes")?, default, attributes.flag("keepdims", true)?))
-    };
-    let softmax = |log| {
-        let (flat, default) = if opset < 13 { (true, 1) } else { (false, -1) };
-        Ok::<_, OpError>(Op::Softmax { axis: attributes.int("axis", default)?, log, flat })
-    };
-    Ok(Some(match node.op.as_str() {
-        "ReduceMean" => reduction(Reduction::Plain(Reduce::Mean))?,
-        "ReduceSum" => reduction(Reduction::Plain(Reduce::Sum))?,
-        "ReduceMax" => reduction(Reduction::Plain(Reduce::Max))?,
-        "ReduceMin" => reduction(Reduction::Plain(Reduce::Min))?,
-        "ReduceProd" => reduction(Reduction::Plain(Reduce::Product))?,
-        "ReduceL1" => reduction(Reduction::L1)?,
-        "ReduceL2" => reduction(Reduction::L2)?,
-        "ReduceSumSquare" => reduction(Reduction::SumSquare)?,
-        "ReduceLogSum" => reduction(Reduction::LogSum)?,
-        "ReduceLogSumExp" => reduction(Reduction::LogSumExp)?,
-        "ArgMax" | "ArgMin" => Op::ArgMax {
-            axis: attributes.int("axis", 0)?,
-            keep: attributes.flag("keepdims", true)?,
-            last: attributes.flag("select_last_index", false)?,
-            smallest: node.op == "ArgMin",
-        },
-        "Softmax" => softmax(false)?,
-        "LogSoftmax" => softmax(true)?,
-        "LayerNormalization" => {
-            Op::LayerNormalization { axis: attributes.int("axis", -1)?, epsilon: attributes.float("epsilon", 1e-5)? }
-        }
-        _ => return Ok(None),
-    }))
-}
-
-fn reduce(kind: Reduction, axes: Option<Vec<i64>>, default: ReduceDefault, keep: bool) -> Op {
-    Op::Reduce { kind, axes, default, keep }
-}
-
-fn resolve_shapes(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
-    Ok(Some(match node.op.as_str() {
-        "Flatten" => Op::Flatten { axis: attributes.int("axis", 1)? },
-        "Reshape" => Op::Reshape { allow_zero: attributes.flag("allowzero", false)? },
-        "Squeeze" => Op::Squeeze { axes: attributes.ints("axes")? },
-        "Unsqueeze" => Op::Unsqueeze { axes: attributes.ints("axes")? },
-        "Transpose" => Op::Transpose { order: attributes.ints("perm")? },
-        "Concat" => Op::Concat { axis: attributes.int("axis", 0)? },
-        "Split" => {
-            Op::Split { axis: attributes.int("axis", 0)?, sizes: attributes.ints("split")?, parts: node.outputs.len() }
-        }
-        "Slice" if opset < 10 => Op::Slice {
-            attributes: Some(SliceAttributes {
-                starts: attributes.ints("starts")?.unwrap_or_default(),
-                ends: attributes.ints("ends")?.unwrap_or_default(),
-                axes: attributes.ints("axes")?,
-            }),
-        },
-        "Slice" => Op::Slice { attributes: None },
-        "Gather" => Op::Gather { axis: attributes.int("axis", 0)? },
-        "Expand" => Op::Expand,
-        "Pad" => resolve_pad(attributes)?,
-        "Shape" => Op::Shape { start: attributes.int("start", 0)?, end: attributes.int("end", i64::MAX)? },
-        "ConstantOfShape" => {
-            let zero = Tensor::scalar(0.0f32);
-            Op::ConstantOfShape { value: Array::from_tensor(attributes.tensor("value")?.unwrap_or(&zero)) }
-        }
-        "Cast" => Op::Cast { to: Some(element_type(attributes.int("to", 0)?)?) },
-        "CastLike" => Op::Cast { to: None },
-        _ => return Ok(None),
-    }))
-}
-
-fn resolve_pad(attributes: Attributes) -> Result<Op, OpError> {
-    let mode = match attributes.text("mode", "constant")? {
-        "constant" => None,
-        "reflect" => Some(PadKind::Reflect),
-        "edge" => Some(PadKind::Edge),
-        other => return Err(OpError::unsupported(format!("`mode` `{other}`"))),
-    };
-    Ok(Op::Pad { mode, pads: attributes.ints("pads")?, value: attributes.float("value", 0.0)? })
-}
-
-/// Returns the element type of a number of ONNX's `TensorProto.DataType`.
-fn element_type(number: i64) -> Result<DType, OpError> {
-    dtype_from_onnx(number).ok_or_else(|| OpError::unsupported(format!("ONNX element type {number}")))
 }

@@ -4,129 +4,67 @@
 //! is why shape inference, with sizes of 32 bits, is not used here.
 
 use super::OpError;
+use super::op::Op;
 use super::shape_arithmetic::{broadcast_shape, matmul_dims, resolve_axis};
-use flagperf_onnx::{Attribute, Node, Tensor};
+use flagperf_onnx::Tensor;
 
-/// Operators whose outputs together have at most as many elements as their first input.
-const NOT_LARGER: &[&str] = &[
-    "Abs",
-    "ArgMax",
-    "ArgMin",
-    "Cast",
-    "Ceil",
-    "Clip",
-    "Cos",
-    "CumSum",
-    "Dropout",
-    "Erf",
-    "Exp",
-    "Flatten",
-    "Floor",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Identity",
-    "IsInf",
-    "IsNaN",
-    "LayerNormalization",
-    "LeakyRelu",
-    "Log",
-    "LogSoftmax",
-    "Neg",
-    "Not",
-    "RMSNormalization",
-    "Reciprocal",
-    "Relu",
-    "Reshape",
-    "Round",
-    "ScatterElements",
-    "ScatterND",
-    "Shape",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Size",
-    "Slice",
-    "Softmax",
-    "Softplus",
-    "Split",
-    "Sqrt",
-    "Squeeze",
-    "Tan",
-    "Tanh",
-    "Transpose",
-    "Trilu",
-    "Unsqueeze",
-];
-
-/// Operators whose inputs are broadcast to the shape of the output.
-const BROADCAST: &[&str] = &[
-    "Add",
-    "And",
-    "BitwiseAnd",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Div",
-    "Equal",
-    "Greater",
-    "GreaterOrEqual",
-    "Less",
-    "LessOrEqual",
-    "Max",
-    "Mean",
-    "Min",
-    "Mod",
-    "Mul",
-    "Or",
-    "PRelu",
-    "Pow",
-    "Sub",
-    "Sum",
-    "Where",
-    "Xor",
-];
-
-/// Returns an upper bound of the number of elements of all outputs together.
-pub(super) fn elements_max(node: &Node, inputs: &[Option<&Tensor>]) -> Result<u64, OpError> {
-    let op = node.op.as_str();
+/// Returns an upper bound of the number of elements of all outputs together. `name` is that of the operator.
+pub(super) fn elements_max(name: &str, op: &Op, inputs: &[Option<&Tensor>]) -> Result<u64, OpError> {
     let input = |i: usize| {
         let input = inputs.get(i).copied().flatten();
         input.ok_or_else(|| OpError::invalid_operands(format!("input {i} is missing")))
     };
     let present = || inputs.iter().flatten();
-    if op.starts_with("Reduce") || NOT_LARGER.contains(&op) {
-        return Ok(input(0)?.len() as u64);
-    }
-    if BROADCAST.contains(&op) {
-        return broadcast_count(present().map(|input| input.shape()));
-    }
     Ok(match op {
-        "Concat" => present().map(|input| input.len() as u64).sum(),
-        "ConstantOfShape" => count(&sizes(input(0)?)),
-        "Expand" => {
+        Op::ArgMax { .. }
+        | Op::Cast { .. }
+        | Op::Clip { .. }
+        | Op::CumSum { .. }
+        | Op::Flatten { .. }
+        | Op::Identity
+        | Op::LayerNormalization { .. }
+        | Op::Reduce { .. }
+        | Op::Reshape { .. }
+        | Op::RmsNormalization { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::Shape { .. }
+        | Op::Size
+        | Op::Slice { .. }
+        | Op::Softmax { .. }
+        | Op::Split { .. }
+        | Op::Squeeze { .. }
+        | Op::Transpose { .. }
+        | Op::Trilu { .. }
+        | Op::Unary(_)
+        | Op::Unsqueeze { .. } => input(0)?.len() as u64,
+        Op::Binary(_) | Op::Mean | Op::PRelu | Op::Select => broadcast_count(present().map(|input| input.shape()))?,
+        Op::Concat { .. } => present().map(|input| input.len() as u64).sum(),
+        Op::ConstantOfShape { .. } => count(&sizes(input(0)?)),
+        Op::Expand => {
             let shape = sizes(input(1)?).into_iter().map(|size| usize::try_from(size).unwrap_or(usize::MAX));
             count_usize(&broadcast_shape(input(0)?.shape(), &shape.collect::<Vec<_>>())?)
         }
-        "Gather" => {
+        Op::Gather { axis } => {
             let (x, indices) = (input(0)?, input(1)?);
-            let axis = resolve_axis(axis(node, 0), x.shape().len())?;
+            let axis = resolve_axis(*axis, x.shape().len())?;
             let kept = x.shape().iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, size)| *size);
             count_usize(&kept.chain(indices.shape().iter().copied()).collect::<Vec<_>>())
         }
-        "GatherElements" => input(1)?.len() as u64,
-        "MatMul" => matmul_count(input(0)?.shape(), input(1)?.shape())?,
-        "OneHot" => {
+        Op::GatherElements { .. } => input(1)?.len() as u64,
+        Op::MatMul => matmul_count(input(0)?.shape(), input(1)?.shape())?,
+        Op::OneHot { .. } => {
             let depth = input(1)?.to_f64().first().copied().unwrap_or(0.0);
             (input(0)?.len() as u64).saturating_mul(depth as u64)
         }
-        "Pad" => pad_count(node, input(0)?, input(1)?, inputs.get(3).copied().flatten())?,
-        "Range" => range_count(input(0)?, input(1)?, input(2)?)?,
-        "TopK" => (input(0)?.len() as u64).saturating_mul(2),
-        "Tile" => {
+        Op::Pad { .. } => pad_count(input(0)?, input(1)?, inputs.get(3).copied().flatten())?,
+        Op::Range => range_count(input(0)?, input(1)?, input(2)?)?,
+        Op::TopK { .. } => (input(0)?.len() as u64).saturating_mul(2),
+        Op::Tile => {
             let repeats = sizes(input(1)?);
             (input(0)?.len() as u64).saturating_mul(count(&repeats))
         }
-        _ => return Err(OpError::unsupported(format!("`{op}`, because the size of its result is not known before"))),
+        _ => return Err(OpError::unsupported(format!("`{name}`, because the size of its result is not known before"))),
     })
 }
 
@@ -142,14 +80,13 @@ fn matmul_count(a: &[usize], b: &[usize]) -> Result<u64, OpError> {
     Ok(count_usize(&dims.batch).saturating_mul(count_usize(&[dims.m, dims.n])))
 }
 
-fn pad_count(node: &Node, x: &Tensor, pads: &Tensor, axes: Option<&Tensor>) -> Result<u64, OpError> {
+fn pad_count(x: &Tensor, pads: &Tensor, axes: Option<&Tensor>) -> Result<u64, OpError> {
     let (pads, rank) = (sizes(pads), x.shape().len());
     let axes: Vec<i64> = axes.map_or_else(|| (0..rank as i64).collect(), sizes);
     if pads.len() != 2 * axes.len() {
         return Err(OpError::invalid_operands(format!(
-            "{} {} amounts for {} axes (two per axis are required)",
+            "{} pad amounts for {} axes (two per axis are required)",
             pads.len(),
-            node.op.to_lowercase(),
             axes.len()
         )));
     }
@@ -170,10 +107,6 @@ fn range_count(start: &Tensor, limit: &Tensor, delta: &Tensor) -> Result<u64, Op
     } else {
         Ok(count.max(0.0) as u64)
     }
-}
-
-fn axis(node: &Node, default: i64) -> i64 {
-    if let Some(Attribute::Int(axis)) = node.attributes.get("axis") { *axis } else { default }
 }
 
 /// Returns the integers of a tensor of sizes; those beyond 2^53 are rounded.

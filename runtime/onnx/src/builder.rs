@@ -12,7 +12,8 @@ use indexmap::IndexMap;
 
 pub use error::BuildError;
 
-use crate::operator_set::{needed_version, set_version};
+use crate::operator_set::set_version;
+use crate::operators::needed_version;
 use crate::shape_inference::{InferError, ShapeInference};
 use crate::{Attribute, Dim, Graph, Init, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource};
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::check;
 use crate::shape_inference::Attributes;
-use crate::{Attribute, Dim, Graph, NamedSizes, Node, TensorSpec, WeightRole};
+use crate::{Attribute, Dim, Graph, NamedSizes, Node, TensorSpec, WeightRole, find_operator};
 
 /// The parameters, buffers and multiply-adds of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,49 +71,82 @@ fn multiply_adds_with(graph: &Graph, size: impl Fn(&Dim) -> Option<usize>) -> Op
 /// The shapes of a graph's values by name.
 type Shapes<'g> = HashMap<&'g str, &'g [Dim]>;
 
-/// Returns the multiply-adds of one node: the output's elements times the products summed for each. Operators other
-/// than those listed here have none.
+/// Returns the multiply-adds of one node. Those of an operator outside the standard, or with a subgraph, are unknown.
 fn node_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
-    let shape = |name: Option<&String>| shapes.get(name?.as_str()).copied();
-    let input = |index: usize| shape(node.inputs.get(index));
-    let output = || element_count(shape(node.outputs.first())?);
-    // The number of channels of a group times the window.
-    let window = |index: usize| element_count(input(index)?.get(1..)?);
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return None;
     }
-    match node.op.as_str() {
-        "Conv" | "ConvInteger" => output()?.checked_mul(window(1)?),
-        "QLinearConv" => output()?.checked_mul(window(3)?),
-        // Each input element contributes to the channels of a group and the window.
-        "ConvTranspose" => element_count(input(0)?)?.checked_mul(window(1)?),
-        "Gemm" => {
-            let transposed = Attributes(&node.attributes).flag("transA").ok()?;
-            output()?.checked_mul(input(0)?.get(usize::from(!transposed))?.fixed()? as u64)
-        }
-        "MatMul" | "MatMulInteger" | "QLinearMatMul" => output()?.checked_mul(input(0)?.last()?.fixed()? as u64),
-        "Attention" => attention_multiply_adds(node, shapes),
-        // Each step of each row multiplies by all weights of the inputs and of the hidden state.
-        "GRU" | "LSTM" | "RNN" => {
-            let steps = element_count(input(0)?.get(..2)?)?;
-            steps.checked_mul(element_count(input(1)?)?.checked_add(element_count(input(2)?)?)?)
-        }
-        "Einsum" => einsum_multiply_adds(node, shapes),
-        op if is_uncounted(op) => None,
-        _ if node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_))) => None,
-        _ => Some(0),
+    let has_subgraph = node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_)));
+    if has_subgraph { None } else { (find_operator(&node.op)?.multiply_adds)(&CountedNode { node, shapes }) }
+}
+
+/// Returns the multiply-adds of one node, or `None` if a shape is unknown: the output's elements times the products
+/// summed for each.
+pub(crate) type MultiplyAdds = fn(&CountedNode<'_>) -> Option<u64>;
+
+/// A node, and the shapes of its graph.
+pub(crate) struct CountedNode<'a> {
+    node: &'a Node,
+    shapes: &'a Shapes<'a>,
+}
+
+impl<'a> CountedNode<'a> {
+    fn shape(&self, name: Option<&String>) -> Option<&'a [Dim]> {
+        self.shapes.get(name?.as_str()).copied()
+    }
+
+    fn input(&self, index: usize) -> Option<&'a [Dim]> {
+        self.shape(self.node.inputs.get(index).filter(|name| !name.is_empty()))
+    }
+
+    /// Returns the elements of the first output.
+    fn output(&self) -> Option<u64> {
+        element_count(self.shape(self.node.outputs.first())?)
+    }
+
+    /// Returns the number of channels of a group times the window of the weight at `index`.
+    fn window(&self, index: usize) -> Option<u64> {
+        element_count(self.input(index)?.get(1..)?)
     }
 }
 
-/// Returns whether an operator computes products that are not counted. The total is then unknown rather than too small.
-fn is_uncounted(op: &str) -> bool {
-    matches!(op, "DeformConv") || op.starts_with("QLinear") || op.ends_with("Integer")
+/// The operator computes products that are not counted. The total is then unknown rather than too small.
+pub(crate) fn unknown(_: &CountedNode<'_>) -> Option<u64> {
+    None
+}
+
+pub(crate) fn convolution(node: &CountedNode<'_>) -> Option<u64> {
+    node.output()?.checked_mul(node.window(1)?)
+}
+
+pub(crate) fn quantized_convolution(node: &CountedNode<'_>) -> Option<u64> {
+    node.output()?.checked_mul(node.window(3)?)
+}
+
+/// Each input element contributes to the channels of a group and the window.
+pub(crate) fn transposed_convolution(node: &CountedNode<'_>) -> Option<u64> {
+    element_count(node.input(0)?)?.checked_mul(node.window(1)?)
+}
+
+pub(crate) fn gemm(node: &CountedNode<'_>) -> Option<u64> {
+    let transposed = Attributes(&node.node.attributes).flag("transA").ok()?;
+    node.output()?.checked_mul(node.input(0)?.get(usize::from(!transposed))?.fixed()? as u64)
+}
+
+pub(crate) fn matmul(node: &CountedNode<'_>) -> Option<u64> {
+    node.output()?.checked_mul(node.input(0)?.last()?.fixed()? as u64)
+}
+
+/// Each step of each row multiplies by all weights of the inputs and of the hidden state.
+pub(crate) fn recurrent(node: &CountedNode<'_>) -> Option<u64> {
+    let steps = element_count(node.input(0)?.get(..2)?)?;
+    steps.checked_mul(element_count(node.input(1)?)?.checked_add(element_count(node.input(2)?)?)?)
 }
 
 /// Returns the multiply-adds of an equation of two inputs without an ellipsis: the product of the sizes of all labels. One
 /// input has none; those of more inputs depend on the order in which they are multiplied.
-fn einsum_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
-    let Some(Attribute::String(equation)) = node.attributes.get("equation") else { return None };
+pub(crate) fn einsum(node: &CountedNode<'_>) -> Option<u64> {
+    let Some(Attribute::String(equation)) = node.node.attributes.get("equation") else { return None };
     let operands = equation.split_once("->").map_or(equation.as_str(), |(operands, _)| operands);
     let terms: Vec<&str> = operands.split(',').map(str::trim).collect();
     match terms.len() {
@@ -122,8 +155,8 @@ fn einsum_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
         _ => return None,
     }
     let mut sizes: HashMap<char, u64> = HashMap::new();
-    for (term, input) in terms.into_iter().zip(&node.inputs) {
-        for (label, dim) in term.chars().zip(*shapes.get(input.as_str())?) {
+    for (index, term) in terms.into_iter().enumerate().take(node.node.inputs.len()) {
+        for (label, dim) in term.chars().zip(node.input(index)?) {
             let size = sizes.entry(label).or_insert(1);
             *size = (*size).max(dim.fixed()? as u64);
         }
@@ -132,17 +165,13 @@ fn einsum_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
 }
 
 /// Returns the multiply-adds of an attention: each query is multiplied by every key, and each weight by a value.
-fn attention_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
-    let shape = |name: Option<&String>| shapes.get(name.filter(|name| !name.is_empty())?.as_str()).copied();
+pub(crate) fn attention(node: &CountedNode<'_>) -> Option<u64> {
     // The length is the dimension before the last, with the heads as a dimension of their own or not.
-    let length = |name: Option<&String>| shape(name)?.iter().nth_back(1)?.fixed();
-    let past = match node.inputs.get(4).filter(|name| !name.is_empty()) {
-        Some(name) => length(Some(name))?,
-        None => 0,
-    };
-    let keys = length(node.inputs.get(1))?.checked_add(past)? as u64;
-    let elements = |name: Option<&String>| element_count(shape(name)?);
-    elements(node.inputs.first())?.checked_add(elements(node.outputs.first())?)?.checked_mul(keys)
+    let length = |input: usize| node.input(input)?.iter().nth_back(1)?.fixed();
+    let has_past = node.node.inputs.get(4).is_some_and(|name| !name.is_empty());
+    let past = if has_past { length(4)? } else { 0 };
+    let keys = length(1)?.checked_add(past)? as u64;
+    element_count(node.input(0)?)?.checked_add(node.output()?)?.checked_mul(keys)
 }
 
 /// Returns the number of elements; `None` when a size is unknown.

@@ -10,8 +10,8 @@ mod graph;
 pub mod layers;
 mod limits;
 mod lower;
-mod operator_names;
 mod operator_set;
+mod operators;
 mod precision;
 mod random;
 mod shape_inference;
@@ -27,7 +27,7 @@ pub use flagperf_core::tensor::{
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits};
 pub use lower::{LowerError, lower};
-pub use operator_names::find_unknown_operator;
+pub use operators::{Operator, find_operator, find_unknown_operator};
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision, to_precision};
 pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};

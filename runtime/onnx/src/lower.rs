@@ -11,21 +11,16 @@ use std::collections::HashMap;
 
 use node_list::NodeList;
 
-use crate::operator_set::{needed_version, set_version};
-use crate::{Graph, Node, OPSET, TensorSpec, check};
+use crate::operator_set::set_version;
+use crate::operators::needed_version;
+use crate::{Graph, Node, OPSET, TensorSpec, check, find_operator};
+
+pub(crate) use attention::attention;
+pub(crate) use normalization::{gelu, group_normalization, layer_normalization, rms_normalization};
+pub(crate) use rotary::rotary_embedding;
 
 /// A decomposition: appends nodes that compute the outputs of a node.
-type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;
-
-/// The operators that can be decomposed.
-const COMPOSITES: [(&str, Decomposition); 6] = [
-    ("Attention", attention::decompose),
-    ("Gelu", normalization::decompose_gelu),
-    ("GroupNormalization", normalization::decompose_group_normalization),
-    ("LayerNormalization", normalization::decompose_layer_normalization),
-    ("RMSNormalization", normalization::decompose_rms_normalization),
-    ("RotaryEmbedding", rotary::decompose),
-];
+pub(crate) type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +58,8 @@ pub enum LowerError {
 pub fn lower(graph: &Graph, opset_max: i64, lacking: &[&str]) -> Result<Graph, LowerError> {
     let is_lacking = |node: &Node| needed_version(&node.op) > opset_max || lacking.contains(&node.op.as_str());
     let decomposition = |node: &Node| {
-        let found = COMPOSITES.iter().find(|(op, _)| node.domain.is_empty() && *op == node.op);
-        found.filter(|_| is_lacking(node)).map(|(_, decompose)| *decompose)
+        let operator = find_operator(&node.op).filter(|_| node.domain.is_empty() && is_lacking(node));
+        operator.and_then(|operator| operator.decomposition)
     };
     if !graph.nodes.iter().any(|node| decomposition(node).is_some()) {
         return Ok(graph.clone());

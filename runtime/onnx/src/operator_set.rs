@@ -1,53 +1,19 @@
-//! The versions of the standard operator set: the version in which each newer operator appeared, and the conversion of
-//! nodes whose form depends on the version.
+//! Converts a graph to another version of the standard operator set.
 //!
 //! Knows the operators that graphs are built of, not every operator of the standard.
 
-use crate::{Attribute, Graph, Node, Tensor, Weight, WeightRole, WeightSource};
+use crate::{Attribute, Graph, Node, Tensor, Weight, WeightRole, WeightSource, find_operator};
 
-/// Operators that are newer than [`crate::OPSET`], with the version in which they appeared or got their present meaning.
-const NEWER: [(&str, i64); 11] = [
-    ("BitwiseAnd", 18),
-    ("CenterCropPad", 18),
-    ("Col2Im", 18),
-    ("Mish", 18),
-    ("Gelu", 20),
-    ("GroupNormalization", 21),
-    ("Attention", 23),
-    ("RMSNormalization", 23),
-    ("RotaryEmbedding", 23),
-    ("Swish", 24),
-    ("TensorScatter", 24),
-];
-
-/// Reductions whose `axes` became an input in version 18.
-const REDUCTIONS: [&str; 9] = [
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-];
-
-/// The version in which those axes became an input, and `Split` got the attribute `num_outputs`.
-const AXES_INPUT: i64 = 18;
-
-/// Returns the version of the operator set that an operator needs, or 0 if every version since [`crate::OPSET`] has it.
-pub(crate) fn needed_version(op: &str) -> i64 {
-    NEWER.iter().find(|(newer, _)| *newer == op).map_or(0, |(_, version)| *version)
-}
+/// The version in which `Split` got the attribute `num_outputs`.
+const SPLIT_OUTPUTS: i64 = 18;
 
 /// Sets the version of a graph and converts the nodes whose form differs between the old version and the new one.
 pub(crate) fn set_version(graph: &mut Graph, version: i64) {
     graph.opset = version;
     let mut nodes = std::mem::take(&mut graph.nodes);
     for node in nodes.iter_mut().filter(|node| node.domain.is_empty()) {
-        if REDUCTIONS.contains(&node.op.as_str()) {
-            if version < AXES_INPUT { axes_to_attribute(graph, node) } else { axes_to_input(graph, node) }
+        if let Some(since) = find_operator(&node.op).and_then(|operator| operator.axes_input_since) {
+            if version < since { axes_to_attribute(graph, node) } else { axes_to_input(graph, node) }
         } else if node.op == "Split" {
             convert_split(node, version);
         }
@@ -75,7 +41,7 @@ fn axes_to_attribute(graph: &Graph, node: &mut Node) {
 }
 
 fn convert_split(node: &mut Node, version: i64) {
-    if version < AXES_INPUT {
+    if version < SPLIT_OUTPUTS {
         node.attributes.shift_remove("num_outputs");
     } else if node.inputs.len() < 2 {
         node.attributes.insert("num_outputs".to_owned(), Attribute::Int(node.outputs.len() as i64));

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 
 use crate::file::onnx_code;
 use crate::weights::cast_saturating;
-use crate::{Attribute, DType, Graph, Model, Node, Tensor};
+use crate::{Attribute, DType, Graph, Model, Node, Tensor, find_operator};
 
 /// A type of half precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,8 @@ pub fn to_half_precision(graph: &Graph, half: HalfPrecision, keep_f32: &[String]
     if let Some(node) = graph.nodes.iter().find(encoded) {
         return Err(HalfPrecisionError::Subgraph { layer: node.name.clone(), op: node.op.clone() });
     }
-    let kept = |node: &Node| node.op == "NonMaxSuppression" || keep_f32.iter().any(|name| covers(name, &node.name));
+    let stays_f32 = |node: &Node| find_operator(&node.op).is_some_and(|operator| operator.stays_f32);
+    let kept = |node: &Node| stays_f32(node) || keep_f32.iter().any(|name| covers(name, &node.name));
     // The types of all values must be known to find those of f32, and a file may omit them.
     let mut graph = graph.clone();
     crate::infer_shapes(&mut graph);
@@ -106,7 +107,7 @@ pub enum HalfPrecisionError {
 
 /// Returns whether an operator's input is f32 in every graph.
 fn always_f32(op: &str, index: usize) -> bool {
-    matches!((op, index), ("Resize", 2) | ("Upsample", 1))
+    find_operator(op).is_some_and(|operator| operator.f32_input == Some(index))
 }
 
 /// Rewrites one graph to half precision.

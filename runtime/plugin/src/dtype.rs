@@ -6,8 +6,8 @@ use crate::abi;
 
 /// The type of a tensor's elements.
 ///
-/// The host's own type, `flagperf_onnx::DType`, is the same list. It is separate because a vendor's plug-in depends on
-/// this crate alone, which knows nothing about ONNX; a test of the host compares both.
+/// The host's own type, `flagperf_core::tensor::DType`, is the same list. It is separate because a vendor's plug-in
+/// depends on this crate alone, without the dependencies of the host; a test of `flagperf-engine` compares both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// IEEE 754 binary64.
@@ -44,6 +44,9 @@ const TYPES: [(DType, &str, usize, DLDataTypeCode, u32); 9] = [
 ];
 
 impl DType {
+    /// The number of types.
+    pub const COUNT: usize = TYPES.len();
+
     /// Returns the name in specifications: `f32`.
     pub const fn name(self) -> &'static str {
         TYPES[self as usize].1

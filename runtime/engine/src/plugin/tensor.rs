@@ -252,6 +252,7 @@ mod tests {
             assert_eq!(format!("{own:?}"), format!("{dtype:?}"));
             assert_eq!(own as usize, dtype as usize, "both lists have the same order");
         }
+        assert_eq!(flagperf_plugin::DType::COUNT, DType::ALL.len());
     }
 
     #[test]

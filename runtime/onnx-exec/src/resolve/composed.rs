@@ -1,60 +1,25 @@
-//! Reads the attributes of operators that are composed of several operations: attention, normalizations, resizing.
+//! Reads the attributes of attention, rotary embeddings, equations and resizing.
 
-use super::super::OpError;
-use super::super::attributes::Attributes;
-use super::super::conv_transpose::TransposedConv;
-use super::super::einsum::Equation;
-use super::super::multi_head_attention::{MultiHeadAttention, ScoreStage};
-use super::super::normalize::GroupNorm;
-use super::super::op::{HeadCounts, Op};
-use super::super::resize::{AspectRatio, Coordinates, Interpolation, NearestRounding, Resize, Sampling};
-use super::super::rotary::Rotary;
-use super::resolve_window;
-use flagperf_onnx::Node;
+use super::{Source, unknown_word};
+use crate::OpError;
+use crate::attributes::Attributes;
+use crate::einsum::Equation;
+use crate::multi_head_attention::{MultiHeadAttention, ScoreStage};
+use crate::op::{HeadCounts, Op};
+use crate::resize::{AspectRatio, Coordinates, Interpolation, NearestRounding, Resize, Sampling};
+use crate::rotary::Rotary;
 
-pub(super) fn resolve_composed(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
-    let epsilon = || attributes.float("epsilon", 1e-5);
-    Ok(Some(match node.op.as_str() {
-        "Attention" => Op::MultiHeadAttention(attention(node, attributes)?),
-        "ConvTranspose" => Op::ConvTranspose(TransposedConv {
-            window: resolve_window(attributes)?,
-            groups: attributes.count("group")?.unwrap_or(1),
-            output_padding: attributes.sizes("output_padding")?.unwrap_or_default(),
-            output_shape: attributes.sizes("output_shape")?,
-        }),
-        "InstanceNormalization" => Op::InstanceNormalization { epsilon: epsilon()? },
-        "GroupNormalization" => Op::GroupNormalization(GroupNorm {
-            groups: required_count(attributes, "num_groups")?,
-            epsilon: epsilon()?,
-            per_group: opset < 21,
-        }),
-        "RMSNormalization" => Op::RmsNormalization { axis: attributes.int("axis", -1)?, epsilon: epsilon()? },
-        "RotaryEmbedding" => Op::RotaryEmbedding(Rotary {
-            interleaved: attributes.flag("interleaved", false)?,
-            heads: positive(attributes, "num_heads")?,
-            width: positive(attributes, "rotary_embedding_dim")?,
-        }),
-        "Einsum" => Op::Einsum(Equation::parse(attributes.text("equation", "")?)?),
-        "Resize" | "Upsample" => Op::Resize(resize(node, attributes, opset)?),
-        "DepthToSpace" => Op::DepthToSpace {
-            block: required_count(attributes, "blocksize")?,
-            columns_first: match attributes.text("mode", "DCR")? {
-                "DCR" => false,
-                "CRD" => true,
-                other => return Err(unknown_word("mode", other)),
-            },
-        },
-        "SpaceToDepth" => Op::SpaceToDepth { block: required_count(attributes, "blocksize")? },
-        _ => return Ok(None),
+pub(super) fn einsum(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::Einsum(Equation::parse(source.attributes.text("equation", "")?)?))
+}
+
+pub(super) fn rotary_embedding(source: &Source<'_>) -> Result<Op, OpError> {
+    let attributes = source.attributes;
+    Ok(Op::RotaryEmbedding(Rotary {
+        interleaved: attributes.flag("interleaved", false)?,
+        heads: positive(attributes, "num_heads")?,
+        width: positive(attributes, "rotary_embedding_dim")?,
     }))
-}
-
-fn unknown_word(name: &str, word: &str) -> OpError {
-    OpError::unsupported(format!("`{name}` `{word}`"))
-}
-
-fn required_count(attributes: Attributes, name: &str) -> Result<usize, OpError> {
-    attributes.count(name)?.ok_or_else(|| OpError::invalid_operands(format!("attribute `{name}` is missing")))
 }
 
 /// Reads an integer for which 0 stands for none.
@@ -62,7 +27,7 @@ fn positive(attributes: Attributes, name: &str) -> Result<Option<usize>, OpError
     Ok(attributes.sizes(name)?.and_then(|sizes| sizes.first().copied()).filter(|size| *size > 0))
 }
 
-fn attention(node: &Node, attributes: Attributes) -> Result<MultiHeadAttention, OpError> {
+pub(super) fn attention(source: &Source<'_>) -> Result<Op, OpError> {
     const KNOWN: [&str; 7] = [
         "is_causal",
         "kv_num_heads",
@@ -73,6 +38,7 @@ fn attention(node: &Node, attributes: Attributes) -> Result<MultiHeadAttention, 
         // The softmax is computed in f32 or f64 anyway.
         "softmax_precision",
     ];
+    let Source { node, attributes, .. } = *source;
     if node.inputs.iter().skip(6).any(|name| !name.is_empty()) {
         return Err(OpError::unsupported("inputs after `past_value`"));
     }
@@ -83,7 +49,7 @@ fn attention(node: &Node, attributes: Attributes) -> Result<MultiHeadAttention, 
     if last_output > 3 {
         return Err(OpError::invalid_operands("an attention has at most four outputs"));
     }
-    Ok(MultiHeadAttention {
+    Ok(Op::MultiHeadAttention(MultiHeadAttention {
         counts: HeadCounts { of_q: attributes.count("q_num_heads")?, of_kv: attributes.count("kv_num_heads")? },
         scale: if attributes.0.contains_key("scale") { Some(attributes.float("scale", 1.0)?) } else { None },
         causal: attributes.flag("is_causal", false)?,
@@ -96,10 +62,12 @@ fn attention(node: &Node, attributes: Attributes) -> Result<MultiHeadAttention, 
             3 => ScoreStage::Weights,
             other => return Err(OpError::unsupported(format!("`qk_matmul_output_mode` {other}"))),
         },
-    })
+    }))
 }
 
-fn resize(node: &Node, attributes: Attributes, opset: i64) -> Result<Resize, OpError> {
+/// `Upsample` is the older name of `Resize`.
+pub(super) fn resize(source: &Source<'_>) -> Result<Op, OpError> {
+    let Source { node, attributes, opset } = *source;
     let is_old = node.op == "Upsample" || opset < 11;
     let nearest = match attributes.text("nearest_mode", if is_old { "floor" } else { "round_prefer_floor" })? {
         "round_prefer_floor" => NearestRounding::PreferFloor,
@@ -131,7 +99,7 @@ fn resize(node: &Node, attributes: Attributes, opset: i64) -> Result<Resize, OpE
         "not_smaller" => AspectRatio::NotSmaller,
         other => return Err(unknown_word("keep_aspect_ratio_policy", other)),
     };
-    Ok(Resize {
+    Ok(Op::Resize(Resize {
         sampling: Sampling {
             interpolation,
             coordinates,
@@ -143,5 +111,5 @@ fn resize(node: &Node, attributes: Attributes, opset: i64) -> Result<Resize, OpE
         aspect_ratio,
         scales: attributes.floats("scales")?,
         scales_input: if is_old { 1 } else { 2 },
-    })
+    }))
 }

@@ -1,37 +1,71 @@
-//! Reads the attributes of operators that generate elements, or that read or write them at indices.
+//! Reads the attributes of operators that generate or select elements, or that read or write them at indices.
 
-use super::super::OpError;
-use super::super::attributes::Attributes;
-use super::super::op::Op;
-use super::super::ops::Binary;
-use flagperf_onnx::Node;
+use super::Source;
+use crate::OpError;
+use crate::attributes::Attributes;
+use crate::op::Op;
+use crate::ops::Binary;
 
-pub(super) fn resolve_indexing(node: &Node, attributes: Attributes, _: i64) -> Result<Option<Op>, OpError> {
-    let axis = |default| attributes.int("axis", default);
-    Ok(Some(match node.op.as_str() {
-        "GatherElements" => Op::GatherElements { axis: axis(0)? },
-        "GatherND" => {
-            let batch_dims = attributes.sizes("batch_dims")?.and_then(|dims| dims.first().copied());
-            Op::GatherNd { batch_dims: batch_dims.unwrap_or(0) }
-        }
-        "ScatterElements" | "Scatter" => Op::ScatterElements { axis: axis(0)?, combination: combination(attributes)? },
-        "ScatterND" => Op::ScatterNd { combination: combination(attributes)? },
-        "Range" => Op::Range,
-        "OneHot" => Op::OneHot { axis: axis(-1)? },
-        "Tile" => Op::Tile,
-        "Trilu" => Op::Trilu { upper: attributes.flag("upper", true)? },
-        "NonZero" => Op::NonZero,
-        "Size" => Op::Size,
-        "CumSum" => {
-            Op::CumSum { exclusive: attributes.flag("exclusive", false)?, reverse: attributes.flag("reverse", false)? }
-        }
-        "TopK" => Op::TopK {
-            axis: axis(-1)?,
-            largest: attributes.flag("largest", true)?,
-            count: attributes.sizes("k")?.and_then(|count| count.first().copied()),
-        },
-        _ => return Ok(None),
-    }))
+pub(super) fn arg_max(source: &Source<'_>) -> Result<Op, OpError> {
+    arg_extremum(source, false)
+}
+
+pub(super) fn arg_min(source: &Source<'_>) -> Result<Op, OpError> {
+    arg_extremum(source, true)
+}
+
+fn arg_extremum(source: &Source<'_>, smallest: bool) -> Result<Op, OpError> {
+    let attributes = source.attributes;
+    Ok(Op::ArgMax {
+        axis: attributes.int("axis", 0)?,
+        keep: attributes.flag("keepdims", true)?,
+        last: attributes.flag("select_last_index", false)?,
+        smallest,
+    })
+}
+
+pub(super) fn gather(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::Gather { axis: source.attributes.int("axis", 0)? })
+}
+
+pub(super) fn gather_elements(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::GatherElements { axis: source.attributes.int("axis", 0)? })
+}
+
+pub(super) fn gather_nd(source: &Source<'_>) -> Result<Op, OpError> {
+    let batch_dims = source.attributes.sizes("batch_dims")?.and_then(|dims| dims.first().copied());
+    Ok(Op::GatherNd { batch_dims: batch_dims.unwrap_or(0) })
+}
+
+pub(super) fn scatter_elements(source: &Source<'_>) -> Result<Op, OpError> {
+    let attributes = source.attributes;
+    Ok(Op::ScatterElements { axis: attributes.int("axis", 0)?, combination: combination(attributes)? })
+}
+
+pub(super) fn scatter_nd(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::ScatterNd { combination: combination(source.attributes)? })
+}
+
+pub(super) fn one_hot(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::OneHot { axis: source.attributes.int("axis", -1)? })
+}
+
+pub(super) fn triangle(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::Trilu { upper: source.attributes.flag("upper", true)? })
+}
+
+pub(super) fn cumulative_sum(source: &Source<'_>) -> Result<Op, OpError> {
+    let attributes = source.attributes;
+    Ok(Op::CumSum { exclusive: attributes.flag("exclusive", false)?, reverse: attributes.flag("reverse", false)? })
+}
+
+pub(super) fn top_k(source: &Source<'_>) -> Result<Op, OpError> {
+    let attributes = source.attributes;
+    Ok(Op::TopK {
+        axis: attributes.int("axis", -1)?,
+        largest: attributes.flag("largest", true)?,
+        count: attributes.sizes("k")?.and_then(|count| count.first().copied()),
+    })
 }
 
 /// Returns how updates are combined with the elements that they change; `None` if they replace them.

@@ -2,7 +2,7 @@
 
 use super::node::{axis_from_front, integers};
 use super::{add_node, argument_error, attributes};
-use crate::{Attribute, BuildError, DType, GraphBuilder, Tensor, Var};
+use crate::{Attribute, BuildError, DType, GraphBuilder, Tensor, Var, find_operator};
 
 /// How elements are reduced to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub fn reduce(
     if axes.is_empty() {
         return add_node(builder, name, op, &[Some(x)], attributes);
     }
-    // The axes became an input in operator set 13 for sums and in 18 for all others.
-    if reduction == Reduction::Sum || builder.opset() >= 18 {
+    let input_since = find_operator(op).and_then(|operator| operator.axes_input_since);
+    if input_since.is_some_and(|version| builder.opset() >= version) {
         let axes = integers(builder, &format!("{name}.axes"), axes)?;
         return add_node(builder, name, op, &[Some(x), Some(&axes)], attributes);
     }

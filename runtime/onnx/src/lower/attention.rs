@@ -11,7 +11,7 @@ struct Heads {
 }
 
 /// Attention without the output of the scores.
-pub(super) fn decompose(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+pub(crate) fn attention(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     const KNOWN: [&str; 7] =
         ["is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"];
     if let Some(name) = node.attributes.keys().find(|name| !KNOWN.contains(&name.as_str())) {

@@ -8,7 +8,7 @@ use crate::operator_set::unused_name;
 use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, Weight, WeightRole, WeightSource};
 
 /// The nodes that replace one node. Their names begin with its name.
-pub(super) struct NodeList<'a> {
+pub(crate) struct NodeList<'a> {
     graph: &'a mut Graph,
     specs: &'a HashMap<String, TensorSpec>,
     prefix: String,

@@ -4,7 +4,7 @@ use super::node_list::{NodeList, float, int, output, required};
 use crate::{Attribute, DType, Node};
 
 /// Gelu: `x / 2 * (1 + erf(x / √2))`, or its tanh approximation.
-pub(super) fn decompose_gelu(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+pub(crate) fn gelu(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let x = required(node, 0)?;
     let dtype = nodes.spec(x)?.dtype;
     let is_tanh = matches!(node.attributes.get("approximate"), Some(Attribute::String(kind)) if kind == "tanh");
@@ -52,7 +52,7 @@ fn trailing_axes(nodes: &NodeList<'_>, node: &Node) -> Result<Vec<i64>, String> 
 }
 
 /// LayerNormalization without the outputs `Mean` and `InvStdDev`.
-pub(super) fn decompose_layer_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+pub(crate) fn layer_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     if output(node, 1).is_some() || output(node, 2).is_some() {
         return Err("the outputs `Mean` and `InvStdDev` are read".to_owned());
     }
@@ -70,7 +70,7 @@ pub(super) fn decompose_layer_normalization(nodes: &mut NodeList<'_>, node: &Nod
 }
 
 /// RMSNormalization.
-pub(super) fn decompose_rms_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+pub(crate) fn rms_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (x, axes) = (required(node, 0)?, trailing_axes(nodes, node)?);
     let dtype = nodes.spec(x)?.dtype;
     let normal = normalize(nodes, x, &axes, float(node, "epsilon", 1e-5), false, dtype);
@@ -79,7 +79,7 @@ pub(super) fn decompose_rms_normalization(nodes: &mut NodeList<'_>, node: &Node)
 }
 
 /// GroupNormalization; before version 21, scale and bias have one element per group.
-pub(super) fn decompose_group_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+pub(crate) fn group_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (x, scale, bias) = (required(node, 0)?, required(node, 1)?, required(node, 2)?);
     let groups = int(node, "num_groups").ok_or("`num_groups` is missing")?;
     let (rank, dtype) = (nodes.spec(x)?.dims.len() as i64, nodes.spec(x)?.dtype);

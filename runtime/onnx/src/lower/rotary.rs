@@ -4,7 +4,7 @@ use super::node_list::{NodeList, input, int, required};
 use crate::{Attribute, Node};
 
 /// RotaryEmbedding of `batch,heads,rows,width` or, with the number of heads, of `batch,rows,heads*width`.
-pub(super) fn decompose(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+pub(crate) fn rotary_embedding(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let x = required(node, 0)?;
     let rank = nodes.spec(x)?.dims.len();
     let (rows, size) = if rank == 4 {

@@ -3,71 +3,59 @@
 //! Knows nothing about shapes.
 
 use super::{Attributes, InferError};
-use crate::DType;
+use crate::{DType, find_operator};
 
-/// Operators whose inputs must all have the same element type.
-const SAME_DTYPE: &[&str] = &[
-    "Add",
-    "BatchNormalization",
-    "Clip",
-    "Concat",
-    "Conv",
-    "ConvTranspose",
-    "Div",
-    "Einsum",
-    "Equal",
-    "Gemm",
-    "Greater",
-    "GreaterOrEqual",
-    "InstanceNormalization",
-    "LayerNormalization",
-    "Less",
-    "LessOrEqual",
-    "MatMul",
-    "Max",
-    "Mean",
-    "Min",
-    "Mod",
-    "Mul",
-    "PRelu",
-    "Range",
-    "Sub",
-    "Sum",
-];
+/// The type rule of an operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Types {
+    /// The inputs from this one on must have the same type.
+    equal_from: Option<usize>,
+    /// Input 0 must have a floating-point type.
+    is_float: bool,
+    /// The type of every output that has no own one.
+    output: OutputType,
+    /// The type of the second output, if it has its own.
+    second: Option<DType>,
+}
 
-/// Operators that accept only floating-point types.
-const FLOAT_ONLY: &[&str] = &[
-    "Attention",
-    "AveragePool",
-    "BatchNormalization",
-    "Conv",
-    "ConvTranspose",
-    "Dropout",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Gelu",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "GroupNormalization",
-    "HardSigmoid",
-    "HardSwish",
-    "InstanceNormalization",
-    "LayerNormalization",
-    "LeakyRelu",
-    "Log",
-    "LogSoftmax",
-    "Mish",
-    "RMSNormalization",
-    "RotaryEmbedding",
-    "Selu",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Sqrt",
-    "Tan",
-    "Tanh",
-];
+/// The type of an output.
+#[derive(Clone, Copy, Debug)]
+enum OutputType {
+    /// That of an input.
+    Input(usize),
+    Fixed(DType),
+    /// An attribute contains it.
+    Attribute(fn(Attributes<'_>) -> Result<DType, InferError>),
+}
+
+/// Any inputs; the outputs have the type of input 0.
+pub(crate) const ANY: Types = Types { equal_from: None, is_float: false, output: OutputType::Input(0), second: None };
+/// As [`ANY`], but input 0 has a floating-point type.
+pub(crate) const FLOAT: Types = Types { is_float: true, ..ANY };
+/// As [`ANY`], but all inputs have the same type.
+pub(crate) const SAME: Types = Types { equal_from: Some(0), ..ANY };
+/// All inputs have the same floating-point type.
+pub(crate) const SAME_FLOAT: Types = Types { is_float: true, ..SAME };
+/// Any inputs; the output is a bool.
+pub(crate) const TO_BOOL: Types = Types { output: OutputType::Fixed(DType::Bool), ..ANY };
+/// Inputs of the same type; the output is a bool.
+pub(crate) const SAME_TO_BOOL: Types = Types { output: OutputType::Fixed(DType::Bool), ..SAME };
+/// Any inputs; the output is an index or a size.
+pub(crate) const TO_INDEX: Types = Types { output: OutputType::Fixed(DType::I64), ..ANY };
+/// As [`ANY`], with indices as the second output.
+pub(crate) const AND_INDICES: Types = Types { second: Some(DType::I64), ..ANY };
+/// As [`FLOAT`], with a mask as the second output.
+pub(crate) const AND_MASK: Types = Types { second: Some(DType::Bool), ..FLOAT };
+/// The output has the type of input 1.
+pub(crate) const LIKE_SECOND: Types = Types { output: OutputType::Input(1), ..ANY };
+/// The output has the type of input 2.
+pub(crate) const LIKE_THIRD: Types = Types { output: OutputType::Input(2), ..ANY };
+/// The output has the type of inputs 1 and 2: those that input 0 selects from.
+pub(crate) const SELECTED: Types = Types { equal_from: Some(1), ..LIKE_SECOND };
+/// The attribute `to` is the type of the output.
+pub(crate) const CAST: Types = Types { output: OutputType::Attribute(cast_to), ..ANY };
+/// The output has the type of the attribute `value`.
+pub(crate) const FILL: Types = Types { output: OutputType::Attribute(fill_type), ..ANY };
 
 /// Returns the element types of a node's outputs from those of its inputs. A type is `None` when the input is omitted or
 /// its type is unknown, and for an output when it depends on such an input.
@@ -77,31 +65,20 @@ pub fn output_dtypes(
     inputs: &[Option<DType>],
     count: usize,
 ) -> Result<Vec<Option<DType>>, InferError> {
+    let types = find_operator(op).map_or(ANY, |operator| operator.types);
     let input = |index: usize| inputs.get(index).copied().flatten();
-    if SAME_DTYPE.contains(&op) {
-        check_same_dtype(op, inputs.iter().flatten().copied())?;
+    if let Some(first) = types.equal_from {
+        check_same_dtype(op, inputs.iter().skip(first).flatten().copied())?;
     }
-    if op == "Where" {
-        check_same_dtype(op, inputs.iter().skip(1).flatten().copied())?;
-    }
-    if let Some(dtype) = input(0).filter(|dtype| FLOAT_ONLY.contains(&op) && !dtype.is_float()) {
+    if let Some(dtype) = input(0).filter(|dtype| types.is_float && !dtype.is_float()) {
         return Err(InferError::Mismatch(format!("`{op}` requires a floating-point input, not `{dtype}`")));
     }
-    let first = match op {
-        "And" | "Equal" | "Greater" | "GreaterOrEqual" | "IsInf" | "IsNaN" | "Less" | "LessOrEqual" | "Not" | "Or"
-        | "Xor" => Some(DType::Bool),
-        "ArgMax" | "ArgMin" | "NonMaxSuppression" | "NonZero" | "Shape" | "Size" => Some(DType::I64),
-        "Cast" => Some(cast_to(attributes)?),
-        "CastLike" | "Where" => input(1),
-        "ConstantOfShape" => Some(attributes.tensor("value")?.map_or(DType::F32, |tensor| tensor.dtype())),
-        "OneHot" => input(2),
-        _ => input(0),
+    let first = match types.output {
+        OutputType::Input(index) => input(index),
+        OutputType::Fixed(dtype) => Some(dtype),
+        OutputType::Attribute(read) => Some(read(attributes)?),
     };
-    let second = match op {
-        "Dropout" => Some(DType::Bool),
-        "MaxPool" | "TopK" => Some(DType::I64),
-        _ => first,
-    };
+    let second = types.second.or(first);
     Ok([first, second].into_iter().chain(std::iter::repeat_n(first, count.saturating_sub(2))).collect())
 }
 
@@ -119,4 +96,8 @@ fn cast_to(attributes: Attributes<'_>) -> Result<DType, InferError> {
     let code = attributes.int("to")?.ok_or(InferError::MissingAttribute("to"))?;
     crate::file::dtype_from_onnx(code)
         .ok_or_else(|| InferError::Mismatch(format!("`Cast` has the unknown ONNX element type {code}")))
+}
+
+fn fill_type(attributes: Attributes<'_>) -> Result<DType, InferError> {
+    Ok(attributes.tensor("value")?.map_or(DType::F32, |tensor| tensor.dtype()))
 }

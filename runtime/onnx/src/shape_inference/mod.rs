@@ -5,18 +5,19 @@
 //! constants.
 
 mod attributes;
-mod dtypes;
+pub(crate) mod dtypes;
 mod error;
 mod input_checks;
 mod own_rules;
-mod rules;
+pub(crate) mod rules;
 mod shapes;
 mod symbols;
 mod values;
 mod window;
 
 pub use attributes::Attributes;
+pub(crate) use dtypes::Types;
 pub use dtypes::output_dtypes;
 pub use error::InferError;
-use values::KnownValue;
+pub(crate) use shapes::ShapeRule;
 pub(crate) use values::ShapeInference;

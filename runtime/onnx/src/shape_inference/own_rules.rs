@@ -2,22 +2,16 @@
 //!
 //! Knows nothing about element types.
 
-use rten_shape_inference::{SymExpr, SymTensor, SymbolGen, ops};
+use rten_shape_inference::{SymExpr, SymTensor, ops};
 
-use super::shapes::{Inputs, apply_rule};
-use super::values::KnownValue;
-use super::{Attributes, InferError};
-
-/// Returns the sizes of an input; `None` if they are unknown.
-fn sizes(inputs: Inputs<'_>, i: usize) -> Option<Vec<SymExpr>> {
-    Some(inputs.get(i)?.as_ref()?.shape()?.collect())
-}
+use super::InferError;
+use super::shapes::{Inferred, ShapedNode, apply_rule};
 
 /// Returns the shape of `SpaceToDepth`.
-pub(super) fn space_to_depth(attributes: Attributes<'_>, inputs: Inputs<'_>) -> Result<Vec<SymTensor>, InferError> {
-    let block = attributes.small_int("blocksize")?.ok_or(InferError::MissingAttribute("blocksize"))?;
+pub(crate) fn space_to_depth(node: &mut ShapedNode<'_>) -> Inferred {
+    let block = node.attributes.small_int("blocksize")?.ok_or(InferError::MissingAttribute("blocksize"))?;
     let area = block.checked_mul(block).filter(|area| *area > 0).ok_or(InferError::Value)?;
-    let Some(shape) = sizes(inputs, 0) else { return Ok(vec![SymTensor::unknown("unknown input shape")]) };
+    let Some(shape) = node.sizes(0) else { return Ok(vec![SymTensor::unknown("unknown input shape")]) };
     let [batch, channels, height, width] = &shape[..] else { return Err(InferError::Rank) };
     let divided = |size: &SymExpr| match size {
         SymExpr::Value(size) if size % block != 0 => Err(InferError::Value),
@@ -27,14 +21,9 @@ pub(super) fn space_to_depth(attributes: Attributes<'_>, inputs: Inputs<'_>) -> 
     Ok(vec![SymTensor::from_shape(vec![batch.clone(), channels, divided(height)?, divided(width)?])])
 }
 
-/// Returns whether an operand of a matrix product is a vector.
-pub(super) fn has_vector(inputs: Inputs<'_>) -> bool {
-    inputs.iter().flatten().any(|input| input.ndim() == Some(1))
-}
-
 /// Returns the shape of a matrix product with a vector: a row on the left, a column on the right.
-pub(super) fn matmul_with_vector(inputs: Inputs<'_>, symbols: &mut SymbolGen) -> Result<Vec<SymTensor>, InferError> {
-    let (Some(mut a), Some(mut b)) = (sizes(inputs, 0), sizes(inputs, 1)) else {
+pub(super) fn matmul_with_vector(node: &mut ShapedNode<'_>) -> Inferred {
+    let (Some(mut a), Some(mut b)) = (node.sizes(0), node.sizes(1)) else {
         return Ok(vec![SymTensor::unknown("unknown input shape")]);
     };
     let (row, column) = (a.len() == 1, b.len() == 1);
@@ -45,7 +34,7 @@ pub(super) fn matmul_with_vector(inputs: Inputs<'_>, symbols: &mut SymbolGen) ->
         b.push(SymExpr::Value(1));
     }
     let matrices = [a, b].map(|shape| Some(SymTensor::from_shape(shape)));
-    let product = apply_rule(&ops::MatMul, &matrices, symbols)?;
+    let product = apply_rule(&ops::MatMul, &matrices, node.symbols)?;
     let mut shape: Vec<SymExpr> = product[0].shape().ok_or(InferError::Rank)?.collect();
     if column {
         shape.pop();
@@ -57,17 +46,13 @@ pub(super) fn matmul_with_vector(inputs: Inputs<'_>, symbols: &mut SymbolGen) ->
 }
 
 /// Returns the shape of the scores of an `Attention`, its fourth output.
-pub(super) fn attention_scores(
-    attributes: Attributes<'_>,
-    inputs: Inputs<'_>,
-    present_key: &SymTensor,
-) -> Result<SymTensor, InferError> {
+pub(super) fn attention_scores(node: &ShapedNode<'_>, present_key: &SymTensor) -> Result<SymTensor, InferError> {
     let unknown = || SymTensor::unknown("unknown input shape");
-    let (Some(q), Some(columns)) = (sizes(inputs, 0), present_key.size(2)) else { return Ok(unknown()) };
+    let (Some(q), Some(columns)) = (node.sizes(0), present_key.size(2)) else { return Ok(unknown()) };
     let (batch, heads, rows) = match &q[..] {
         [batch, heads, rows, _] => (batch, heads.clone(), rows),
         [batch, rows, _] => {
-            let heads = attributes.small_int("q_num_heads")?.ok_or(InferError::MissingAttribute("q_num_heads"))?;
+            let heads = node.attributes.small_int("q_num_heads")?.ok_or(InferError::MissingAttribute("q_num_heads"))?;
             (batch, SymExpr::Value(heads), rows)
         }
         _ => return Err(InferError::Rank),
@@ -76,11 +61,8 @@ pub(super) fn attention_scores(
 }
 
 /// Returns the shape of a `Resize` or an `Upsample`, whose scales or sizes may be known.
-pub(super) fn resize(
-    attributes: Attributes<'_>,
-    inputs: &[Option<KnownValue>],
-    symbols: &mut SymbolGen,
-) -> Result<Vec<SymTensor>, InferError> {
+pub(crate) fn resize(node: &mut ShapedNode<'_>) -> Inferred {
+    let (attributes, inputs) = (node.attributes, node.values);
     let input = |i: usize| inputs.get(i).and_then(Option::as_ref);
     let data = input(0).ok_or(InferError::InputCount)?;
     let Some(shape) = data.shape.shape() else { return Ok(vec![SymTensor::unknown("unknown input shape")]) };
@@ -109,7 +91,7 @@ pub(super) fn resize(
             (None, Some(sizes)) if !keeps_ratio => Some(sizes[i].clone()),
             _ => None,
         };
-        shape[*axis] = resized.unwrap_or_else(|| symbols.gen_positive());
+        shape[*axis] = resized.unwrap_or_else(|| node.symbols.gen_positive());
     }
     Ok(vec![SymTensor::from_shape(shape)])
 }

@@ -1,165 +1,224 @@
-//! Maps operator names to the shape rules of `rten-shape-inference`.
+//! The shape rules that are those of `rten-shape-inference`, constructed from a node's attributes.
 //!
-//! Knows nothing about shapes or element types.
+//! Knows nothing about element types.
 
-use rten_shape_inference::{BinaryOp, InferShapes, UnaryOp, VariadicOp, ops};
+use rten_shape_inference::{BinaryOp, ReductionOp, SymExpr, SymTensor, UnaryOp, VariadicOp, ops};
 
-use super::{Attributes, InferError};
+use super::input_checks as check;
+use super::shapes::{Inferred, ShapeRule, ShapedNode, apply_rule};
+use super::symbols::is_too_long;
+use super::window::{WindowKind, window_shape};
+use super::{Attributes, InferError, own_rules};
 
-/// The rule of a node, constructed from its attributes; `None` for an operator without a rule.
-type Rule<'a> = Option<Box<dyn InferShapes + 'a>>;
+pub(crate) use super::own_rules::{resize, space_to_depth};
 
-/// Returns the rule of an operator, or `None` when no table contains it. `split_evenly` is the number of outputs of a
-/// `Split` without sizes.
-pub(super) fn find_rule<'a>(
-    op: &str,
-    attributes: Attributes<'a>,
-    split_evenly: Option<u32>,
-) -> Result<Rule<'a>, InferError> {
-    for rule in
-        [elementwise_rule(op, attributes)?, compute_rule(op, attributes)?, movement_rule(op, attributes, split_evenly)?]
-    {
-        if rule.is_some() {
-            return Ok(rule);
-        }
+/// The outputs are not inferred.
+pub(crate) const UNKNOWN: Option<ShapeRule> = None;
+/// The output has the shape of the first input.
+pub(crate) const FIRST: Option<ShapeRule> = Some(|node| node.apply(&UnaryOp));
+/// The two inputs are broadcast.
+pub(crate) const BROADCAST: Option<ShapeRule> = Some(|node| node.apply(&BinaryOp));
+/// Any number of inputs are broadcast.
+pub(crate) const VARIADIC: Option<ShapeRule> = Some(|node| node.apply_in_chunks(&VariadicOp));
+
+pub(crate) fn batch_normalization(node: &mut ShapedNode<'_>) -> Inferred {
+    check::batch_normalization(node)?;
+    node.apply(&UnaryOp)
+}
+
+pub(crate) fn layer_normalization(node: &mut ShapedNode<'_>) -> Inferred {
+    check::layer_normalization(node)?;
+    node.apply(&UnaryOp)
+}
+
+/// An integer that may stand for a size keeps its value in another integer type.
+pub(crate) fn cast(node: &mut ShapedNode<'_>) -> Inferred {
+    if matches!(node.attributes.int("to")?, Some(6 | 7)) { node.apply(&ops::Identity) } else { node.apply(&UnaryOp) }
+}
+
+pub(crate) fn gemm(node: &mut ShapedNode<'_>) -> Inferred {
+    check::gemm(node)?;
+    let flag = |name| node.attributes.flag(name);
+    let rule = ops::Gemm { transpose_a: flag("transA")?, transpose_b: flag("transB")? };
+    node.apply(&rule)
+}
+
+pub(crate) fn matmul(node: &mut ShapedNode<'_>) -> Inferred {
+    check::matmul(node)?;
+    let has_vector = node.inputs.iter().flatten().any(|input| input.ndim() == Some(1));
+    if has_vector { own_rules::matmul_with_vector(node) } else { node.apply(&ops::MatMul) }
+}
+
+/// The fourth output contains the scores.
+pub(crate) fn attention(node: &mut ShapedNode<'_>) -> Inferred {
+    let heads = |name| Ok::<_, InferError>(node.attributes.small_int(name)?.map(i32::unsigned_abs));
+    let rule = ops::Attention { q_num_heads: heads("q_num_heads")?, kv_num_heads: heads("kv_num_heads")? };
+    let mut shapes = node.apply(&rule)?;
+    if let [_, present_key, _] = &shapes[..] {
+        shapes.push(own_rules::attention_scores(node, present_key)?);
     }
-    Ok(None)
+    Ok(shapes)
 }
 
-/// Returns the rule of an elementwise operator; inputs are broadcast.
-fn elementwise_rule<'a>(op: &str, attributes: Attributes<'a>) -> Result<Rule<'a>, InferError> {
-    Ok(Some(match op {
-        "Abs"
-        | "BatchNormalization"
-        | "CastLike"
-        | "Ceil"
-        | "Celu"
-        | "Clip"
-        | "Cos"
-        | "CumSum"
-        | "Elu"
-        | "Erf"
-        | "Exp"
-        | "Floor"
-        | "Gelu"
-        | "GroupNormalization"
-        | "HardSigmoid"
-        | "HardSwish"
-        | "Hardmax"
-        | "InstanceNormalization"
-        | "IsInf"
-        | "IsNaN"
-        | "LRN"
-        | "LayerNormalization"
-        | "LeakyRelu"
-        | "Log"
-        | "LogSoftmax"
-        | "LpNormalization"
-        | "MeanVarianceNormalization"
-        | "Mish"
-        | "Not"
-        | "PRelu"
-        | "RMSNormalization"
-        | "Reciprocal"
-        | "Relu"
-        | "RotaryEmbedding"
-        | "Round"
-        | "ScatterElements"
-        | "ScatterND"
-        | "Selu"
-        | "Sigmoid"
-        | "Sign"
-        | "Sin"
-        | "Softmax"
-        | "Softplus"
-        | "Softsign"
-        | "Sqrt"
-        | "Tan"
-        | "Tanh"
-        | "ThresholdedRelu"
-        | "Trilu" => Box::new(UnaryOp),
-        // An integer that may stand for a size keeps its value in another integer type.
-        "Cast" if matches!(attributes.int("to")?, Some(6 | 7)) => Box::new(ops::Identity),
-        "Cast" => Box::new(UnaryOp),
-        "Identity" => Box::new(ops::Identity),
-        "Neg" => Box::new(ops::Neg),
-        "Dropout" => Box::new(ops::Dropout),
-        "Add" => Box::new(ops::Add),
-        "Sub" => Box::new(ops::Sub),
-        "Mul" => Box::new(ops::Mul),
-        "Div" => Box::new(ops::Div),
-        "Equal" => Box::new(ops::Equal),
-        "Where" => Box::new(ops::Where),
-        "And" | "BitShift" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "Mod" | "Or" | "Pow" | "Xor" => {
-            Box::new(BinaryOp)
-        }
-        "Max" | "Mean" | "Min" | "Sum" => Box::new(VariadicOp),
-        _ => return Ok(None),
-    }))
+pub(crate) fn einsum(node: &mut ShapedNode<'_>) -> Inferred {
+    let equation = node.attributes.string("equation")?.ok_or(InferError::MissingAttribute("equation"))?;
+    node.apply(&ops::Einsum { equation })
 }
 
-/// Returns the rule of a matrix product, a global pool, or an operator that creates or selects elements.
-fn compute_rule<'a>(op: &str, attributes: Attributes<'a>) -> Result<Rule<'a>, InferError> {
-    Ok(Some(match op {
-        "Gemm" => {
-            Box::new(ops::Gemm { transpose_a: attributes.flag("transA")?, transpose_b: attributes.flag("transB")? })
-        }
-        "MatMul" => Box::new(ops::MatMul),
-        "Attention" => {
-            let heads = |name| Ok::<_, InferError>(attributes.small_int(name)?.map(i32::unsigned_abs));
-            Box::new(ops::Attention { q_num_heads: heads("q_num_heads")?, kv_num_heads: heads("kv_num_heads")? })
-        }
-        "Einsum" => {
-            let equation = attributes.string("equation")?.ok_or(InferError::MissingAttribute("equation"))?;
-            Box::new(ops::Einsum { equation })
-        }
-        "GlobalAveragePool" | "GlobalMaxPool" => Box::new(ops::GlobalPool),
-        "ConstantOfShape" => Box::new(ops::ConstantOfShape { value: fill_value(attributes)? }),
-        "OneHot" => Box::new(ops::OneHot { axis: axis_attribute(attributes, -1)? }),
-        "Range" => Box::new(ops::Range),
-        "NonZero" => Box::new(ops::NonZero),
-        "TopK" => Box::new(ops::TopK { axis: attributes.small_int("axis")? }),
-        "GridSample" => Box::new(ops::GridSample),
-        "NonMaxSuppression" => Box::new(ops::NonMaxSuppression),
-        _ => return Ok(None),
-    }))
+pub(crate) fn conv(node: &mut ShapedNode<'_>) -> Inferred {
+    check::conv(node)?;
+    windowed(node, &WindowKind::Conv)
 }
 
-/// Returns the rule of an operator that only moves, cuts or repeats elements.
-fn movement_rule<'a>(op: &str, attributes: Attributes<'a>, split_evenly: Option<u32>) -> Result<Rule<'a>, InferError> {
-    Ok(Some(match op {
-        "Flatten" => Box::new(ops::Flatten { axis: axis_attribute(attributes, 1)? }),
-        "Reshape" => Box::new(ops::Reshape { allow_zero: attributes.flag("allowzero")? }),
-        "Shape" => Box::new(ops::Shape { start: attributes.small_int("start")?, end: attributes.small_int("end")? }),
-        "Size" => Box::new(ops::Size),
-        "Expand" => Box::new(ops::Expand),
-        "Tile" => Box::new(ops::Tile),
-        "Concat" => Box::new(ops::Concat { axis: axis_attribute(attributes, 0)? }),
-        "Slice" => Box::new(ops::Slice),
-        "Gather" => Box::new(ops::Gather { axis: axis_attribute(attributes, 0)? }),
-        "GatherElements" => Box::new(ops::GatherElements),
-        "GatherND" => {
-            let batch_dims = attributes.int("batch_dims")?.unwrap_or(0);
-            Box::new(ops::GatherND { batch_dims: usize::try_from(batch_dims).map_err(|_| InferError::Value)? })
-        }
-        "Pad" => Box::new(ops::Pad),
-        "DepthToSpace" => {
-            let block = attributes.int("blocksize")?.ok_or(InferError::MissingAttribute("blocksize"))?;
-            Box::new(ops::DepthToSpace { block_size: u32::try_from(block).map_err(|_| InferError::Value)? })
-        }
-        "Split" => Box::new(ops::Split { axis: axis_attribute(attributes, 0)?, num_outputs: split_evenly }),
-        "Squeeze" => Box::new(ops::Squeeze),
-        "Unsqueeze" => Box::new(ops::Unsqueeze),
-        _ => return Ok(None),
-    }))
+pub(crate) fn conv_transpose(node: &mut ShapedNode<'_>) -> Inferred {
+    windowed(node, &WindowKind::ConvTranspose)
 }
 
-fn axis_attribute(attributes: Attributes<'_>, default: i32) -> Result<i32, InferError> {
-    Ok(attributes.small_int("axis")?.unwrap_or(default))
+pub(crate) fn pool(node: &mut ShapedNode<'_>) -> Inferred {
+    windowed(node, &WindowKind::Pool)
+}
+
+fn windowed(node: &mut ShapedNode<'_>, kind: &WindowKind) -> Inferred {
+    Ok(vec![window_shape(kind, node.attributes, node.inputs, node.symbols)?; node.outputs])
+}
+
+/// A list that is too long is not tracked by value.
+pub(crate) fn constant_of_shape(node: &mut ShapedNode<'_>) -> Inferred {
+    let sizes = node.inputs.first().and_then(Option::as_ref).and_then(SymTensor::values);
+    let is_long = matches!(sizes, Some([SymExpr::Value(size)]) if usize::try_from(*size).is_ok_and(is_too_long));
+    let value = if is_long { None } else { fill_value(node.attributes)? };
+    node.apply(&ops::ConstantOfShape { value })
 }
 
 /// Returns the value that `ConstantOfShape` repeats, if it can be part of a shape.
 fn fill_value(attributes: Attributes<'_>) -> Result<Option<i32>, InferError> {
     let value = attributes.tensor("value")?;
     Ok(value.filter(|tensor| !tensor.dtype().is_float()).and_then(|tensor| Some(*tensor.to_f64().first()? as i32)))
+}
+
+pub(crate) fn one_hot(node: &mut ShapedNode<'_>) -> Inferred {
+    let axis = node.axis(-1)?;
+    node.apply(&ops::OneHot { axis })
+}
+
+pub(crate) fn top_k(node: &mut ShapedNode<'_>) -> Inferred {
+    let axis = node.attributes.small_int("axis")?;
+    node.apply(&ops::TopK { axis })
+}
+
+pub(crate) fn non_max_suppression(node: &mut ShapedNode<'_>) -> Inferred {
+    node.apply(&ops::NonMaxSuppression)
+}
+
+pub(crate) fn reduction(node: &mut ShapedNode<'_>) -> Inferred {
+    let axes = node.attributes.ints("axes")?;
+    reduce(node, axes.map(|axes| axes.iter().map(|axis| *axis as i32).collect()))
+}
+
+pub(crate) fn arg_reduction(node: &mut ShapedNode<'_>) -> Inferred {
+    let axis = node.axis(0)?;
+    reduce(node, Some(vec![axis]))
+}
+
+fn reduce(node: &mut ShapedNode<'_>, axes: Option<Vec<i32>>) -> Inferred {
+    let keep_dims = node.attributes.int("keepdims")?.unwrap_or(1) != 0;
+    let has_axes = node.inputs.get(1).is_some_and(Option::is_some) || axes.is_some();
+    if !has_axes && node.attributes.flag("noop_with_empty_axes")? {
+        return node.apply(&UnaryOp);
+    }
+    node.apply(&ReductionOp { axes: axes.as_deref(), keep_dims })
+}
+
+pub(crate) fn transpose(node: &mut ShapedNode<'_>) -> Inferred {
+    let order = node.attributes.sizes("perm")?;
+    node.apply(&ops::Transpose { perm: order.as_deref() })
+}
+
+pub(crate) fn concat(node: &mut ShapedNode<'_>) -> Inferred {
+    check::concat(node)?;
+    let axis = node.axis(0)?;
+    node.apply_in_chunks(&ops::Concat { axis })
+}
+
+pub(crate) fn slice(node: &mut ShapedNode<'_>) -> Inferred {
+    check::slice(node)?;
+    node.apply(&ops::Slice)
+}
+
+/// Without sizes in the second input, the parts are equal.
+pub(crate) fn split(node: &mut ShapedNode<'_>) -> Inferred {
+    let has_sizes = node.inputs.get(1).is_some_and(Option::is_some);
+    let num_outputs = (!has_sizes).then(|| u32::try_from(node.outputs).unwrap_or(u32::MAX));
+    let axis = node.axis(0)?;
+    node.apply(&ops::Split { axis, num_outputs })
+}
+
+pub(crate) fn gather(node: &mut ShapedNode<'_>) -> Inferred {
+    let axis = node.axis(0)?;
+    node.apply(&ops::Gather { axis })
+}
+
+pub(crate) fn gather_nd(node: &mut ShapedNode<'_>) -> Inferred {
+    let batch_dims = node.attributes.int("batch_dims")?.unwrap_or(0);
+    node.apply(&ops::GatherND { batch_dims: usize::try_from(batch_dims).map_err(|_| InferError::Value)? })
+}
+
+pub(crate) fn depth_to_space(node: &mut ShapedNode<'_>) -> Inferred {
+    let block = node.attributes.int("blocksize")?.ok_or(InferError::MissingAttribute("blocksize"))?;
+    node.apply(&ops::DepthToSpace { block_size: u32::try_from(block).map_err(|_| InferError::Value)? })
+}
+
+pub(crate) fn shape(node: &mut ShapedNode<'_>) -> Inferred {
+    let bound = |name| node.attributes.small_int(name);
+    let rule = ops::Shape { start: bound("start")?, end: bound("end")? };
+    node.apply(&rule)
+}
+
+pub(crate) fn size(node: &mut ShapedNode<'_>) -> Inferred {
+    apply_rule(&ops::Size, &within_32_bits(node), node.symbols)
+}
+
+pub(crate) fn flatten(node: &mut ShapedNode<'_>) -> Inferred {
+    apply_rule(&ops::Flatten { axis: node.axis(1)? }, &within_32_bits(node), node.symbols)
+}
+
+pub(crate) fn reshape(node: &mut ShapedNode<'_>) -> Inferred {
+    check::reshape(node)?;
+    let rule = ops::Reshape { allow_zero: node.attributes.flag("allowzero")? };
+    apply_rule(&rule, &within_32_bits(node), node.symbols)
+}
+
+/// Returns the inputs, the first as unknown if it has more elements than symbolic arithmetic can count: the rules
+/// multiply sizes as 32-bit integers.
+fn within_32_bits(node: &ShapedNode<'_>) -> Vec<Option<SymTensor>> {
+    let mut inputs = node.inputs.to_vec();
+    if let Some(first) = inputs.first_mut().filter(|first| exceeds_32_bits(first)) {
+        *first = Some(SymTensor::unknown("too large"));
+    }
+    inputs
+}
+
+fn exceeds_32_bits(tensor: &Option<SymTensor>) -> bool {
+    let sizes = tensor.as_ref().and_then(SymTensor::shape).into_iter().flatten();
+    let known = sizes.filter_map(|size| if let SymExpr::Value(size) = size { Some(size) } else { None });
+    known.map(i64::from).try_fold(1i64, i64::checked_mul).is_none_or(|count| i32::try_from(count).is_err())
+}
+
+pub(crate) fn squeeze(node: &mut ShapedNode<'_>) -> Inferred {
+    apply_rule(&ops::Squeeze, &with_axes(node)?, node.symbols)
+}
+
+pub(crate) fn unsqueeze(node: &mut ShapedNode<'_>) -> Inferred {
+    apply_rule(&ops::Unsqueeze, &with_axes(node)?, node.symbols)
+}
+
+/// Returns the inputs, with the attribute `axes`, if present, as the second input. Up to operator set 12, `axes` was an
+/// attribute.
+fn with_axes(node: &ShapedNode<'_>) -> Result<Vec<Option<SymTensor>>, InferError> {
+    let mut inputs = node.inputs.to_vec();
+    if let Some(axes) = node.attributes.ints("axes")? {
+        inputs.truncate(1);
+        inputs.push(Some(SymTensor::from_vec(axes.iter().map(|axis| SymExpr::Value(*axis as i32)).collect())));
+    }
+    Ok(inputs)
 }

@@ -5,12 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rten_shape_inference::{SymTensor, SymbolGen};
 
-use super::{Attributes, InferError, dtypes, input_checks, own_rules, shapes, symbols};
-use crate::{DType, Dim, Node, Tensor, TensorSpec};
+use super::shapes::{ShapedNode, output_shapes};
+use super::{Attributes, InferError, dtypes, symbols};
+use crate::{DType, Dim, Node, Tensor, TensorSpec, find_operator};
 
 /// A value as far as it is known: its type, and its shape or (for small integer tensors) its elements.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownValue {
+pub(super) struct KnownValue {
     pub(super) dtype: Option<DType>,
     pub(super) shape: SymTensor,
     /// The numbers of a short list of floats, such as the scales of a resize.
@@ -92,16 +93,13 @@ impl ShapeInference {
         let inputs: Vec<Option<KnownValue>> = node.inputs.iter().map(|name| self.input(name)).collect();
         let input_dtypes: Vec<_> = inputs.iter().map(|known| known.as_ref().and_then(|known| known.dtype)).collect();
         let dtypes = dtypes::output_dtypes(&node.op, attributes, &input_dtypes, node.outputs.len())?;
-        input_checks::check_inputs(&node.op, attributes, &inputs)?;
-        let count = node.outputs.len();
+        let rule = find_operator(&node.op).and_then(|operator| operator.shape);
+        let rule = rule.ok_or_else(|| InferError::UnknownOperator(node.op.clone()))?;
+        let shapes: Vec<_> = inputs.iter().map(|known| known.as_ref().map(|known| known.shape.clone())).collect();
+        let (outputs, symbols) = (node.outputs.len(), &mut self.symbols);
+        let shaped = ShapedNode { attributes, inputs: &shapes, values: &inputs, outputs, symbols };
         // The rules panic on some invalid values.
-        let shapes = catch_unwind(AssertUnwindSafe(|| {
-            if matches!(node.op.as_str(), "Resize" | "Upsample") {
-                return own_rules::resize(attributes, &inputs, &mut self.symbols);
-            }
-            let shapes: Vec<_> = inputs.iter().map(|known| known.as_ref().map(|known| known.shape.clone())).collect();
-            shapes::output_shapes(&node.op, attributes, &shapes, count, &mut self.symbols)
-        }));
+        let shapes = catch_unwind(AssertUnwindSafe(|| output_shapes(rule, shaped)));
         shapes
             .map_err(|_| InferError::Value)??
             .into_iter()

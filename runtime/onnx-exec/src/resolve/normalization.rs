@@ -1,0 +1,50 @@
+//! Reads the attributes of normalizations and of softmax.
+
+use super::{Source, required_count};
+use crate::OpError;
+use crate::normalize::GroupNorm;
+use crate::op::Op;
+
+fn epsilon(source: &Source<'_>) -> Result<f64, OpError> {
+    source.attributes.float("epsilon", 1e-5)
+}
+
+pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
+    if source.attributes.flag("training_mode", false)? {
+        return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
+    }
+    Ok(Op::BatchNormalization { epsilon: epsilon(source)? })
+}
+
+pub(super) fn layer_normalization(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::LayerNormalization { axis: source.attributes.int("axis", -1)?, epsilon: epsilon(source)? })
+}
+
+pub(super) fn instance_normalization(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::InstanceNormalization { epsilon: epsilon(source)? })
+}
+
+pub(super) fn group_normalization(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::GroupNormalization(GroupNorm {
+        groups: required_count(source.attributes, "num_groups")?,
+        epsilon: epsilon(source)?,
+        per_group: source.opset < 21,
+    }))
+}
+
+pub(super) fn rms_normalization(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::RmsNormalization { axis: source.attributes.int("axis", -1)?, epsilon: epsilon(source)? })
+}
+
+pub(super) fn softmax(source: &Source<'_>) -> Result<Op, OpError> {
+    softmax_of(source, false)
+}
+
+pub(super) fn log_softmax(source: &Source<'_>) -> Result<Op, OpError> {
+    softmax_of(source, true)
+}
+
+fn softmax_of(source: &Source<'_>, log: bool) -> Result<Op, OpError> {
+    let (flat, default) = if source.opset < 13 { (true, 1) } else { (false, -1) };
+    Ok(Op::Softmax { axis: source.attributes.int("axis", default)?, log, flat })
+}

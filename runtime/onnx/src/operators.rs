@@ -1,0 +1,288 @@
+//! The operators of the standard (domain `ai.onnx`) up to ONNX 1.23, with what this crate knows about each.
+//!
+//! To add an operator:
+//! 1. Complete its row: types (the constants of `shape_inference::dtypes`), shape rule, and what differs from the
+//!    defaults of [`Operator`]: multiply-adds, decomposition, inputs that stay f32. `ANY` and `UNKNOWN` stand for an
+//!    operator whose outputs are not inferred.
+//! 2. Write the functions that the row names, beside those of the other rows.
+//! 3. So that the interpreter and libtorch execute it, add a row to `KERNELS` of `flagperf-onnx-exec`.
+//! 4. So that scripts have a method for it, add a function to `layers` and to the package `nn::`; `graph.node` of that
+//!    package needs neither.
+
+mod row;
+
+use rten_shape_inference::ops;
+
+pub use row::Operator;
+use row::op;
+
+use crate::shape_inference::dtypes::{
+    AND_INDICES, AND_MASK, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD, SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED,
+    TO_BOOL, TO_INDEX,
+};
+use crate::shape_inference::rules::{self, BROADCAST, FIRST, UNKNOWN, VARIADIC};
+use crate::{Graph, Node, OPSET, count, lower};
+
+/// One row for each operator, by name: name, version, types, shape rule.
+#[rustfmt::skip]
+static OPERATORS: [Operator; 203] = [
+    op("Abs",                       1,  ANY,            FIRST),
+    op("Acos",                      7,  ANY,            UNKNOWN),
+    op("Acosh",                     9,  ANY,            UNKNOWN),
+    op("Add",                       1,  SAME,           Some(|n| n.apply(&ops::Add))),
+    op("AffineGrid",                20, ANY,            UNKNOWN),
+    op("And",                       1,  TO_BOOL,        BROADCAST),
+    op("ArgMax",                    1,  TO_INDEX,       Some(rules::arg_reduction)),
+    op("ArgMin",                    1,  TO_INDEX,       Some(rules::arg_reduction)),
+    op("Asin",                      7,  ANY,            UNKNOWN),
+    op("Asinh",                     9,  ANY,            UNKNOWN),
+    op("Atan",                      7,  ANY,            UNKNOWN),
+    op("Atanh",                     9,  ANY,            UNKNOWN),
+    op("Attention",                 23, FLOAT,          Some(rules::attention))
+        .counts(count::attention).lowers(lower::attention),
+    op("AveragePool",               1,  FLOAT,          Some(rules::pool)),
+    op("BatchNormalization",        1,  SAME_FLOAT,     Some(rules::batch_normalization)),
+    op("Bernoulli",                 15, ANY,            UNKNOWN),
+    op("BitCast",                   26, ANY,            UNKNOWN),
+    op("BitShift",                  11, ANY,            BROADCAST),
+    op("BitwiseAnd",                18, ANY,            UNKNOWN),
+    op("BitwiseNot",                18, ANY,            UNKNOWN),
+    op("BitwiseOr",                 18, ANY,            UNKNOWN),
+    op("BitwiseXor",                18, ANY,            UNKNOWN),
+    op("BlackmanWindow",            17, ANY,            UNKNOWN),
+    op("Cast",                      1,  CAST,           Some(rules::cast)),
+    op("CastLike",                  15, LIKE_SECOND,    FIRST),
+    op("CausalConvWithState",       27, ANY,            UNKNOWN),
+    op("Ceil",                      1,  ANY,            FIRST),
+    op("Celu",                      12, ANY,            FIRST),
+    op("CenterCropPad",             18, ANY,            UNKNOWN),
+    op("Clip",                      1,  SAME,           FIRST),
+    op("Col2Im",                    18, ANY,            UNKNOWN),
+    op("Compress",                  9,  ANY,            UNKNOWN),
+    op("Concat",                    1,  SAME,           Some(rules::concat)),
+    op("ConcatFromSequence",        11, ANY,            UNKNOWN),
+    op("Constant",                  1,  ANY,            UNKNOWN),
+    op("ConstantOfShape",           9,  FILL,           Some(rules::constant_of_shape)),
+    op("Conv",                      1,  SAME_FLOAT,     Some(rules::conv)).counts(count::convolution),
+    op("ConvInteger",               10, ANY,            UNKNOWN).counts(count::convolution),
+    op("ConvTranspose",             1,  SAME_FLOAT,     Some(rules::conv_transpose))
+        .counts(count::transposed_convolution),
+    op("Cos",                       7,  ANY,            FIRST),
+    op("Cosh",                      9,  ANY,            UNKNOWN),
+    op("CumProd",                   26, ANY,            UNKNOWN),
+    op("CumSum",                    11, ANY,            FIRST),
+    op("DFT",                       17, ANY,            UNKNOWN),
+    op("DeformConv",                19, ANY,            UNKNOWN).counts(count::unknown),
+    op("DepthToSpace",              1,  ANY,            Some(rules::depth_to_space)),
+    op("DequantizeLinear",          10, ANY,            UNKNOWN),
+    op("Det",                       11, ANY,            UNKNOWN),
+    op("Div",                       1,  SAME,           Some(|n| n.apply(&ops::Div))),
+    op("Dropout",                   1,  AND_MASK,       Some(|n| n.apply(&ops::Dropout))),
+    op("DynamicQuantizeLinear",     11, ANY,            UNKNOWN),
+    op("Einsum",                    12, SAME,           Some(rules::einsum)).counts(count::einsum),
+    op("Elu",                       1,  FLOAT,          FIRST),
+    op("Equal",                     1,  SAME_TO_BOOL,   Some(|n| n.apply(&ops::Equal))),
+    op("Erf",                       9,  FLOAT,          FIRST),
+    op("Exp",                       1,  FLOAT,          FIRST),
+    op("Expand",                    8,  ANY,            Some(|n| n.apply(&ops::Expand))),
+    op("EyeLike",                   9,  ANY,            UNKNOWN),
+    op("Flatten",                   1,  ANY,            Some(rules::flatten)),
+    op("Floor",                     1,  ANY,            FIRST),
+    op("GRU",                       1,  ANY,            UNKNOWN).counts(count::recurrent),
+    op("Gather",                    1,  ANY,            Some(rules::gather)),
+    op("GatherElements",            11, ANY,            Some(|n| n.apply(&ops::GatherElements))),
+    op("GatherND",                  11, ANY,            Some(rules::gather_nd)),
+    op("Gelu",                      20, FLOAT,          FIRST).lowers(lower::gelu),
+    op("Gemm",                      1,  SAME,           Some(rules::gemm)).counts(count::gemm),
+    op("GlobalAveragePool",         1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool))),
+    op("GlobalLpPool",              1,  ANY,            UNKNOWN),
+    op("GlobalMaxPool",             1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool))),
+    op("Greater",                   1,  SAME_TO_BOOL,   BROADCAST),
+    op("GreaterOrEqual",            12, SAME_TO_BOOL,   BROADCAST),
+    op("GridSample",                16, ANY,            Some(|n| n.apply(&ops::GridSample))),
+    op("GroupNormalization",        21, FLOAT,          FIRST).lowers(lower::group_normalization),
+    op("HammingWindow",             17, ANY,            UNKNOWN),
+    op("HannWindow",                17, ANY,            UNKNOWN),
+    op("HardSigmoid",               1,  FLOAT,          FIRST),
+    op("HardSwish",                 14, FLOAT,          FIRST),
+    op("Hardmax",                   1,  ANY,            FIRST),
+    op("Identity",                  1,  ANY,            Some(|n| n.apply(&ops::Identity))),
+    op("If",                        1,  ANY,            UNKNOWN),
+    op("ImageDecoder",              20, ANY,            UNKNOWN),
+    op("InstanceNormalization",     1,  SAME_FLOAT,     FIRST),
+    op("IsInf",                     10, TO_BOOL,        FIRST),
+    op("IsNaN",                     9,  TO_BOOL,        FIRST),
+    op("LRN",                       1,  ANY,            FIRST),
+    op("LSTM",                      1,  ANY,            UNKNOWN).counts(count::recurrent),
+    op("LayerNormalization",        17, SAME_FLOAT,     Some(rules::layer_normalization))
+        .lowers(lower::layer_normalization),
+    op("LeakyRelu",                 1,  FLOAT,          FIRST),
+    op("Less",                      1,  SAME_TO_BOOL,   BROADCAST),
+    op("LessOrEqual",               12, SAME_TO_BOOL,   BROADCAST),
+    op("LinearAttention",           27, ANY,            UNKNOWN),
+    op("Log",                       1,  FLOAT,          FIRST),
+    op("LogSoftmax",                1,  FLOAT,          FIRST),
+    op("Loop",                      1,  ANY,            UNKNOWN),
+    op("LpNormalization",           1,  ANY,            FIRST),
+    op("LpPool",                    1,  ANY,            Some(rules::pool)),
+    op("MatMul",                    1,  SAME,           Some(rules::matmul)).counts(count::matmul),
+    op("MatMulInteger",             10, ANY,            UNKNOWN).counts(count::matmul),
+    op("Max",                       1,  SAME,           VARIADIC),
+    op("MaxPool",                   1,  AND_INDICES,    Some(rules::pool)),
+    op("MaxRoiPool",                1,  ANY,            UNKNOWN),
+    op("MaxUnpool",                 9,  ANY,            UNKNOWN),
+    op("Mean",                      1,  SAME,           VARIADIC),
+    op("MeanVarianceNormalization", 9,  ANY,            FIRST),
+    op("MelWeightMatrix",           17, ANY,            UNKNOWN),
+    op("Min",                       1,  SAME,           VARIADIC),
+    op("Mish",                      18, FLOAT,          FIRST),
+    op("Mod",                       10, SAME,           BROADCAST),
+    op("Mul",                       1,  SAME,           Some(|n| n.apply(&ops::Mul))),
+    op("Multinomial",               7,  ANY,            UNKNOWN),
+    op("Neg",                       1,  ANY,            Some(|n| n.apply(&ops::Neg))),
+    op("NegativeLogLikelihoodLoss", 12, ANY,            UNKNOWN),
+    op("NonMaxSuppression",         10, TO_INDEX,       Some(rules::non_max_suppression)).f32(),
+    op("NonZero",                   9,  TO_INDEX,       Some(|n| n.apply(&ops::NonZero))),
+    op("Not",                       1,  TO_BOOL,        FIRST),
+    op("OneHot",                    9,  LIKE_THIRD,     Some(rules::one_hot)),
+    op("Optional",                  15, ANY,            UNKNOWN),
+    op("OptionalGetElement",        15, ANY,            UNKNOWN),
+    op("OptionalHasElement",        15, ANY,            UNKNOWN),
+    op("Or",                        1,  TO_BOOL,        BROADCAST),
+    op("PRelu",                     1,  SAME,           FIRST),
+    op("Pad",                       1,  ANY,            Some(|n| n.apply(&ops::Pad))),
+    op("Pow",                       1,  ANY,            BROADCAST),
+    op("QLinearConv",               10, ANY,            UNKNOWN).counts(count::quantized_convolution),
+    op("QLinearMatMul",             10, ANY,            UNKNOWN).counts(count::matmul),
+    op("QuantizeLinear",            10, ANY,            UNKNOWN),
+    op("RMSNormalization",          23, FLOAT,          FIRST).lowers(lower::rms_normalization),
+    op("RNN",                       1,  ANY,            UNKNOWN).counts(count::recurrent),
+    op("RandomNormal",              1,  ANY,            UNKNOWN),
+    op("RandomNormalLike",          1,  ANY,            UNKNOWN),
+    op("RandomUniform",             1,  ANY,            UNKNOWN),
+    op("RandomUniformLike",         1,  ANY,            UNKNOWN),
+    op("Range",                     11, SAME,           Some(|n| n.apply(&ops::Range))),
+    op("Reciprocal",                1,  ANY,            FIRST),
+    op("ReduceL1",                  1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceL2",                  1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceLogSum",              1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceLogSumExp",           1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceMax",                 1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceMean",                1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceMin",                 1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceProd",                1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceSum",                 1,  ANY,            Some(rules::reduction)).axes_input(13),
+    op("ReduceSumSquare",           1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("RegexFullMatch",            20, ANY,            UNKNOWN),
+    op("Relu",                      1,  ANY,            FIRST),
+    op("Reshape",                   1,  ANY,            Some(rules::reshape)),
+    op("Resize",                    10, ANY,            Some(rules::resize)).f32_input(2),
+    op("ReverseSequence",           10, ANY,            UNKNOWN),
+    op("RoiAlign",                  10, ANY,            UNKNOWN),
+    op("RotaryEmbedding",           23, FLOAT,          FIRST).lowers(lower::rotary_embedding),
+    op("Round",                     11, ANY,            FIRST),
+    op("STFT",                      17, ANY,            UNKNOWN),
+    op("Scan",                      8,  ANY,            UNKNOWN),
+    op("Scatter",                   9,  ANY,            UNKNOWN),
+    op("ScatterElements",           11, ANY,            FIRST),
+    op("ScatterND",                 11, ANY,            FIRST),
+    op("Selu",                      1,  FLOAT,          FIRST),
+    op("SequenceAt",                11, ANY,            UNKNOWN),
+    op("SequenceConstruct",         11, ANY,            UNKNOWN),
+    op("SequenceEmpty",             11, ANY,            UNKNOWN),
+    op("SequenceErase",             11, ANY,            UNKNOWN),
+    op("SequenceInsert",            11, ANY,            UNKNOWN),
+    op("SequenceLength",            11, ANY,            UNKNOWN),
+    op("SequenceMap",               17, ANY,            UNKNOWN),
+    op("Shape",                     1,  TO_INDEX,       Some(rules::shape)),
+    op("Shrink",                    9,  ANY,            UNKNOWN),
+    op("Sigmoid",                   1,  FLOAT,          FIRST),
+    op("Sign",                      9,  ANY,            FIRST),
+    op("Sin",                       7,  ANY,            FIRST),
+    op("Sinh",                      9,  ANY,            UNKNOWN),
+    op("Size",                      1,  TO_INDEX,       Some(rules::size)),
+    op("Slice",                     1,  ANY,            Some(rules::slice)),
+    op("Softmax",                   1,  FLOAT,          FIRST),
+    op("SoftmaxCrossEntropyLoss",   12, ANY,            UNKNOWN),
+    op("Softplus",                  1,  FLOAT,          FIRST),
+    op("Softsign",                  1,  ANY,            FIRST),
+    op("SpaceToDepth",              1,  ANY,            Some(rules::space_to_depth)),
+    op("Split",                     1,  ANY,            Some(rules::split)),
+    op("SplitToSequence",           11, ANY,            UNKNOWN),
+    op("Sqrt",                      1,  FLOAT,          FIRST),
+    op("Squeeze",                   1,  ANY,            Some(rules::squeeze)),
+    op("StringConcat",              20, ANY,            UNKNOWN),
+    op("StringNormalizer",          10, ANY,            UNKNOWN),
+    op("StringSplit",               20, ANY,            UNKNOWN),
+    op("Sub",                       1,  SAME,           Some(|n| n.apply(&ops::Sub))),
+    op("Sum",                       1,  SAME,           VARIADIC),
+    op("SwiGLU",                    28, ANY,            UNKNOWN),
+    op("Swish",                     24, ANY,            UNKNOWN),
+    op("Tan",                       7,  FLOAT,          FIRST),
+    op("Tanh",                      1,  FLOAT,          FIRST),
+    op("TensorScatter",             24, ANY,            UNKNOWN),
+    op("TfIdfVectorizer",           9,  ANY,            UNKNOWN),
+    op("ThresholdedRelu",           10, ANY,            FIRST),
+    op("Tile",                      1,  ANY,            Some(|n| n.apply(&ops::Tile))),
+    op("TopK",                      1,  AND_INDICES,    Some(rules::top_k)),
+    op("Transpose",                 1,  ANY,            Some(rules::transpose)),
+    op("Trilu",                     14, ANY,            FIRST),
+    op("Unique",                    11, ANY,            UNKNOWN),
+    op("Unsqueeze",                 1,  ANY,            Some(rules::unsqueeze)),
+    op("Upsample",                  7,  ANY,            Some(rules::resize)).f32_input(1),
+    op("Where",                     9,  SELECTED,       Some(|n| n.apply(&ops::Where))),
+    op("Xor",                       1,  TO_BOOL,        BROADCAST),
+];
+
+/// Returns the row of an operator; `None` if the standard does not have it.
+pub fn find_operator(name: &str) -> Option<&'static Operator> {
+    let row = OPERATORS.binary_search_by_key(&name, |operator| operator.name);
+    row.ok().map(|index| &OPERATORS[index])
+}
+
+/// Returns the version of the operator set that an operator needs, or 0 if every version since [`OPSET`] has it.
+pub(crate) fn needed_version(name: &str) -> i64 {
+    find_operator(name).map(|operator| operator.since).filter(|since| *since > OPSET).unwrap_or(0)
+}
+
+/// Returns the first node whose operator has no domain and is not one of the standard. An operator that the file itself
+/// defines as a function is accepted.
+pub fn find_unknown_operator(graph: &Graph) -> Option<&Node> {
+    let is_unknown = |node: &&Node| node.domain.is_empty() && find_operator(&node.op).is_none();
+    graph.functions.is_empty().then(|| graph.nodes.iter().find(is_unknown)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_their_names_are_unique() {
+        assert!(OPERATORS.is_sorted_by(|a, b| a.name < b.name));
+    }
+
+    #[test]
+    fn a_version_is_one_of_the_standard_and_axes_became_an_input_later() {
+        for operator in &OPERATORS {
+            assert!((1..=28).contains(&operator.since), "{}", operator.name);
+            assert!(operator.axes_input_since.is_none_or(|version| version > operator.since), "{}", operator.name);
+        }
+    }
+
+    #[test]
+    fn an_operator_that_is_newer_than_built_graphs_needs_its_own_version() {
+        assert_eq!(["Relu", "LayerNormalization", "Gelu", "Wobble"].map(needed_version), [0, 0, 20, 0]);
+    }
+
+    #[test]
+    fn an_operator_outside_the_standard_is_found_unless_it_has_a_domain() {
+        let node = |op: &str, domain: &str| Node { op: op.to_owned(), domain: domain.to_owned(), ..Node::default() };
+        let graph = |nodes| Graph { nodes, ..Graph::default() };
+        let known = graph(vec![node("Relu", ""), node("SwiGLU", ""), node("Wobble", "com.example")]);
+        assert_eq!(find_unknown_operator(&known), None);
+        let unknown = graph(vec![node("Relu", ""), node("Wobble", "")]);
+        assert_eq!(find_unknown_operator(&unknown).map(|node| node.op.as_str()), Some("Wobble"));
+        let defined = Graph { functions: vec![vec![1]], ..unknown };
+        assert_eq!(find_unknown_operator(&defined), None);
+    }
+}
