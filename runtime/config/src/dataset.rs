@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::file::{ConfigFile, display_name, read_text};
 use super::section::{SectionKey, SectionKind, TEXT, TEXT_MAP, check_keys, optional, required};
 use super::yaml::Content;
-use super::{ConfigProblem, Finding, ValueKind};
+use super::{Finding, ValueKind};
 
 /// The file that describes a dataset, in the folder of the dataset.
 pub const DATASET_FILE: &str = "dataset.yaml";
@@ -137,11 +137,11 @@ impl DatasetDescription {
         let file = ConfigFile::parse(&read_text(path, &name)?, name)?;
         check_keys(&file, DATASET)?;
         let values = file.entries.iter().map(|(key, node)| (key.clone(), node.value())).collect();
-        let description: DatasetDescription = serde_json::from_value(values)
-            .map_err(|error| Finding::error(file.top(), ConfigProblem::Yaml { reason: error.to_string() }))?;
+        let description: DatasetDescription =
+            serde_json::from_value(values).map_err(|error| Finding::error(file.top(), error.to_string()))?;
         if description.files.is_empty() && description.folders.is_empty() {
             let reason = "`files` or `folders` must list at least one item".to_owned();
-            return Err(Finding::error(file.top(), ConfigProblem::Yaml { reason }));
+            return Err(Finding::error(file.top(), reason));
         }
         description.check_duplicates(&file).map(|()| description)
     }
@@ -159,7 +159,7 @@ impl DatasetDescription {
         let reason = format!("`name` is `{}`, but the folder is `{name}`", description.name);
         let file = ConfigFile::read(&path, root)?;
         let origin = file.entries.get("name").map_or_else(|| file.top(), |node| file.origin(node));
-        Err(Finding::error(origin, ConfigProblem::Yaml { reason }))
+        Err(Finding::error(origin, reason))
     }
 
     /// Returns the names of the folders in `datasets/` that have a dataset.yaml, sorted.
@@ -185,7 +185,7 @@ impl DatasetDescription {
                 });
                 let origin = item.map_or_else(|| file.top(), |node| file.origin(node));
                 let reason = format!("`{path}` is listed twice");
-                return Err(Finding::error(origin, ConfigProblem::Yaml { reason }));
+                return Err(Finding::error(origin, reason));
             }
             seen.push(path);
         }

@@ -5,9 +5,9 @@ use indexmap::IndexMap;
 
 use super::entries::describe_node;
 use super::file::ConfigFile;
-use super::key::list_alternatives;
+use super::finding::{missing_key, nearest_note};
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, Origin, ValueKind, list_names, nearest};
+use super::{Finding, Origin, ValueKind, list_names, nearest};
 
 /// A key of a file or of one of its sections.
 #[derive(Clone, Copy, Debug)]
@@ -83,13 +83,11 @@ impl Checker<'_> {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         for (name, node) in entries {
             let key = keys.iter().find(|key| key.name == name);
-            let unknown = || Finding::error(self.file.origin(node), unknown_key(keys, name, below(name)));
+            let unknown = || unknown_key(keys, name, &below(name)).at(self.file.origin(node));
             self.check_value(key.ok_or_else(unknown)?.kind, node, &below(name))?;
         }
         let missing = keys.iter().find(|key| key.is_required && !entries.contains_key(key.name));
-        missing.map_or(Ok(()), |key| {
-            Err(Finding::error(origin, ConfigProblem::Missing { key: below(key.name), about: key.about }))
-        })
+        missing.map_or(Ok(()), |key| Err(missing_key(&below(key.name), key.about).at(origin)))
     }
 
     /// Checks the value of the key at `path`.
@@ -114,22 +112,15 @@ impl Checker<'_> {
             (SectionKind::Boolean, _) if node.value().is_boolean() => Ok(()),
             (SectionKind::Bytes, _) if node.is_null() || node.value().is_u64() => Ok(()),
             (SectionKind::Rate, _) if node.is_null() || node.value().is_number() => Ok(()),
-            _ => Err(Finding::error(self.file.origin(node), type_problem(kind, node, path))),
+            _ => Err(wrong_type(kind, node, path).at(self.file.origin(node))),
         }
     }
 }
 
-fn type_problem(kind: SectionKind, node: &Node, path: &str) -> ConfigProblem {
-    let found = match kind {
-        SectionKind::Value(value) => value.describe_refused(node),
-        _ => describe_node(node),
-    };
-    let key = path.to_owned();
+fn wrong_type(kind: SectionKind, node: &Node, path: &str) -> Finding {
     match kind {
-        SectionKind::Value(ValueKind::Word(words) | ValueKind::OptionalWord(words)) => {
-            ConfigProblem::Word { key, words: list_alternatives(words), found }
-        }
-        _ => ConfigProblem::Type { key, expected: kind.expected(), found },
+        SectionKind::Value(value) => value.refused(path, node),
+        _ => Finding::unplaced(format!("`{path}` must be {}, not {}", kind.expected(), describe_node(node))),
     }
 }
 
@@ -150,11 +141,8 @@ impl SectionKind {
     }
 }
 
-fn unknown_key(keys: &[SectionKey], name: &str, path: String) -> ConfigProblem {
+fn unknown_key(keys: &[SectionKey], name: &str, path: &str) -> Finding {
     let names = || keys.iter().map(|key| key.name);
-    ConfigProblem::UnknownSectionKey {
-        key: path,
-        nearest: nearest(name, names()).map(str::to_owned),
-        known: list_names(names()),
-    }
+    let hint = format!("known keys: {}; was the file written for another version of flagperf?", list_names(names()));
+    Finding::unplaced(format!("unknown key `{path}`{}", nearest_note(nearest(name, names())))).with_hint(hint)
 }

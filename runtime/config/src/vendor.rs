@@ -11,7 +11,7 @@ use super::file::{ConfigFile, display_name, read_text};
 use super::section::check_keys;
 use super::vendor_key::VENDOR;
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, MonitorCommand, Origin, Sourced, Values};
+use super::{Finding, MonitorCommand, Origin, Sourced, Values};
 use flagperf_core::units::{Bytes, FlopsPerSecond};
 
 /// A vendor's description.
@@ -207,11 +207,11 @@ impl Vendor {
             let reason = cause.to_string();
             let reason = reason.split(" at line ").next().unwrap_or(&reason).to_owned();
             let origin = Origin::File { file: Arc::clone(&file.name), line, column };
-            Finding::error(origin, ConfigProblem::Yaml { reason })
+            Finding::error(origin, reason)
         })?;
         if vendor.name != name {
             let reason = format!("`name` is `{}`, but the folder is `{name}`", vendor.name);
-            return Err(Finding::error(file.top(), ConfigProblem::Yaml { reason }));
+            return Err(Finding::error(file.top(), reason));
         }
         let vendor = Vendor { folder, file: Some(file), ..vendor };
         vendor.check().map(|()| vendor)
@@ -221,7 +221,7 @@ impl Vendor {
     fn check(&self) -> Result<(), Finding> {
         let fault =
             self.devices.iter().find_map(|device| Some(format!("device `{}`: {}", device.name, device.fault()?)));
-        let error = |origin, reason| Err(Finding::error(origin, ConfigProblem::Yaml { reason }));
+        let error = |origin, reason| Err(Finding::error(origin, reason));
         match (fault, self.shared_device_name()) {
             (Some(reason), _) => error(self.origin(&["devices"]), reason),
             (None, Some((origin, reason))) => error(origin, reason),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flagperf_core::regular_file::read_regular_text;
 
 use super::{EngineChoice, FoundModel, find_model};
-use flagperf_config::{KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
+use flagperf_config::{Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
 use flagperf_core::description::EngineDescription;
 use flagperf_core::tensor::DType;
 
@@ -205,6 +205,11 @@ fn read_profile(path: &Path) -> Result<String, String> {
 
 fn exists_or_is_generated(path: &Path) -> bool {
     path.exists() || is_generated_on_first_use(path)
+}
+
+/// Returns the error about a file or folder that is not on this machine; `what` is its kind.
+pub(super) fn missing_file(what: &str, path: &Path) -> Finding {
+    Finding::unplaced(format!("{what} `{}` does not exist", path.display())).on_machine()
 }
 
 /// Returns whether a folder is that of a dataset which is generated on first use.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::python_text::{ConfigRead, config_reads};
 use super::{Catalogue, EngineChoice, Job};
-use flagperf_config::{Cause, Finding, MessageAndHint, Origin};
+use flagperf_config::{Finding, Origin};
 use flagperf_core::text::one_line;
 
 /// The Python module that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
@@ -57,8 +57,8 @@ fn finding(read: &ConfigRead, file: &str, engine: &EngineChoice, vendor: &str) -
         "set `{key}` in the overlay of the vendor for the case, or give it a default among the `options` of `{name}` in \
          vendors/{vendor}/vendor.yaml"
     );
-    let problem = MessageAndHint { message, hint, cause: Cause::Configuration };
-    if read.is_conditional { Finding::warning(origin, problem) } else { Finding::error(origin, problem) }
+    let finding = if read.is_conditional { Finding::warning } else { Finding::error };
+    finding(origin, message).with_hint(hint)
 }
 
 #[cfg(test)]
