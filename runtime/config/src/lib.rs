@@ -37,7 +37,6 @@ mod stand_in;
 #[cfg(test)]
 mod tests;
 mod vendor;
-mod vendor_key;
 mod visible;
 mod yaml;
 
@@ -48,7 +47,7 @@ pub use case::{CaseConfig, default_data_folder};
 pub use case_key::{CaseKey, Scale};
 pub use container_option_fault::ContainerOptionFault;
 pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};
-pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
+pub use dataset::{DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, backends_folder, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};
 pub use finding::{Cause, Finding, Findings, did_you_mean, missing_key, unknown_case};
@@ -67,7 +66,6 @@ pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };
-pub use vendor_key::VENDOR;
 pub use visible::VisibleDevices;
 pub use yaml::{Content, Node, Place, YamlError, parse as parse_yaml};
 
