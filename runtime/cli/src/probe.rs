@@ -12,10 +12,12 @@ use serde_json::Value;
 
 use super::arguments::ProbeTarget;
 use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
-use flagperf_core::description::{Delivery, DescriptionMessage};
+use flagperf_core::description::{ConfigRead, Delivery, DescriptionMessage};
 use flagperf_core::text::truncate;
 use flagperf_core::units::Seconds;
-use flagperf_engine::{Engine, HELLO_TIME_LIMIT, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
+use flagperf_engine::{
+    Engine, HELLO_TIME_LIMIT, LoadOptions, SidecarReply, Unavailable, describe_sidecar, find, open_plugin,
+};
 use flagperf_host::{Ending, THIS_PROGRAM};
 use flagperf_sampling::SourceContext;
 
@@ -35,6 +37,9 @@ pub(super) enum ProbeReply {
         about: String,
         /// The description that a vendor's engine gives of itself.
         description: Option<Box<DescriptionMessage>>,
+        /// The keys of `config` that the class of a sidecar reads.
+        #[serde(default)]
+        config_reads: Vec<ConfigRead>,
     },
     /// It cannot be used.
     Fails {
@@ -46,8 +51,8 @@ pub(super) enum ProbeReply {
 }
 
 impl ProbeReply {
-    fn works(version: String, about: impl Into<String>) -> Self {
-        ProbeReply::Works { version, about: about.into(), description: None }
+    pub(super) fn works(version: String, about: impl Into<String>) -> Self {
+        ProbeReply::Works { version, about: about.into(), description: None, config_reads: Vec::new() }
     }
 
     pub(super) fn fails(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
@@ -116,6 +121,7 @@ fn probe_plugin(library: &Path) -> ProbeReply {
             version: format!("{} {version}", engine.name()),
             about: engine.description().about.to_owned(),
             description: Some(Box::new(DescriptionMessage::from(&engine.description()))),
+            config_reads: Vec::new(),
         },
         Err(Unavailable { reason, remedy }) => ProbeReply::fails(reason, remedy),
     }
@@ -125,10 +131,11 @@ fn probe_plugin(library: &Path) -> ProbeReply {
 fn probe_sidecar(folder: &str, command: &[String]) -> ProbeReply {
     let options = LoadOptions { command: command.to_vec(), folder: folder.into(), ..LoadOptions::default() };
     match describe_sidecar(&options) {
-        Ok((description, version)) => ProbeReply::Works {
+        Ok(SidecarReply { description, version, config_reads }) => ProbeReply::Works {
             version: format!("{} {version}", description.name),
             about: description.capabilities(),
             description: Some(Box::new(DescriptionMessage::from(&description))),
+            config_reads,
         },
         Err(error) => ProbeReply::fails(error.to_string(), error.hint()),
     }

@@ -15,7 +15,7 @@ use super::{
 use flagperf_config::{
     CaseConfig, EngineEntry, Finding, Origin, Sourced, Vendor, did_you_mean, list_names, nearest, option_of_entry,
 };
-use flagperf_core::description::{Delivery, EngineDescription, TF32_OPTION};
+use flagperf_core::description::{ConfigRead, Delivery, EngineDescription, TF32_OPTION};
 use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
 
@@ -114,7 +114,7 @@ impl EngineRole {
     }
 }
 
-/// Chooses the engine for one role of a case, with its options.
+/// Chooses the engine for one role of a case, with its options. The keys of `config` that it is known to read are beside it.
 pub(super) fn choose_engine(
     role: EngineRole,
     vendor: &Vendor,
@@ -122,7 +122,7 @@ pub(super) fn choose_engine(
     settings: &CaseSettings,
     catalogue: &Catalogue,
     preparation: &Preparation,
-) -> Result<EngineChoice, Finding> {
+) -> Result<(EngineChoice, Vec<ConfigRead>), Finding> {
     let (entry, name, origin) = role.entry(vendor, case);
     let Some(entry) = entry else {
         return Err(unknown_engine_name(role, &name, vendor).at(origin));
@@ -180,7 +180,7 @@ pub(super) fn choose_engine(
         check.knows_operators(&description)?;
         check_described_options(&description, &choice).map_err(option_error)?;
     }
-    Ok(choice)
+    Ok((choice, found.config_reads))
 }
 
 fn unknown_engine_name(role: EngineRole, name: &str, vendor: &Vendor) -> Finding {

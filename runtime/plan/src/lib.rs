@@ -13,7 +13,6 @@ mod job;
 mod manifest;
 mod options;
 mod planning;
-mod python_text;
 mod route;
 mod effective_values;
 #[cfg(test)]
@@ -32,7 +31,7 @@ mod shipped;
 mod tests;
 
 pub use catalogue::{
-    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
     is_generated_on_first_use,
 };
 pub use checks::unknown_vendor;
@@ -43,4 +42,3 @@ pub use engine_checks::VERSION_HINT;
 pub use job::{AuditScope, CaseSettings, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
-pub use python_text::count_word;

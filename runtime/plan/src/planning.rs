@@ -139,16 +139,13 @@ impl Planner<'_> {
         let has_both_phases = route.validate.is_some() && route.infer.is_some();
         let mut jobs = Vec::new();
         if let Some(export) = route.validate {
-            let engine = self.choose_engine(EngineRole::Framework, &settings);
             let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
-            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
+            jobs.extend(self.plan_job(EngineRole::Framework, task, &settings, has_both_phases));
         }
         if let Some(source) = route.infer.clone() {
-            let engine = self.choose_engine(EngineRole::Compiler, &settings);
             let task = Task::Infer { model: self.model_input(source, &onnx) };
-            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
+            jobs.extend(self.plan_job(EngineRole::Compiler, task, &settings, has_both_phases));
         }
-        self.findings.extend(jobs.iter().flat_map(|job| unset_class_keys(job, self.catalogue)));
         // Without all engines it is unknown which options are used.
         let all_engines_chosen =
             jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
@@ -215,10 +212,19 @@ impl Planner<'_> {
         CaseSettings { exist_onnx_path, ..settings.clone() }
     }
 
-    fn choose_engine(&mut self, role: EngineRole, settings: &CaseSettings) -> Option<EngineChoice> {
+    fn plan_job(
+        &mut self,
+        role: EngineRole,
+        task: Task,
+        settings: &CaseSettings,
+        has_both_phases: bool,
+    ) -> Option<Job> {
         let vendor = self.config.vendor.as_ref()?;
         let chosen = choose_engine(role, vendor, self.case, settings, self.catalogue, &self.preparation());
-        chosen.map_err(|finding| self.findings.push(finding)).ok()
+        let (engine, config_reads) = chosen.map_err(|finding| self.findings.push(finding)).ok()?;
+        let job = self.make_job(task, engine, settings, has_both_phases);
+        self.findings.extend(unset_class_keys(&job, &config_reads));
+        Some(job)
     }
 
     fn model_input(&mut self, source: InferenceSource, exported: &Path) -> ModelInput {
