@@ -205,11 +205,14 @@ def load_module(path):
     return module
 
 
-def check_requirements(path, takes_model):
+def parse(path):
+    with open(path, "rb") as file:
+        return ast.parse(file.read(), path)
+
+
+def check_requirements(path, tree, takes_model):
     """Reports a missing package before the class is created, which may be minutes later. Considers only what surely
     runs: the statements of `__init__` and `__call__` themselves, not those inside `if`, `try` or a function."""
-    with open(path, "rb") as file:
-        tree = ast.parse(file.read(), path)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "InferModel"]
     methods = [node for own in classes for node in own.body if isinstance(node, ast.FunctionDef)]
     for method in methods:
@@ -236,6 +239,180 @@ def uses_attribute(node, name):
     of_name = lambda value: isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == name
     is_deferred = any(isinstance(part, (ast.Lambda, ast.IfExp, ast.BoolOp)) for part in ast.walk(node))
     return not is_deferred and any(of_name(part) for part in ast.walk(node))
+
+
+def config_reads(tree):
+    """Returns the keys that `InferModel` reads from its `config`, each with its first place and whether the class always
+    reads it. A key that the file also contains as a text is left out: `hasattr` or `getattr` may ask for it first."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    found = {}
+    for own in tree.body:
+        if isinstance(own, ast.ClassDef) and own.name == "InferModel":
+            reads = ConfigReads(own, functions)
+            for key, node, is_certain in reads.found:
+                place = {"key": key, "line": node.lineno, "column": node.col_offset + 1, "is_certain": is_certain}
+                if key not in texts and (key not in found or is_certain > found[key]["is_certain"]):
+                    found[key] = place
+    return sorted(found.values(), key=lambda read: (read["line"], read["column"]))
+
+
+class ConfigReads(ast.NodeVisitor):
+    """Follows the argument `config` of a class: through its `__init__`, as an argument of its methods and of the file's
+    functions, and as an attribute (`self.config`). A variable of another value is not followed, even if it is called
+    `config`."""
+
+    def __init__(self, own, functions):
+        self.functions = functions
+        self.methods = {node.name: node for node in own.body if isinstance(node, ast.FunctionDef)}
+        # The reads: key, node, and whether the read cannot be avoided.
+        self.found = []
+        # Attributes of `self` to which `config` is assigned, and how often anything is assigned to each attribute.
+        self.attributes, stored = [], [node.attr for node in ast.walk(own) if is_of_self(node) and is_stored(node)]
+        self.visited = set()
+        self.names, self.is_certain = set(), True
+        first = self.methods.get("__init__")
+        if first is not None and len(first.args.args) > 1:
+            self.follow(first, {first.args.args[1].arg}, True)
+        self.attributes = {name for name in self.attributes if stored.count(name) == self.attributes.count(name)}
+        for name, method in self.methods.items():
+            self.follow_attributes(method, name == "__call__")
+
+    def follow(self, function, names, is_certain):
+        """Visits a function in which these names are `config`."""
+        key = (id(function), frozenset(names), is_certain)
+        if key in self.visited:
+            return
+        self.visited.add(key)
+        before = self.names, self.is_certain
+        self.names, self.is_certain = set(names), is_certain
+        self.visit_block(function.body)
+        self.names, self.is_certain = before
+
+    def follow_attributes(self, method, is_entry):
+        """Visits the reads of `self.config.key`; those of a method that the adaptor calls are certain in its own statements."""
+        for statement in method.body:
+            is_simple = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return))
+            parts = list(ast.walk(statement))
+            deferred = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
+            is_certain = is_entry and is_simple and not any(isinstance(part, deferred) for part in parts)
+            for part in parts:
+                if isinstance(part, ast.Attribute) and is_of_self(part.value) and part.value.attr in self.attributes:
+                    self.add(part, is_certain)
+            is_entry = is_entry and not any(isinstance(part, ast.Return) for part in parts)
+
+    def add(self, node, is_certain):
+        # What a tuple itself has is not a key.
+        is_own = node.attr.startswith("_") or node.attr in ("count", "index")
+        if isinstance(node.ctx, ast.Load) and not is_own:
+            self.found.append((node.attr, node, is_certain))
+
+    def visit_block(self, statements, is_certain=True):
+        before, self.is_certain = self.is_certain, self.is_certain and is_certain
+        for statement in statements:
+            self.visit(statement)
+            if any(isinstance(part, (ast.Return, ast.Break, ast.Continue)) for part in ast.walk(statement)):
+                self.is_certain = False
+        self.is_certain = before
+
+    def uncertain(self, *nodes):
+        before, self.is_certain = self.is_certain, False
+        for node in nodes:
+            self.visit(node)
+        self.is_certain = before
+
+    def visit_Name(self, node):
+        if not isinstance(node.ctx, ast.Load):
+            self.names.discard(node.id)
+
+    def visit_Attribute(self, node):
+        if isinstance(node.value, ast.Name) and node.value.id in self.names:
+            self.add(node, self.is_certain)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node):
+        self.visit(node.value)
+        is_config = isinstance(node.value, ast.Name) and node.value.id in self.names
+        for target in node.targets:
+            if is_config and is_of_self(target):
+                self.attributes.append(target.attr)
+            self.visit(target)
+
+    def visit_Call(self, node):
+        self.generic_visit(node)
+        function, method = node.func, is_of_self(node.func)
+        called = self.methods.get(function.attr) if method else self.functions.get(getattr(function, "id", None))
+        if called is not None:
+            parameters = [argument.arg for argument in called.args.args][1 if method else 0 :]
+            given = [*zip(parameters, node.args), *((keyword.arg, keyword.value) for keyword in node.keywords)]
+            names = {name for name, value in given if isinstance(value, ast.Name) and value.id in self.names}
+            if names:
+                self.follow(called, names, self.is_certain)
+
+    def visit_If(self, node):
+        self.visit(node.test)
+        self.visit_block(node.body, False)
+        self.visit_block(node.orelse, False)
+
+    visit_While = visit_If
+
+    def visit_For(self, node):
+        self.visit(node.iter)
+        self.visit(node.target)
+        self.visit_block([*node.body, *node.orelse], False)
+
+    def visit_With(self, node):
+        for item in node.items:
+            self.visit(item)
+        # `suppress` ends its block at the first error.
+        self.visit_block(node.body, "suppress" not in ast.dump(node.items[0]))
+
+    def visit_Try(self, node):
+        self.visit_block([*node.body, *node.handlers, *node.orelse], False)
+        self.visit_block(node.finalbody)
+
+    def visit_IfExp(self, node):
+        self.visit(node.test)
+        self.uncertain(node.body, node.orelse)
+
+    def visit_BoolOp(self, node):
+        self.visit(node.values[0])
+        self.uncertain(*node.values[1:])
+
+    def visit_Match(self, node):
+        self.visit(node.subject)
+        self.uncertain(*node.cases)
+
+    def visit_FunctionDef(self, node):
+        """Visits a function within a function, in which a name of its own may hide `config`."""
+        own = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+        own |= {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+        before = self.names
+        self.names = self.names - own
+        self.uncertain(*(node.body if isinstance(node.body, list) else [node.body]))
+        self.names = before
+
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef
+
+    def visit_ListComp(self, node):
+        before = self.names
+        own = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)}
+        self.visit(node.generators[0].iter)
+        self.names = self.names - own
+        self.uncertain(*ast.iter_child_nodes(node))
+        self.names = before
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def visit_ClassDef(self, node): ...
+
+
+def is_of_self(node):
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def is_stored(node):
+    return not isinstance(node.ctx, ast.Load)
 
 
 def missing_packages():
@@ -312,7 +489,8 @@ class Sidecar:
             raise Failure(f"flagperf_sidecar uses protocol version {PROTOCOL}, not {request['protocol']}")
         self.module = load_module(self.path)
         self.tensors = tensor_library(getattr(self.module, "TENSORS", "torch"))
-        check_requirements(self.path, getattr(self.module.InferModel, "takes_model", True))
+        tree = parse(self.path)
+        check_requirements(self.path, tree, getattr(self.module.InferModel, "takes_model", True))
         version = getattr(self.module, "__version__", None)
         return {
             "answer": "hello",
@@ -323,6 +501,7 @@ class Sidecar:
             "kinds": getattr(self.module, "KINDS", ["onnx", "compiled"]),
             "precisions": getattr(self.module, "PRECISIONS", ["f32", "f16"]),
             "options": getattr(self.module, "OPTIONS", None),
+            "config_reads": config_reads(tree),
         }
 
     def handle_load(self, request):

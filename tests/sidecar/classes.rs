@@ -6,6 +6,7 @@ use std::fs;
 
 use serde_json::{Value as Json, json};
 
+use crate::program;
 use crate::site::Site;
 use crate::support;
 
@@ -94,7 +95,7 @@ fn the_config_is_a_named_tuple_whose_keys_may_be_any_text() {
 
 #[test]
 fn an_unknown_key_of_the_config_is_an_error_that_lists_the_known_keys() {
-    // `config.resnet50_fuse` would be an error of the plan.
+    // `config.resnet50_fuse` is an error of the plan.
     let unset = "getattr(config, \"resnet50_fuse\")";
     let text = include_str!("classes/plain.py").replace("Network(onnx_path)", unset);
     let Some(site) = class_site(&text, "options: {threads: 1}") else { return };
@@ -107,6 +108,95 @@ fn an_unknown_key_of_the_config_is_an_error_that_lists_the_known_keys() {
         "{line}"
     );
     assert!(line.contains(", log_dir, ") && line.ends_with(", input_specs, output_specs)"), "{line}");
+}
+
+/// A class that configures its builder as NVIDIA's documents do, in a variable that hides the argument `config`.
+const BUILDER: &str = "TENSORS = 'numpy'
+
+class Builder:
+    def create_builder_config(self): return self
+    def set_memory_pool_limit(self, pool, size): pass
+
+class InferModel:
+    takes_model = False
+    def __init__(self, config, onnx_path, model):
+        self.batch = config.batch_size
+        config = Builder().create_builder_config()
+        config.set_memory_pool_limit(0, 1 << 30)
+    def __call__(self, model_inputs): return [], 0
+";
+
+/// Plans the case with a class, and returns the exit code and what is printed; `None` without a Python.
+#[track_caller]
+fn planned(text: &str) -> Option<(Option<i32>, String)> {
+    let site = class_site(text, "options: {threads: 1}")?;
+    let output = program::flagperf(site.path(), &["plan"]);
+    let printed = [output.stdout, output.stderr].concat();
+    Some((output.status.code(), String::from_utf8_lossy(&printed).into_owned()))
+}
+
+#[test]
+fn a_variable_that_hides_the_config_is_not_read_for_its_keys() {
+    let Some((code, printed)) = planned(BUILDER) else { return };
+    assert!(code == Some(0) && !printed.contains("set_memory_pool_limit"), "{printed}");
+}
+
+#[test]
+fn a_key_of_the_config_that_nothing_sets_is_an_error_of_the_plan() {
+    let Some((code, printed)) = planned(&BUILDER.replace("config.batch_size", "config.batches")) else { return };
+    let place =
+        "vendors/side/engines/own.py:10:22: the class of `own` reads `config.batches`, which neither the case nor";
+    assert!(code == Some(2) && printed.contains(place), "{printed}");
+}
+
+/// Returns the keys that a class reads, each with `!` if it always reads it; `None` without a Python.
+#[track_caller]
+fn config_reads(body: &str, rest: &str) -> Option<String> {
+    let lines: String = body.lines().map(|line| format!("        {line}\n")).collect();
+    let class = format!("class InferModel:\n    def __init__(self, config, onnx_path, model):\n{lines}{rest}");
+    let program = "import ast, sys, flagperf_sidecar as f
+print(*[read['key'] + '!' * read['is_certain'] for read in f.config_reads(ast.parse(sys.argv[1]))])";
+    let mut command = assert_cmd::Command::new(support::python()?);
+    command.env("PYTHONPATH", support::root().join("runtime/sidecar")).args(["-c", program, &class]);
+    let output = command.assert().success().get_output().stdout.clone();
+    Some(String::from_utf8(output).expect("text").trim_end().to_owned())
+}
+
+#[test]
+fn the_reads_of_the_config_are_followed_through_functions_and_attributes() {
+    let methods = "    def build(self, settings):
+        settings.inner
+        settings = Builder()
+        settings.hidden
+    def unused(self, config): config.foreign
+    def __call__(self, x):
+        if x: self.own.sometimes
+        return self.own.step + self.other.hidden
+
+def helper(path, config): config.outer
+";
+    let body =
+        "self.own = config\nself.build(config)\nhelper(onnx_path, config)\nself.other = Builder()\nself.other = config";
+    let Some(reads) = config_reads(body, methods) else { return };
+    assert_eq!(reads, "inner! sometimes step! outer!");
+}
+
+#[test]
+fn a_read_that_may_be_left_out_is_not_certain() {
+    for (body, expected) in [
+        ("if config.a:\n    config.b\nelif config.c: pass\nconfig.d", "a! b c d!"),
+        ("for x in config.a:\n    config.b\nwith open(config.c):\n    config.d", "a! b c! d!"),
+        ("try:\n    config.a\nexcept AttributeError: pass\nfinally:\n    config.b", "a b!"),
+        ("x = config.a if config.b else config.c\nconfig.d and config.e", "a b! c d! e"),
+        ("[config.a for x in config.b]\nlambda: config.c\nlambda config: config.d", "a b! c"),
+        ("if onnx_path: return\nconfig.a", "a"),
+        ("def inner(): config.a\ndef own(config): config.b", "a"),
+        ("config = config._replace(x=config.a)\nconfig.b", "a!"),
+        ("if hasattr(config, 'a'): config.a\nconfig.b; config._fields; config.index(3)", "b!"),
+    ] {
+        let Some(reads) = config_reads(body, "") else { return };
+        assert_eq!(reads, expected, "{body}");
+    }
 }
 
 #[test]

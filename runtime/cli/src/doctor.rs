@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn a_version_cannot_begin_a_row_of_its_own_in_the_table() {
         let version = "1.0\nrten  missing\x1b[2J".to_owned();
-        let reply = ProbeReply::Works { version, about: String::new(), description: None };
+        let reply = ProbeReply::works(version, String::new());
         assert_eq!(row(("own".to_owned(), reply))[1], "works, 1.0\\nrten  missing\\u{1b}[2J");
         let (version, about) = ("x".repeat(10_000), String::new());
-        let reply = ProbeReply::Works { version, about, description: None };
+        let reply = ProbeReply::works(version, about);
         assert!(row(("own".to_owned(), reply))[1].len() < 200, "a long version is cut");
     }
 }

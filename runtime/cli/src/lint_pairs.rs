@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::arguments::LintArguments;
 use flagperf_config::{
-    CaseKey, Config, ConfigProblem, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor,
-    list_names, load, load_without_vendor, nearest,
+    CaseKey, Config, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor, load,
+    load_without_vendor, unknown_case,
 };
-use flagperf_plan::{Catalogue, PlanProblem};
+use flagperf_plan::{Catalogue, unknown_vendor};
 
 /// A case with the framework and the vendor that it is checked with; without both, with its standard values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -54,19 +54,15 @@ impl PairSource<'_> {
         let LintArguments { cases, vendor, .. } = self.arguments;
         let known = self.cases();
         let known = || known.iter().copied();
-        let unknown_case = cases.iter().filter(|name| !known().any(|case| case == name.as_str())).map(|case| {
-            let nearest = nearest(case, known()).map(str::to_owned);
-            let problem = ConfigProblem::UnknownCase { case: case.clone(), known: list_names(known()), nearest };
-            Finding::error(Origin::CommandLine(case.clone()), problem)
-        });
+        let unknown_case = cases
+            .iter()
+            .filter(|name| !known().any(|case| case == name.as_str()))
+            .map(|case| unknown_case(case, known()).at(Origin::CommandLine(case.clone())));
         let vendors = || self.catalogue.vendors.keys().map(String::as_str);
-        let unknown_vendor =
-            vendor.iter().filter(|name| !vendors().any(|vendor| vendor == name.as_str())).map(|vendor| {
-                let nearest = nearest(vendor, vendors()).map(str::to_owned);
-                let problem =
-                    PlanProblem::UnknownVendor { vendor: vendor.clone(), known: list_names(vendors()), nearest };
-                Finding::error(Origin::CommandLine(format!("--vendor {vendor}")), problem)
-            });
+        let unknown_vendor = vendor
+            .iter()
+            .filter(|name| !vendors().any(|vendor| vendor == name.as_str()))
+            .map(|vendor| unknown_vendor(vendor, vendors()).at(Origin::CommandLine(format!("--vendor {vendor}"))));
         unknown_case.chain(unknown_vendor).collect()
     }
 

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use clap::{Arg, Command, CommandFactory};
 
 use super::{Arguments, EXIT_CODES};
-use flagperf_config::{ConfigKey, DATASET, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, VENDOR, ValueKind};
+use flagperf_config::{
+    ConfigKey, DatasetDescription, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, ValueKind, Vendor,
+};
 use flagperf_core::description::{EngineDescription, EngineOption};
 use flagperf_engine::TABLE;
 
@@ -89,7 +91,7 @@ fn keys() -> String {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "default", "meaning"], keys.iter().map(row).collect());
     }
-    for (file, keys) in [("vendor.yaml", VENDOR), ("dataset.yaml", DATASET)] {
+    for (file, keys) in [("vendor.yaml", Vendor::KEYS), ("dataset.yaml", DatasetDescription::KEYS)] {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "required", "meaning"], section_rows(keys, ""));
     }
@@ -108,7 +110,7 @@ fn section_rows(keys: &[SectionKey], path: &str) -> Vec<[String; 4]> {
             SectionKind::List(keys) => ("a list of sections".to_owned(), Some((keys, "[]."))),
             kind => (kind.expected().to_owned(), None),
         };
-        let required = if key.is_required { "yes" } else { "no" };
+        let required = if key.default.is_none() { "yes" } else { "no" };
         rows.push([format!("`{path}`"), accepts, required.to_owned(), key.about.to_owned()]);
         rows.extend(inner.into_iter().flat_map(|(keys, separator)| section_rows(keys, &format!("{path}{separator}"))));
     }

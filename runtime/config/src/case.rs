@@ -9,7 +9,8 @@ use super::parameters::read_parameters;
 use super::precision::reconcile_precision;
 use flagperf_core::event::Level;
 
-use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
+use super::finding::nearest_note;
+use super::{CaseKey, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
 
 const CONFIGURATIONS: &str = "configurations.yaml";
 const PARAMETERS_FILE: &str = "parameters.yaml";
@@ -74,8 +75,7 @@ impl CaseConfig {
         agree(&mut layers, |origin| configurations.contains(origin), findings)?;
         layers.parameters = read_parameters(&parameters, findings);
         if overlay.is_none() {
-            let (case, vendor) = (key.value.case.clone(), context.vendor_name.to_owned());
-            findings.push(Finding::info(configurations.whole(), ConfigProblem::NoOverlay { case, vendor }));
+            findings.push(no_overlay(&key.value.case, context.vendor_name).at(configurations.whole()));
         }
         if let Some(file) = overlay {
             layers.apply_overlay(&file, context.vendor_name, context.vendor, findings);
@@ -92,7 +92,7 @@ impl CaseConfig {
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })
     }
 
-    /// Returns the case's configurations.yaml as an origin, for a problem of the case that none of its lines states.
+    /// Returns the case's configurations.yaml as an origin, for a finding about the case that concerns none of its lines.
     pub fn configurations(&self) -> Origin {
         self.whole_file(CONFIGURATIONS)
     }
@@ -122,6 +122,13 @@ pub fn default_data_folder(root: &Path, case: &str) -> PathBuf {
 fn default_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> {
     let folder = parameters.get("default_data")?;
     Some(Sourced::new(root.join(folder.value.as_str()?), folder.origin.clone()))
+}
+
+/// Returns the note that a case has no overlay of the vendor.
+fn no_overlay(case: &str, vendor: &str) -> Finding {
+    let message = format!("vendor `{vendor}` has no overlay for case `{case}`, so the standard settings apply");
+    let hint = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml may change them, such as `compiler`");
+    Finding::info(Origin::Default, message).with_hint(hint)
 }
 
 /// Makes `fp16` and `precision` agree after a layer has been merged. If the layer contradicts itself, this is the only
@@ -180,7 +187,7 @@ fn with_remedy(finding: Finding, path: &Path) -> Finding {
         return finding;
     }
     let hint = format!("each case has {CONFIGURATIONS} and {PARAMETERS_FILE}, which may be empty, in its folder");
-    Finding { hint, ..finding }
+    finding.with_hint(hint)
 }
 
 /// Returns a warning for each file in the folder of overlays whose name belongs to no vendor.
@@ -199,8 +206,9 @@ fn unread_overlays(folder: &Path, root: &Path) -> Vec<Finding> {
         let file = path.strip_prefix(root).unwrap_or(&path).display().to_string().into();
         Origin::File { file, line: 1, column: 1 }
     };
-    let problem = |name: &String| ConfigProblem::UnreadOverlay {
-        nearest: nearest(name, overlays.iter().map(String::as_str)).map(str::to_owned),
+    let message = |name: &String| {
+        let note = nearest_note(nearest(name, overlays.iter().map(String::as_str)));
+        format!("this file is not read: its name matches no folder in vendors/{note}")
     };
-    unread.iter().map(|name| Finding::warning(place(name), problem(name))).collect()
+    unread.iter().map(|name| Finding::warning(place(name), message(name))).collect()
 }

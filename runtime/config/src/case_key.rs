@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::ConfigProblem;
+use super::Finding;
 
 /// A case and its framework.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,10 +72,14 @@ impl fmt::Display for CaseKey {
 }
 
 impl FromStr for CaseKey {
-    type Err = ConfigProblem;
+    type Err = Finding;
 
-    fn from_str(text: &str) -> Result<Self, ConfigProblem> {
-        let refused = |reason: String| ConfigProblem::CaseKey { key: text.to_owned(), reason };
+    fn from_str(text: &str) -> Result<Self, Finding> {
+        let refused = |reason: String| {
+            let form = "is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)";
+            let separator = if reason.is_empty() { "" } else { ": " };
+            Finding::unplaced(format!("`{text}` {form}{separator}{reason}"))
+        };
         let (case, rest) = text.split_once(':').ok_or_else(|| refused(String::new()))?;
         let (framework, scale) = match rest.split_once(':') {
             Some((framework, scale)) => (framework, scale.parse().map_err(|()| refused(scale_fault(scale)))?),

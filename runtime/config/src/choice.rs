@@ -6,8 +6,7 @@ use super::case::default_data_folder;
 use super::file::ConfigFile;
 use super::yaml::Content;
 use super::{
-    CaseKey, ConfigProblem, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Scale, Sourced, Vendor,
-    list_names, nearest,
+    CaseKey, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Scale, Sourced, Vendor, list_names, unknown_case,
 };
 
 /// An entry of `CASES`: a case and its data folder.
@@ -58,7 +57,8 @@ pub(super) fn choose_cases(
         }
     }
     if overrides.cases.is_empty() && listed.is_empty() && !host.entries.get("CASES").is_some_and(has_entries) {
-        findings.push(Finding::error(host.top(), ConfigProblem::NoCases));
+        let hint = "add a line such as `\"resnet50:interpreter\": \"datasets/drawn/generated\"`, or give --case";
+        findings.push(Finding::error(host.top(), "`CASES` is empty").with_hint(hint));
     }
     chosen
 }
@@ -69,11 +69,11 @@ fn read_case_list(host: &ConfigFile, root: &Path, findings: &mut Vec<Finding>) -
     let mut listed = Vec::new();
     for (text, node) in entries {
         let origin = host.origin(node);
-        match (text.parse(), node.value().as_str()) {
+        match (text.parse::<CaseKey>(), node.value().as_str()) {
             (Ok(key), Some(data)) => {
                 listed.push((Sourced::new(key, origin.clone()), Sourced::new(root.join(data), origin)));
             }
-            (Err(problem), _) => findings.push(Finding::error(origin, problem)),
+            (Err(refused), _) => findings.push(refused.at(origin)),
             // The wrong type of `CASES` has already been reported.
             (_, None) => {}
         }
@@ -92,7 +92,7 @@ fn resolve_case_argument(
 ) -> Result<Vec<Sourced<CaseKey>>, Finding> {
     let origin = Origin::CommandLine(format!("--case {name}"));
     if name.contains(':') {
-        let key = name.parse().map_err(|problem: ConfigProblem| Finding::error(origin.clone(), problem))?;
+        let key = name.parse().map_err(|refused: Finding| refused.at(origin.clone()))?;
         return Ok(vec![Sourced::new(key, origin)]);
     }
     check_case_exists(name, &origin, folders)?;
@@ -101,28 +101,26 @@ fn resolve_case_argument(
     let supported: Vec<Sourced<CaseKey>> = of_case().filter(vendor_has).cloned().collect();
     if !supported.is_empty() {
         for key in &supported {
-            let CaseKey { case, framework, .. } = key.value.clone();
-            findings.push(Finding::info(key.origin.clone(), ConfigProblem::ListedFramework { case, framework }));
+            let framework = &key.value.framework;
+            let message = format!("case `{name}` runs with `{framework}`, which `CASES` names for it");
+            findings.push(Finding::info(key.origin.clone(), message));
         }
         return Ok(supported);
     }
     if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, default_framework(v)?))) {
         let case = name.to_owned();
-        let only = vendor.frameworks.len() == 1;
-        let note = ConfigProblem::VendorsFramework {
-            case: case.clone(),
-            framework: framework.clone(),
-            which: if only { "only" } else { "default" },
-            vendor: vendor.name.clone(),
-        };
+        let which = if vendor.frameworks.len() == 1 { "only" } else { "default" };
+        let message =
+            format!("case `{case}` runs with `{framework}`, the {which} framework of vendor `{}`", vendor.name);
         let place = vendor.origin(&["frameworks", &framework]);
-        findings.push(Finding::info(place.clone(), note));
+        findings.push(Finding::info(place.clone(), message));
         return Ok(vec![Sourced::new(CaseKey { case, framework, scale: Scale::ONE }, place)]);
     }
     let unsupported: Vec<Sourced<CaseKey>> = of_case().cloned().collect();
     if unsupported.is_empty() && vendor.is_some() {
         let known = list_names(vendor.iter().flat_map(|vendor| vendor.frameworks.keys()).map(String::as_str));
-        return Err(Finding::error(origin, ConfigProblem::NoFramework { case: name.to_owned(), known }));
+        return Err(Finding::error(origin, format!("no framework for case `{name}`"))
+            .with_hint(format!("give --case {name}:FRAMEWORK (known: {known})")));
     }
     Ok(unsupported)
 }
@@ -157,10 +155,7 @@ fn check_case_exists(case: &str, origin: &Origin, folders: &[String]) -> Result<
     if folders.iter().any(|folder| folder == case) {
         return Ok(());
     }
-    let names = || folders.iter().map(String::as_str);
-    let nearest = nearest(case, names()).map(str::to_owned);
-    let problem = ConfigProblem::UnknownCase { case: case.to_owned(), known: list_names(names()), nearest };
-    Err(Finding::error(origin.clone(), problem))
+    Err(unknown_case(case, folders.iter().map(String::as_str)).at(origin.clone()))
 }
 
 /// Returns the names of the folders in `configs/`, one for each case, sorted.

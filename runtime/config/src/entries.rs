@@ -2,14 +2,17 @@
 
 use serde_json::Value;
 
-use super::ConfigProblem;
+use super::Finding;
 use super::yaml::{Content, Node};
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;
 
 /// Checks the limits of agreement for one precision.
-pub(super) fn check_agreement_limits(precision: &str, node: &Node) -> Result<(), ConfigProblem> {
-    let refused = |what: &str, expected: String, found| ConfigProblem::Limit { what: what.to_owned(), expected, found };
+pub(super) fn check_agreement_limits(precision: &str, node: &Node) -> Result<(), Finding> {
+    let refused = |what: &str, expected: String, found: String| {
+        Finding::unplaced(format!("`agreement`: `{what}` must be {expected}, not {found}"))
+            .with_hint("for example `agreement: {fp16: {relative_l2: 0.05, cosine: 0.99}}`")
+    };
     if !Precision::NAMES.contains(&precision) {
         let expected = format!("a precision (known: {})", Precision::NAMES.join(", "));
         return Err(refused(precision, expected, format!("`{precision}`")));
@@ -47,12 +50,14 @@ fn number(node: &Node) -> Option<f64> {
 }
 
 /// Reads the minimum for `metric`, which must be a value that the metric can have.
-pub(super) fn read_target(metric: &str, node: &Node) -> Result<f64, ConfigProblem> {
+pub(super) fn read_target(metric: &str, node: &Node) -> Result<f64, Finding> {
     let range = metric::range(metric);
     number(node).filter(|number| range.contains(number)).ok_or_else(|| {
         let (from, to) = (*range.start(), *range.end());
         let expected = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
-        ConfigProblem::Target { metric: metric.to_owned(), expected, found: describe_node(node) }
+        let found = describe_node(node);
+        Finding::unplaced(format!("`target_accuracy`: `{metric}` must be {expected}, not {found}"))
+            .with_hint("for example `target_accuracy: {top1: 0.76}`, without quotes or percent signs")
     })
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::yaml::{self, Content, Node, Place};
-use super::{ConfigProblem, Finding, Origin};
+use super::{Finding, Origin};
 
 /// Maximum size of a configuration file in bytes. Parsing a file takes about a hundred times its size in memory.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The place of a problem that concerns a file and not one of its lines.
+/// The place of a finding that concerns a file and not one of its lines.
 const WHOLE_FILE: Place = Place { line: 0, column: 0 };
 
 const TOP: Place = Place { line: 1, column: 1 };
@@ -39,12 +39,11 @@ impl ConfigFile {
     /// Parses `text`; messages call the file `name`.
     pub fn parse(text: &str, name: Arc<str>) -> Result<ConfigFile, Finding> {
         let at = |place: Place| origin(&name, place);
-        let tree = yaml::parse(text)
-            .map_err(|cause| Finding::error(at(cause.place), ConfigProblem::Yaml { reason: cause.reason }))?;
+        let tree = yaml::parse(text).map_err(|cause| Finding::error(at(cause.place), cause.reason))?;
         match tree.content {
             Content::Map(entries) => Ok(ConfigFile { entries, name }),
             _ if tree.is_null() => Ok(ConfigFile { entries: IndexMap::new(), name }),
-            _ => Err(Finding::error(at(tree.place), ConfigProblem::NotMapping)),
+            _ => Err(Finding::error(at(tree.place), "must be a mapping of keys to values")),
         }
     }
 
@@ -73,11 +72,14 @@ impl ConfigFile {
 pub fn read_text(path: &Path, name: &Arc<str>) -> Result<String, Finding> {
     flagperf_core::regular_file::read_regular_text(path, FILE_BYTES_MAX).map_err(|cause| {
         let size = std::fs::metadata(path).map_or(0, |file| file.len());
-        let problem = match size > FILE_BYTES_MAX {
-            true => ConfigProblem::TooLarge { bytes: size, bytes_max: FILE_BYTES_MAX },
-            false => ConfigProblem::Read { reason: cause.to_string() },
+        let finding = match size > FILE_BYTES_MAX {
+            true => {
+                Finding::unplaced(format!("has {size} bytes; the limit for a configuration file is {FILE_BYTES_MAX}"))
+                    .with_hint("is it the right file? It contains only keys and short values")
+            }
+            false => Finding::unplaced(format!("cannot be read: {cause}")),
         };
-        Finding::error(origin(name, WHOLE_FILE), problem)
+        finding.at(origin(name, WHOLE_FILE))
     })
 }
 

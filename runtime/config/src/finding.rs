@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::{CaseKey, ConfigProblem, Origin};
+use super::{CaseKey, Origin, list_names, nearest};
 use flagperf_core::event::Level;
 use flagperf_core::text::one_line;
 
-/// One finding about a configuration, with its position and a hint.
+/// What is wrong with a configuration, or should be known about it. A function that finds it builds all of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Severity; an error prevents the run.
@@ -33,24 +33,40 @@ pub enum Cause {
 }
 
 impl Finding {
-    /// Creates an error at `origin`.
-    pub fn error(origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
-        Finding::new(Level::Error, origin, problem)
+    /// Creates an error in the configuration at `origin`.
+    pub fn error(origin: Origin, message: impl Into<String>) -> Self {
+        let (level, cause) = (Level::Error, Cause::Configuration);
+        Finding { level, origin, message: message.into(), hint: String::new(), cause, cases: Vec::new() }
     }
 
     /// Creates a warning, which the reader of a result should know.
-    pub fn warning(origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
-        Finding::new(Level::Warning, origin, problem)
+    pub fn warning(origin: Origin, message: impl Into<String>) -> Self {
+        Finding { level: Level::Warning, ..Finding::error(origin, message) }
     }
 
     /// Creates a note about the normal course of events, for the log.
-    pub fn info(origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
-        Finding::new(Level::Info, origin, problem)
+    pub fn info(origin: Origin, message: impl Into<String>) -> Self {
+        Finding { level: Level::Info, ..Finding::error(origin, message) }
     }
 
-    fn new(level: Level, origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
-        let MessageAndHint { message, hint, cause } = problem.into();
-        Finding { level, origin, message, hint, cause, cases: Vec::new() }
+    /// Creates an error whose position only the caller knows; it adds the position with [`Finding::at`].
+    pub fn unplaced(message: impl Into<String>) -> Self {
+        Finding::error(Origin::Default, message)
+    }
+
+    /// Sets the position.
+    pub fn at(self, origin: Origin) -> Self {
+        Finding { origin, ..self }
+    }
+
+    /// Sets what to do about it.
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Finding { hint: hint.into(), ..self }
+    }
+
+    /// Notes that the machine has to change, not the configuration.
+    pub fn on_machine(self) -> Self {
+        Finding { cause: Cause::Machine, ..self }
     }
 
     /// Returns whether the reader of a case's record should know the finding: it is about this case, or about all.
@@ -83,22 +99,28 @@ impl Finding {
     }
 }
 
-/// A message, its hint and its cause. Every problem of `config` and `plan` is converted to this type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageAndHint {
-    /// What is wrong.
-    pub message: String,
-    /// What to do about it; may be empty.
-    pub hint: String,
-    /// What has to change.
-    pub cause: Cause,
+/// Returns the known name that was probably meant, as the end of a message; empty if there is none.
+pub(super) fn nearest_note(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(" (nearest: `{name}`)"))
 }
 
-impl From<ConfigProblem> for MessageAndHint {
-    fn from(problem: ConfigProblem) -> Self {
-        MessageAndHint { message: problem.to_string(), hint: problem.hint(), cause: Cause::Configuration }
-    }
+/// Returns the hint that names what was probably meant, or else another one.
+pub fn did_you_mean(nearest: Option<&str>, otherwise: &str) -> String {
+    nearest.map_or_else(|| otherwise.to_owned(), |name| format!("did you mean `{name}`?"))
 }
+
+/// Returns the error about a case that has no folder in `configs/`.
+pub fn unknown_case<'n>(case: &str, known: impl Iterator<Item = &'n str> + Clone) -> Finding {
+    let hint = did_you_mean(nearest(case, known.clone()), "a case has a folder in configs/ and one in scripts/");
+    Finding::unplaced(format!("unknown case `{case}` (known: {})", list_names(known))).with_hint(hint)
+}
+
+/// Returns the error about a required key that a file lacks; `about` describes the key.
+pub fn missing_key(key: &str, about: &str) -> Finding {
+    Finding::unplaced(format!("`{key}` is missing")).with_hint(about)
+}
+
+impl std::error::Error for Finding {}
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,9 +170,8 @@ mod tests {
         let key = |text: &str| text.parse::<CaseKey>().unwrap();
         let (first, second) = (key("a:x"), key("b:x"));
         let finding = |cases: &[&CaseKey]| {
-            let problem = MessageAndHint { message: "m".to_owned(), hint: String::new(), cause: Cause::Machine };
             let cases = cases.iter().map(|case| (*case).clone()).collect();
-            Finding { cases, ..Finding::warning(Origin::Default, problem) }
+            Finding { cases, ..Finding::warning(Origin::Default, "m").on_machine() }
         };
         let merged = Finding::merge(vec![finding(&[&first]), finding(&[&second]), finding(&[&first])]);
         assert_eq!(merged, [finding(&[&first, &second])]);
@@ -162,9 +183,7 @@ mod tests {
     #[test]
     fn text_of_a_file_cannot_begin_a_line_of_a_finding_or_control_a_terminal() {
         let origin = Origin::CommandLine("--set a=\x1b[2J\nerror".to_owned());
-        let (message, hint) = ("no `x\n  hint: y`\x07".to_owned(), "z\rerror: w".to_owned());
-        let problem = MessageAndHint { message, hint, cause: Cause::Configuration };
-        let text = Finding::error(origin, problem).to_string();
+        let text = Finding::error(origin, "no `x\n  hint: y`\x07").with_hint("z\rerror: w").to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
         assert!(lines[0].ends_with(r"\u{1b}[2J\nerror: no `x\n  hint: y`\u{7}"), "{text}");

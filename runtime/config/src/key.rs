@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::entries::{check_agreement_limits, describe_node, read_target};
 use super::file::ConfigFile;
+use super::finding::{missing_key, nearest_note};
 use super::yaml::{self, Content, Node};
-use super::{ConfigProblem, Finding, Origin, Sourced, Values, list_names, nearest, parse_flops};
+use super::{Finding, Origin, Sourced, Values, list_names, nearest, parse_flops};
 
 /// Maximum number of threads: more than any current machine has, yet they start in less than a second.
 pub const THREADS_MAX: u64 = 1024;
@@ -242,12 +243,13 @@ impl ConfigKey {
     ///
     /// # Errors
     /// When the value has another type or is out of range.
-    pub fn read(&self, node: &Node) -> Result<Value, ConfigProblem> {
-        let value = self.kind.read(node).ok_or_else(|| self.type_problem(node))?;
+    pub fn read(&self, node: &Node) -> Result<Value, Finding> {
+        let value = self.kind.read(node).ok_or_else(|| self.wrong_type(node))?;
         match (self.kind, value.as_str()) {
-            (ValueKind::Flops, Some(expression)) => {
-                parse_flops(expression).map(|_| value).map_err(ConfigProblem::Flops)
-            }
+            (ValueKind::Flops, Some(expression)) => parse_flops(expression).map(|_| value).map_err(|error| {
+                let hint = "write numbers joined by `*` and `+`, such as `4.12e9` or `2*512*0.33e9`";
+                Finding::unplaced(format!("`flops`: {error}")).with_hint(hint)
+            }),
             _ => Ok(value),
         }
     }
@@ -264,28 +266,32 @@ impl ConfigKey {
         entries.iter().find(refused).map_or(node, |(_, entry)| entry)
     }
 
-    fn type_problem(&self, node: &Node) -> ConfigProblem {
-        let found = self.kind.describe_refused(node);
-        match (self.kind, &node.content) {
-            (ValueKind::Word(words) | ValueKind::OptionalWord(words), _) => {
-                ConfigProblem::Word { key: self.name.to_owned(), words: list_alternatives(words), found }
+    fn wrong_type(&self, node: &Node) -> Finding {
+        let of_entry = match (self.kind, &node.content) {
+            (ValueKind::Targets, Content::Map(entries)) => {
+                entries.iter().find_map(|(metric, entry)| read_target(metric, entry).err())
             }
-            (ValueKind::Targets, Content::Map(entries)) => entries
-                .iter()
-                .find_map(|(metric, entry)| read_target(metric, entry).err())
-                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expected: self.kind.expected(), found }),
-            (ValueKind::Limits, Content::Map(entries)) => entries
-                .iter()
-                .find_map(|(precision, entry)| check_agreement_limits(precision, entry).err())
-                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expected: self.kind.expected(), found }),
-            (kind, _) => ConfigProblem::Type { key: self.name.to_owned(), expected: kind.expected(), found },
-        }
+            (ValueKind::Limits, Content::Map(entries)) => {
+                entries.iter().find_map(|(precision, entry)| check_agreement_limits(precision, entry).err())
+            }
+            _ => None,
+        };
+        of_entry.unwrap_or_else(|| self.kind.refused(self.name, node))
     }
 }
 
 impl ValueKind {
+    /// Returns the error about a value of `key` that this type does not accept.
+    pub(super) fn refused(self, key: &str, node: &Node) -> Finding {
+        let expected = match self {
+            ValueKind::Word(words) | ValueKind::OptionalWord(words) => list_alternatives(words),
+            _ => self.expected().to_owned(),
+        };
+        Finding::unplaced(format!("`{key}` must be {expected}, not {}", self.describe_refused(node)))
+    }
+
     /// Describes a refused value; of a list or a mapping of texts, the first part that is not a text.
-    pub(super) fn describe_refused(self, node: &Node) -> String {
+    fn describe_refused(self, node: &Node) -> String {
         let is_refused = |part: &Node| ValueKind::Text.read(part).is_none();
         match (self, &node.content) {
             (ValueKind::TextList | ValueKind::NonEmptyTextList, Content::List(items)) => {
@@ -317,7 +323,7 @@ pub(super) fn read_keys(keys: &[ConfigKey], file: &ConfigFile, findings: &mut Ve
     let mut values = Values::new();
     for (name, node) in &file.entries {
         let Some(key) = keys.iter().find(|key| key.name == name) else {
-            findings.push(Finding::error(file.origin(node), unknown_key(keys, name)));
+            findings.push(unknown_key(keys, name).at(file.origin(node)));
             continue;
         };
         if let Some(value) = read_key(key, node, file, findings) {
@@ -325,8 +331,7 @@ pub(super) fn read_keys(keys: &[ConfigKey], file: &ConfigFile, findings: &mut Ve
         }
     }
     for key in keys.iter().filter(|key| key.default.is_none() && !file.entries.contains_key(key.name)) {
-        findings
-            .push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name.to_owned(), about: key.about }));
+        findings.push(missing_key(key.name, key.about).at(file.top()));
     }
     values
 }
@@ -338,18 +343,15 @@ pub(super) fn read_key(
     file: &ConfigFile,
     findings: &mut Vec<Finding>,
 ) -> Option<Sourced<Value>> {
-    let refused = |problem| Finding::error(file.origin(key.refused_part(node)), problem);
-    let value = key.read(node).map_err(|problem| findings.push(refused(problem))).ok()?;
+    let place = || file.origin(key.refused_part(node));
+    let value = key.read(node).map_err(|finding| findings.push(finding.at(place()))).ok()?;
     Some(Sourced::new(value, file.origin(node)))
 }
 
-fn unknown_key(keys: &[ConfigKey], name: &str) -> ConfigProblem {
+fn unknown_key(keys: &[ConfigKey], name: &str) -> Finding {
     let names = || keys.iter().map(|key| key.name);
-    ConfigProblem::UnknownKey {
-        key: name.to_owned(),
-        nearest: nearest(name, names()).map(str::to_owned),
-        known: list_names(names()),
-    }
+    let message = format!("unknown key `{name}`{}", nearest_note(nearest(name, names())));
+    Finding::unplaced(message).with_hint(format!("known keys: {}", list_names(names())))
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ mod overlay;
 mod parameter_tests;
 mod parameters;
 mod precision;
-mod problem;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
@@ -38,7 +37,6 @@ mod stand_in;
 #[cfg(test)]
 mod tests;
 mod vendor;
-mod vendor_key;
 mod visible;
 mod yaml;
 
@@ -49,25 +47,25 @@ pub use case::{CaseConfig, default_data_folder};
 pub use case_key::{CaseKey, Scale};
 pub use container_option_fault::ContainerOptionFault;
 pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};
-pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
+pub use dataset::{DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, backends_folder, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};
-pub use finding::{Cause, Finding, Findings, MessageAndHint};
+pub use finding::{Cause, Finding, Findings, did_you_mean, missing_key, unknown_case};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, HostFile, Overrides, Replica, find_root, load, load_without_vendor};
 pub use monitor_command::{MONITOR_SCRIPT, MonitorCommand};
 pub use origin::{Origin, Sourced, Values, merge_layers};
-pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, overlay_keys};
-pub use parameters::{BadSamplePolicy, InputCost, PARAMETERS, Parameters, default_unit, find_parameter};
-pub use problem::ConfigProblem;
+pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, is_reserved, overlay_keys};
+pub use parameters::{
+    BadSamplePolicy, InputCost, PARAMETERS, Parameters, check_parameter_name, default_unit, find_parameter,
+};
 pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };
-pub use vendor_key::VENDOR;
 pub use visible::VisibleDevices;
 pub use yaml::{Content, Node, Place, YamlError, parse as parse_yaml};
 

@@ -13,8 +13,8 @@ use super::file::{ConfigFile, display_name};
 use super::key::{ConfigKey, defaults, read_keys};
 use super::yaml;
 use super::{
-    CaseKey, ConfigProblem, Finding, Findings, LauncherChoice, Origin, SITE, Site, Sourced, Values, Vendor,
-    VisibleDevices, merge_layers,
+    CaseKey, Finding, Findings, LauncherChoice, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices,
+    merge_layers,
 };
 
 /// The values from the command line and the environment, which override those of host.yaml and of the cases.
@@ -170,15 +170,16 @@ fn load_with(
     let host_file = host_file(root, overrides);
     let host = ConfigFile::read_as(&host_file.path, host_file.name.clone()).map_err(|finding| {
         let hint = if host_file.path.exists() { finding.hint.clone() } else { NO_HOST_FILE.to_owned() };
-        Findings(vec![Finding { hint, ..finding }])
+        Findings(vec![finding.with_hint(hint)])
     })?;
     let site_values = site_values(&host, root, overrides, &mut findings);
     let site: Site =
         serde_json::from_value(site_values.iter().map(|(key, v)| (key.clone(), v.value.clone())).collect())
             .expect("every key of host.yaml has a default and was read by its type");
     if !is_checkout(&site.flagperf_path) {
-        let path = site.flagperf_path.display().to_string();
-        findings.push(Finding::error(site_values["FLAGPERF_PATH"].origin.clone(), ConfigProblem::NoCheckout { path }));
+        let path = site.flagperf_path.display();
+        let message = format!("`{path}` is not a flagperf checkout: configs/ or scripts/ is missing");
+        findings.push(Finding::error(site_values["FLAGPERF_PATH"].origin.clone(), message));
         return Err(Findings(findings));
     }
     let vendor = read_vendor(&site, &mut findings);
@@ -221,8 +222,9 @@ fn site_values(host: &ConfigFile, root: &Path, overrides: &Overrides, findings: 
     let Sourced { value: log, origin } = &mut values["FLAGPERF_LOG_PATH"];
     let results = checkout.join(log.as_str().unwrap_or_default());
     if log.as_str() == Some("") || results.exists() && !results.is_dir() {
-        let path = log.as_str().unwrap_or_default().to_owned();
-        findings.push(Finding::error(origin.clone(), ConfigProblem::NoResultsFolder { path }));
+        let path = log.as_str().unwrap_or_default();
+        let message = format!("`FLAGPERF_LOG_PATH` must be the folder for results, not `{path}`");
+        findings.push(Finding::error(origin.clone(), message));
     }
     *log = Value::from(results.to_string_lossy());
     values
@@ -235,16 +237,16 @@ fn environment_values(overrides: &Overrides, findings: &mut Vec<Finding>) -> Val
         let Some(text) = text else { continue };
         match parse_variable(name, text) {
             Ok(value) => drop(values.insert(name.to_owned(), Sourced::new(value, Origin::Environment(name)))),
-            Err(problem) => findings.push(Finding::error(Origin::Environment(name), problem)),
+            Err(refused) => findings.push(refused.at(Origin::Environment(name))),
         }
     }
     values
 }
 
-fn parse_variable(name: &str, text: &str) -> Result<Value, ConfigProblem> {
+fn parse_variable(name: &str, text: &str) -> Result<Value, Finding> {
     let key: &ConfigKey =
         SITE.iter().find(|key| key.name == name).expect("the variable has the name of a key of host.yaml");
-    let node = yaml::parse(text).map_err(|cause| ConfigProblem::Yaml { reason: cause.reason })?;
+    let node = yaml::parse(text).map_err(|cause| Finding::unplaced(cause.reason))?;
     key.read(&node)
 }
 

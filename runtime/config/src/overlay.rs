@@ -6,15 +6,17 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::file::ConfigFile;
+use super::finding::nearest_note;
 use super::key::ConfigKey;
 use super::parameters::find_parameter;
 use super::yaml::{self, Node};
-use super::{
-    ConfigProblem, Finding, Origin, Owner, PARAMETERS, SETTINGS, SITE, Sourced, Values, Vendor, list_names, nearest,
-};
+use super::{Finding, Origin, Owner, PARAMETERS, SETTINGS, SITE, Sourced, Values, Vendor, list_names, nearest};
 
 /// Keys of `config` that the host sets itself.
 pub(super) const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
+
+/// What to do about a line of an overlay that may not be there.
+const DELETE: &str = "delete the line";
 
 /// The values of a case while its layers are merged.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,7 +49,7 @@ impl Layers {
             match self.apply_overlay_key(key, node, (name, vendor), &origin) {
                 Ok(Some(finding)) => findings.push(finding),
                 Ok(None) => {}
-                Err(problem) => findings.push(Finding::error(origin, problem)),
+                Err(refused) => findings.push(refused.at(origin)),
             }
         }
     }
@@ -58,60 +60,63 @@ impl Layers {
         node: &Node,
         (name, vendor): (&str, Option<&Vendor>),
         origin: &Origin,
-    ) -> Result<Option<Finding>, ConfigProblem> {
+    ) -> Result<Option<Finding>, Finding> {
         check_key_owner(key)?;
         if let Some(found) = self.parameters.get(key) {
-            return Err(ConfigProblem::OverlaysParameter { key: key.to_owned(), parameter: found.origin.clone() });
+            let place = if found.origin == Origin::Default { String::new() } else { format!(" ({})", found.origin) };
+            let message = format!("`{key}` is a case parameter{place}; an overlay cannot change it");
+            return Err(Finding::unplaced(message).with_hint(DELETE));
         }
         if find_parameter(key).is_some() {
-            return Err(ConfigProblem::CaseOnly { key: key.to_owned() });
+            return Err(case_only(key));
         }
         let Some(setting) = find_setting(key) else {
             self.vendor_values.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
             let known = vendor.is_some_and(|vendor| vendor.has_option(key));
             let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
             let names = names.chain(vendor.iter().flat_map(|vendor| vendor.option_names()));
-            let nearest = nearest(key, names).filter(|_| !known).map(str::to_owned);
-            let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
+            let near = nearest_note(nearest(key, names).filter(|_| !known));
+            let message = format!("new key `{key}` of vendor `{name}`{near}");
             let finding = if known { Finding::info } else { Finding::warning };
-            return Ok(Some(finding(origin.clone(), new)));
+            return Ok(Some(finding(origin.clone(), message)));
         };
         if setting.owner == Owner::Case {
-            return Err(ConfigProblem::CaseOnly { key: key.to_owned() });
+            return Err(case_only(key));
         }
         let value = setting.read(node)?;
         let to = Sourced::new(value, origin.clone());
         let Some(base) = self.settings.insert(key.to_owned(), to.clone()) else { return Ok(None) };
         if base.value == to.value {
-            let value = display_value(&to.value);
-            return Err(ConfigProblem::Redundant { key: key.to_owned(), value, base: base.origin });
+            let (value, base) = (display_value(&to.value), base.origin);
+            let message = format!("`{key}` is already `{value}` ({base}); an overlay must change the value");
+            return Err(Finding::unplaced(message).with_hint(DELETE));
         }
         let (from, to) = (display_value(&base.value), display_value(&to.value));
-        let changed = ConfigProblem::Changed { key: key.to_owned(), from, base: base.origin, to };
-        Ok(Some(Finding::info(origin.clone(), changed)))
+        let message = format!("`{key}`: `{from}` ({}) becomes `{to}`", base.origin);
+        Ok(Some(Finding::info(origin.clone(), message)))
     }
 
     /// Applies one `--set KEY=VALUE`, which wins over every other layer. A value that changes nothing is a note.
     pub fn apply_set(&mut self, argument: &str, case: &str, vendor: Option<&Vendor>, findings: &mut Vec<Finding>) {
         let origin = Origin::CommandLine(format!("--set {argument}"));
-        match self.apply_set_key(argument, &origin, case, vendor) {
-            Ok(departure @ ConfigProblem::Departure { .. }) => findings.push(Finding::warning(origin, departure)),
-            Ok(unchanged) => findings.push(Finding::info(origin, unchanged)),
-            Err(problem) => findings.push(Finding::error(origin, problem)),
-        }
+        let (Ok(finding) | Err(finding)) = self.apply_set_key(argument, &origin, case, vendor);
+        findings.push(finding.at(origin));
     }
 
+    /// Returns the finding about the change, or about its refusal.
     fn apply_set_key(
         &mut self,
         argument: &str,
         origin: &Origin,
         case: &str,
         vendor: Option<&Vendor>,
-    ) -> Result<ConfigProblem, ConfigProblem> {
-        let (key, value) =
-            argument.split_once('=').ok_or_else(|| ConfigProblem::SetSyntax { argument: argument.to_owned() })?;
-        let node = yaml::parse(value).map_err(|cause| ConfigProblem::Yaml { reason: cause.reason })?;
+    ) -> Result<Finding, Finding> {
+        let no_pair =
+            || Finding::unplaced(format!("`{argument}` is not KEY=VALUE")).with_hint("for example --set batch_size=4");
+        let (key, value) = argument.split_once('=').ok_or_else(no_pair)?;
+        let node = yaml::parse(value).map_err(|cause| Finding::unplaced(cause.reason))?;
         let base = self.standard_value(key, vendor);
+        let is_known = base.is_some();
         let (layer, value) = if let Some(setting) = find_setting(key) {
             (&mut self.settings, setting.read(&node)?)
         } else if let Some(parameter) = find_parameter(key) {
@@ -128,15 +133,16 @@ impl Layers {
         layer.insert(key.to_owned(), Sourced::new(value.clone(), origin.clone()));
         self.before_set.extend(base.clone().map(|base| (key.to_owned(), base)));
         self.departures.retain(|departure| departure != key);
-        let key = key.to_owned();
-        match base {
-            Some(base) if base.value == value => Ok(ConfigProblem::Unchanged { key, value: to, base: base.origin }),
-            base => {
-                self.departures.push(key.clone());
-                let base = base.unwrap_or(Sourced::new(Value::Null, Origin::Default));
-                Ok(ConfigProblem::Departure { key, from: display_value(&base.value), base: base.origin, to })
-            }
+        let base = base.unwrap_or(Sourced::new(Value::Null, Origin::Default));
+        let (from, place) = (display_value(&base.value), base.origin);
+        if is_known && base.value == value {
+            let message = format!("`{key}` is already `{to}` ({place}): no departure from the standard configuration");
+            return Ok(Finding::info(origin.clone(), message));
         }
+        self.departures.push(key.to_owned());
+        let message =
+            format!("`{key}`: `{from}` ({place}) becomes `{to}`: a departure from the standard configuration");
+        Ok(Finding::warning(origin.clone(), message))
     }
 
     /// Returns the value of a key before any `--set`: that of the files, or else the default of the vendor's engines.
@@ -146,7 +152,7 @@ impl Layers {
         from_files.cloned().or_else(|| vendor?.option_value(key, &self.vendor_values))
     }
 
-    fn unknown_key(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> ConfigProblem {
+    fn unknown_key(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> Finding {
         let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
         names.extend(self.parameters.keys().chain(self.vendor_values.keys()).map(String::as_str));
         for option in vendor.iter().flat_map(|vendor| vendor.option_names()) {
@@ -156,12 +162,13 @@ impl Layers {
         }
         let qualified: Vec<String> = vendor.iter().flat_map(|vendor| vendor.qualified_names()).collect();
         let near = nearest(key, names.iter().copied().chain(qualified.iter().map(String::as_str)));
-        ConfigProblem::SetUnknown {
-            case: case.to_owned(),
-            key: key.to_owned(),
-            nearest: near.map(str::to_owned),
-            known: list_names(names),
-        }
+        let near = nearest_note(near);
+        let hint = format!(
+            "known keys: {}; an option that vendor.yaml does not list is set as ENGINE.OPTION, where ENGINE is a name in \
+             vendor.yaml; `flagperf list options` lists those of the engines of this program",
+            list_names(names)
+        );
+        Finding::unplaced(format!("case `{case}` has no key `{key}`{near}")).with_hint(hint)
     }
 }
 
@@ -178,15 +185,27 @@ pub fn overlay_keys(scripts: &Path) -> BTreeSet<String> {
     files.flat_map(|file| file.entries.into_iter().map(|(key, _)| key)).collect()
 }
 
+/// Returns whether the host itself sets a key.
+pub fn is_reserved(key: &str) -> bool {
+    RESERVED.contains(&key)
+}
+
 /// Rejects keys of host.yaml (in any letter case) and keys that the host sets itself.
-pub fn check_key_owner(key: &str) -> Result<(), ConfigProblem> {
-    if RESERVED.contains(&key) {
-        return Err(ConfigProblem::Reserved { key: key.to_owned() });
+pub fn check_key_owner(key: &str) -> Result<(), Finding> {
+    if is_reserved(key) {
+        return Err(Finding::unplaced(format!("`{key}` is set by the host itself")));
     }
     match SITE.iter().find(|site| site.name.eq_ignore_ascii_case(key)) {
-        Some(site) => Err(ConfigProblem::BelongsToHost { key: key.to_owned(), host_key: site.name }),
+        Some(site) => Err(Finding::unplaced(format!("`{key}` belongs to host.yaml (`{}`)", site.name))
+            .with_hint("site settings are allowed only in host.yaml")),
         None => Ok(()),
     }
+}
+
+fn case_only(key: &str) -> Finding {
+    let message =
+        format!("`{key}` cannot be set by a vendor: it defines what is measured, which is the same for every vendor");
+    Finding::unplaced(message).with_hint(DELETE)
 }
 
 /// Returns the key of configurations.yaml with this name.

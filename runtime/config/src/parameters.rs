@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::file::ConfigFile;
 use super::key::{defaults, read_key};
 use super::overlay::{check_key_owner, find_setting};
-use super::{ConfigKey, ConfigProblem, Finding, Owner, Sourced, ValueKind, Values, merge_layers, nearest};
+use super::{ConfigKey, Finding, Origin, Owner, Sourced, ValueKind, Values, merge_layers, nearest};
 use flagperf_core::metric;
 use flagperf_core::suggestion::one_letter_off;
 
@@ -214,36 +214,42 @@ pub(super) fn read_parameters(file: &ConfigFile, findings: &mut Vec<Finding>) ->
     let mut values = Values::new();
     let mut defaults = defaults(PARAMETERS);
     for (name, node) in &file.entries {
-        let problem = match (find_parameter(name), find_setting(name)) {
-            (Some(key), _) => {
-                match read_key(key, node, file, findings) {
-                    Some(value) => {
-                        findings.extend(misspelled_metrics(key, &value));
-                        values.insert(name.clone(), value);
-                    }
-                    None => drop(defaults.shift_remove(name)),
+        if let Some(key) = find_parameter(name) {
+            match read_key(key, node, file, findings) {
+                Some(value) => {
+                    findings.extend(misspelled_metrics(key, &value));
+                    values.insert(name.clone(), value);
                 }
-                continue;
+                None => drop(defaults.shift_remove(name)),
             }
-            (None, Some(_)) => Err(ConfigProblem::BelongsToSettings { key: name.clone() }),
-            (None, None) => check_key_owner(name),
-        };
-        match problem {
+            continue;
+        }
+        match check_parameter_name(name) {
             Ok(()) => {
-                findings.extend(misspelled_parameter(name).map(|problem| Finding::warning(file.origin(node), problem)));
+                findings.extend(misspelled_parameter(name, file.origin(node)));
                 values.insert(name.clone(), Sourced::new(node.value(), file.origin(node)));
             }
-            Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
+            Err(refused) => findings.push(refused.at(file.origin(node))),
         }
     }
     merge_layers([defaults, values])
 }
 
+/// Refuses a free key of parameters.yaml whose name belongs to another file.
+pub fn check_parameter_name(name: &str) -> Result<(), Finding> {
+    match find_setting(name) {
+        Some(_) => Err(Finding::unplaced(format!("`{name}` belongs to configurations.yaml"))
+            .with_hint("choose another name for the parameter")),
+        None => check_key_owner(name),
+    }
+}
+
 /// Returns a warning when a free key differs in one letter from a key of the table, so that it may be misspelled: the
 /// host does not read free keys.
-fn misspelled_parameter(name: &str) -> Option<ConfigProblem> {
+fn misspelled_parameter(name: &str, origin: Origin) -> Option<Finding> {
     let near = one_letter_off(name, PARAMETERS.iter().map(|key| key.name))?;
-    Some(ConfigProblem::NearParameter { key: name.to_owned(), near })
+    let message = format!("`{name}` is read only by scripts (nearest key that the host reads: `{near}`)");
+    Some(Finding::warning(origin, message).with_hint("`flagperf plan` lists the keys that the host reads"))
 }
 
 /// Returns a warning for each target whose metric the host does not compute but whose name is similar to one that it
@@ -253,8 +259,9 @@ fn misspelled_metrics(key: &ConfigKey, value: &Sourced<Value>) -> Vec<Finding> {
     let unknown = metrics.into_iter().flatten().map(|(name, _)| name).filter(|name| metric::find(name).is_none());
     let near = unknown.filter_map(|name| Some((name, nearest(name, metric::examples())?)));
     near.map(|(name, near)| {
-        let problem = ConfigProblem::NearMetric { metric: name.clone(), near: near.to_owned() };
-        Finding::warning(value.origin.clone(), problem)
+        let message =
+            format!("`target_accuracy`: only a script can report `{name}` (nearest metric of the host: `{near}`)");
+        Finding::warning(value.origin.clone(), message).with_hint("a metric that no script reports misses its target")
     })
     .collect()
 }

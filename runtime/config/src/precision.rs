@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ConfigProblem, Finding, Origin, Sourced, Values};
+use super::{Finding, Origin, Sourced, Values};
 use flagperf_core::precision::Precision;
 
 const FP16: &str = "fp16";
@@ -36,10 +36,9 @@ pub(super) fn reconcile_precision(
     }
     match (is_of_layer(&precision.origin), is_of_layer(&fp16.origin)) {
         (true, true) => {
-            let precision_value = precision.value.as_str().unwrap_or_default().to_owned();
-            let at = fp16.origin.clone();
-            let problem = ConfigProblem::PrecisionConflict { precision: precision_value, fp16: is_half, at };
-            let finding = Finding::error(precision.origin.clone(), problem);
+            let word = precision.value.as_str().unwrap_or_default();
+            let message = format!("`precision: {word}` contradicts `fp16: {is_half}` ({})", fp16.origin);
+            let finding = Finding::error(precision.origin.clone(), message).with_hint("set only one of the two");
             return Err(Box::new((finding, [precision.origin, fp16.origin])));
         }
         (true, false) => settings.insert(FP16.to_owned(), Sourced::new(Value::from(states_half), precision.origin)),

@@ -4,8 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
+use super::section::{SectionKey, SectionKind};
 use super::vendor::PEAKS;
-use super::{ConfigKey, DATASET, Owner, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, VENDOR, ValueKind, yaml};
+use super::{ConfigKey, DatasetDescription, Owner, PARAMETERS, SETTINGS, SITE, ValueKind, Vendor, yaml};
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;
 
@@ -20,8 +21,8 @@ pub(crate) fn schemas() -> [(&'static str, Value); 6] {
         ("configurations", closed("configurations.yaml: the settings of a case", SETTINGS)),
         ("parameters", open("parameters.yaml: what the scripts of a case read", PARAMETERS, of_settings)),
         ("overlay", open("an overlay: what a vendor changes in a case", &of_vendor, of_case)),
-        ("dataset", titled("dataset.yaml: the files of a dataset", section(DATASET))),
-        ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(VENDOR))),
+        ("dataset", titled("dataset.yaml: the files of a dataset", section(DatasetDescription::KEYS))),
+        ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(Vendor::KEYS))),
     ]
 }
 
@@ -174,19 +175,20 @@ fn section(keys: &[SectionKey]) -> Value {
             (key.name.to_owned(), schema)
         })
         .collect();
-    let required: Vec<&str> = keys.iter().filter(|key| key.is_required).map(|key| key.name).collect();
+    let required: Vec<&str> = keys.iter().filter(|key| key.default.is_none()).map(|key| key.name).collect();
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
 fn section_schema(kind: SectionKind) -> Value {
-    let rate = json!({"type": "number", "exclusiveMinimum": 0});
     match kind {
         SectionKind::Value(kind) => value_schema(kind),
         SectionKind::Boolean => json!({"type": "boolean"}),
         SectionKind::Bytes => json!({"type": ["integer", "null"], "minimum": 0}),
         SectionKind::Rate => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
+        SectionKind::Number => json!({"type": "number", "exclusiveMinimum": 0}),
         SectionKind::Rates => {
-            let rates: Map<String, Value> = PEAKS.iter().map(|name| ((*name).to_owned(), rate.clone())).collect();
+            let rate = |name: &&str| ((*name).to_owned(), section_schema(SectionKind::Number));
+            let rates: Map<String, Value> = PEAKS.iter().map(rate).collect();
             json!({"type": "object", "additionalProperties": false, "properties": rates})
         }
         SectionKind::Options => json!({"type": "object"}),

@@ -1,26 +1,68 @@
-//! Files that consist of sections, such as vendor.yaml and dataset.yaml: tables of their keys, and a check of a file by
-//! its table. A file with other keys, such as one for another version of flagperf, is refused with the key and its line.
+//! Files that consist of sections, such as vendor.yaml and dataset.yaml. [`section!`] defines a section once: its type, and
+//! the table of its keys by which a file is read and its schema is written. A file with other keys, such as one for another
+//! version of flagperf, is refused with the key and its line.
 
 use indexmap::IndexMap;
+use serde::de::DeserializeOwned;
+use serde_yaml::{Mapping, Value};
 
 use super::entries::describe_node;
 use super::file::ConfigFile;
-use super::key::list_alternatives;
+use super::finding::{missing_key, nearest_note};
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, Origin, ValueKind, list_names, nearest};
+use super::{Finding, Origin, ValueKind, list_names, nearest};
 
 /// A key of a file or of one of its sections.
 #[derive(Clone, Copy, Debug)]
 pub struct SectionKey {
-    /// Name.
     pub name: &'static str,
-    /// Type of its value.
     pub kind: SectionKind,
-    /// Whether the key must be given.
-    pub is_required: bool,
+    /// The value of a key that is left out, as YAML; `None` for a key that must be given.
+    pub default: Option<&'static str>,
     /// One-line description.
     pub about: &'static str,
 }
+
+/// Defines the type of a section with `KEYS`, the table of its keys. Each field has a key of the same name, or of the name
+/// after `as`, and its documentation describes the key. `own` fields have no key.
+macro_rules! section {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $about:literal])+
+                $need:ident($($need_argument:expr),+) $field:ident $(as $key:literal)?: $type:ty,
+            )+
+            $(own { $($(#[$own_meta:meta])* $own_visibility:vis $own:ident: $own_type:ty,)+ })?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(serde::Deserialize)]
+        pub struct $name {
+            $($(#[doc = $about])+ $(#[serde(rename = $key)])? pub $field: $type,)+
+            $($($(#[$own_meta])* #[serde(skip)] $own_visibility $own: $own_type,)+)?
+        }
+
+        impl $name {
+            pub const KEYS: &'static [$crate::section::SectionKey] = &[$($crate::section::SectionKey {
+                name: $crate::section::key_name!($field $($key)?),
+                about: concat!($($about),+).trim_ascii_start(),
+                ..$crate::section::$need($($need_argument),+)
+            }),+];
+        }
+    };
+}
+
+macro_rules! key_name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $key:literal) => {
+        $key
+    };
+}
+
+pub(super) use {key_name, section};
 
 /// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +75,8 @@ pub enum SectionKind {
     Bytes,
     /// A rate per second, or null.
     Rate,
+    /// A number.
+    Number,
     /// Rates per second, by precision.
     Rates,
     /// Options of an engine with their defaults: values of any type.
@@ -45,14 +89,12 @@ pub enum SectionKind {
     List(&'static [SectionKey]),
 }
 
-/// A required key.
-pub(super) const fn required(name: &'static str, kind: SectionKind, about: &'static str) -> SectionKey {
-    SectionKey { name, kind, is_required: true, about }
+pub(super) const fn required(kind: SectionKind) -> SectionKey {
+    SectionKey { name: "", kind, default: None, about: "" }
 }
 
-/// A key that may be left out.
-pub(super) const fn optional(name: &'static str, kind: SectionKind, about: &'static str) -> SectionKey {
-    SectionKey { name, kind, is_required: false, about }
+pub(super) const fn optional(kind: SectionKind, default: &'static str) -> SectionKey {
+    SectionKey { name: "", kind, default: Some(default), about: "" }
 }
 
 /// The types of most keys.
@@ -61,79 +103,103 @@ pub(super) const OPTIONAL_TEXT: SectionKind = SectionKind::Value(ValueKind::Opti
 pub(super) const TEXTS: SectionKind = SectionKind::Value(ValueKind::TextList);
 pub(super) const TEXT_MAP: SectionKind = SectionKind::Value(ValueKind::TextMap);
 
-/// Checks the keys of a file and of its sections, and the types of their values.
-pub(super) fn check_keys(file: &ConfigFile, keys: &'static [SectionKey]) -> Result<(), Finding> {
-    Checker { file }.check_section(keys, &file.entries, "", file.top())
+/// Reads a file with the keys of a table.
+pub(super) fn read_section<T: DeserializeOwned>(file: &ConfigFile, keys: &'static [SectionKey]) -> Result<T, Finding> {
+    let values = Reader { file }.read_keys(keys, &file.entries, "", file.top())?;
+    serde_yaml::from_value(values).map_err(|error| Finding::error(file.top(), error.to_string()))
 }
 
-/// Checks the sections of a file.
-struct Checker<'f> {
+/// Reads the sections of a file.
+struct Reader<'f> {
     file: &'f ConfigFile,
 }
 
-impl Checker<'_> {
-    /// Checks the keys of the section at `path`, which begins at `origin`.
-    fn check_section(
+impl Reader<'_> {
+    /// Reads the section at `path`, which begins at `origin`. Keys that are left out have their defaults.
+    fn read_keys(
         &self,
         keys: &'static [SectionKey],
         entries: &IndexMap<String, Node>,
         path: &str,
         origin: Origin,
-    ) -> Result<(), Finding> {
+    ) -> Result<Value, Finding> {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let mut values = Mapping::new();
         for (name, node) in entries {
             let key = keys.iter().find(|key| key.name == name);
-            let unknown = || Finding::error(self.file.origin(node), unknown_key(keys, name, below(name)));
-            self.check_value(key.ok_or_else(unknown)?.kind, node, &below(name))?;
+            let unknown = || unknown_key(keys, name, &below(name)).at(self.file.origin(node));
+            let value = self.read_value(key.ok_or_else(unknown)?.kind, node, &below(name))?;
+            values.insert(name.as_str().into(), value);
         }
-        let missing = keys.iter().find(|key| key.is_required && !entries.contains_key(key.name));
-        missing.map_or(Ok(()), |key| {
-            Err(Finding::error(origin, ConfigProblem::Missing { key: below(key.name), about: key.about }))
-        })
+        for key in keys.iter().filter(|key| !entries.contains_key(key.name)) {
+            let missing = || missing_key(&below(key.name), key.about).at(origin.clone());
+            let default = serde_yaml::from_str(key.default.ok_or_else(missing)?).expect("a default is YAML");
+            values.insert(key.name.into(), default);
+        }
+        Ok(Value::Mapping(values))
     }
 
-    /// Checks the value of the key at `path`.
-    fn check_value(&self, kind: SectionKind, node: &Node, path: &str) -> Result<(), Finding> {
+    /// Reads the value of the key at `path`.
+    fn read_value(&self, kind: SectionKind, node: &Node, path: &str) -> Result<Value, Finding> {
         match (kind, &node.content) {
             (SectionKind::Section(keys), Content::Map(entries)) => {
-                self.check_section(keys, entries, path, self.file.origin(node))
+                self.read_keys(keys, entries, path, self.file.origin(node))
             }
-            (SectionKind::Sections(keys), Content::Map(sections)) => sections.iter().try_for_each(|(name, section)| {
-                self.check_value(SectionKind::Section(keys), section, &format!("{path}.{name}"))
-            }),
+            (SectionKind::Sections(keys), Content::Map(entries)) => {
+                self.read_each(SectionKind::Section(keys), entries, path)
+            }
             (SectionKind::List(keys), Content::List(items)) => {
-                items.iter().enumerate().try_for_each(|(index, item)| {
-                    self.check_value(SectionKind::Section(keys), item, &format!("{path}[{index}]"))
-                })
+                let section = SectionKind::Section(keys);
+                let item = |(index, item)| self.read_value(section, item, &format!("{path}[{index}]"));
+                Ok(Value::Sequence(items.iter().enumerate().map(item).collect::<Result<_, _>>()?))
             }
-            (SectionKind::Rates, Content::Map(rates)) => rates
-                .iter()
-                .try_for_each(|(name, rate)| self.check_value(SectionKind::Rate, rate, &format!("{path}.{name}"))),
-            (SectionKind::Options, Content::Map(_)) => Ok(()),
-            (SectionKind::Value(value), _) if value.read(node).is_some() => Ok(()),
-            (SectionKind::Boolean, _) if node.value().is_boolean() => Ok(()),
-            (SectionKind::Bytes, _) if node.is_null() || node.value().is_u64() => Ok(()),
-            (SectionKind::Rate, _) if node.is_null() || node.value().is_number() => Ok(()),
-            _ => Err(Finding::error(self.file.origin(node), type_problem(kind, node, path))),
+            (SectionKind::Rates, Content::Map(entries)) => self.read_each(SectionKind::Number, entries, path),
+            _ if kind.accepts(node) => Ok(plain(node)),
+            _ => Err(wrong_type(kind, node, path).at(self.file.origin(node))),
         }
+    }
+
+    fn read_each(&self, kind: SectionKind, entries: &IndexMap<String, Node>, path: &str) -> Result<Value, Finding> {
+        let read = |(name, node): (&String, &Node)| {
+            Ok((name.as_str().into(), self.read_value(kind, node, &format!("{path}.{name}"))?))
+        };
+        entries.iter().map(read).collect::<Result<_, _>>().map(Value::Mapping)
     }
 }
 
-fn type_problem(kind: SectionKind, node: &Node, path: &str) -> ConfigProblem {
-    let found = match kind {
-        SectionKind::Value(value) => value.describe_refused(node),
-        _ => describe_node(node),
-    };
-    let key = path.to_owned();
-    match kind {
-        SectionKind::Value(ValueKind::Word(words) | ValueKind::OptionalWord(words)) => {
-            ConfigProblem::Word { key, words: list_alternatives(words), found }
+/// Returns a node as a value whose mappings keep the order of the file.
+fn plain(node: &Node) -> Value {
+    match &node.content {
+        Content::Map(entries) => {
+            Value::Mapping(entries.iter().map(|(name, node)| (name.as_str().into(), plain(node))).collect())
         }
-        _ => ConfigProblem::Type { key, expected: kind.expected(), found },
+        Content::List(items) => Value::Sequence(items.iter().map(plain).collect()),
+        Content::Scalar { value, .. } => serde_yaml::to_value(value).expect("a scalar is a value of YAML"),
+    }
+}
+
+fn wrong_type(kind: SectionKind, node: &Node, path: &str) -> Finding {
+    match kind {
+        SectionKind::Value(value) => value.refused(path, node),
+        _ => Finding::unplaced(format!("`{path}` must be {}, not {}", kind.expected(), describe_node(node))),
     }
 }
 
 impl SectionKind {
+    /// Returns whether a value without sections has this type.
+    fn accepts(self, node: &Node) -> bool {
+        let value = node.value();
+        match self {
+            SectionKind::Value(kind) => kind.read(node).is_some(),
+            SectionKind::Boolean => value.is_boolean(),
+            SectionKind::Bytes => value.is_null() || value.is_u64(),
+            SectionKind::Rate => value.is_null() || value.is_number(),
+            SectionKind::Number => value.is_number(),
+            SectionKind::Options => value.is_object(),
+            SectionKind::Rates | SectionKind::Section(_) | SectionKind::Sections(_) | SectionKind::List(_) => false,
+        }
+    }
+
     /// Describes the expected value, for a message.
     pub const fn expected(self) -> &'static str {
         match self {
@@ -141,6 +207,7 @@ impl SectionKind {
             SectionKind::Boolean => "true or false",
             SectionKind::Bytes => "a whole number of bytes, or null",
             SectionKind::Rate => "a number, or null",
+            SectionKind::Number => "a number",
             SectionKind::Rates => "rates by precision, such as `{f16: 989.4e12}`",
             SectionKind::Options => "a mapping of options to their defaults",
             SectionKind::Section(_) => "a mapping of keys to values",
@@ -150,11 +217,8 @@ impl SectionKind {
     }
 }
 
-fn unknown_key(keys: &[SectionKey], name: &str, path: String) -> ConfigProblem {
+fn unknown_key(keys: &[SectionKey], name: &str, path: &str) -> Finding {
     let names = || keys.iter().map(|key| key.name);
-    ConfigProblem::UnknownSectionKey {
-        key: path,
-        nearest: nearest(name, names()).map(str::to_owned),
-        known: list_names(names()),
-    }
+    let hint = format!("known keys: {}; was the file written for another version of flagperf?", list_names(names()));
+    Finding::unplaced(format!("unknown key `{path}`{}", nearest_note(nearest(name, names())))).with_hint(hint)
 }

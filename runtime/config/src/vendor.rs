@@ -1,79 +1,66 @@
 //! `vendors/<vendor>/vendor.yaml`: a vendor's engines, devices and libraries. Knows no particular vendor.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use indexmap::IndexMap;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::{ConfigFile, display_name, read_text};
-use super::section::check_keys;
-use super::vendor_key::VENDOR;
+use super::section::{OPTIONAL_TEXT, SectionKind, TEXT, TEXT_MAP, TEXTS, read_section, section};
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, MonitorCommand, Origin, Sourced, Values};
+use super::{Finding, MonitorCommand, Origin, Sourced, ValueKind, Values};
 use flagperf_core::units::{Bytes, FlopsPerSecond};
 
-/// A vendor's description.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Vendor {
-    /// Name of the vendor's folder.
-    pub name: String,
-    /// One-line description.
-    pub about: String,
-    /// Framework of a case for which none is given; not needed when there is only one framework.
-    #[serde(default)]
-    pub default_framework: Option<String>,
-    /// Frameworks, by their names in `CASES`.
-    pub frameworks: IndexMap<String, EngineEntry>,
-    /// Compilers, by their names under `compiler`.
-    pub compilers: IndexMap<String, EngineEntry>,
-    /// The vendor's devices and their peak rates.
-    #[serde(default)]
-    pub devices: Vec<VendorDevice>,
-    /// Environment variable that selects the devices visible to a process.
-    #[serde(default)]
-    pub visible_devices: Option<String>,
-    /// Options that give a container access to the devices.
-    #[serde(default)]
-    pub container_options: Option<String>,
-    /// Row in the table of monitors that reads the vendor's devices; `None` for devices without a monitor.
-    #[serde(default)]
-    pub monitor: Option<String>,
-    /// The command that the vendor's `monitor.rhai` reads, for devices that no row of the table reads on this machine.
-    #[serde(default)]
-    pub monitor_command: Option<MonitorCommand>,
-    /// Libraries that `flagperf backend install` installs for the vendor, by name.
-    #[serde(default)]
-    pub backends: IndexMap<String, BackendEntry>,
-    /// The vendor's folder; relative paths of its engines start here.
-    #[serde(skip)]
-    pub folder: PathBuf,
-    #[serde(skip)]
-    pub(super) file: Option<ConfigFile>,
+section! {
+    /// A vendor's description.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Vendor {
+        /// the name of the vendor's folder
+        required(TEXT) name: String,
+        /// one line that describes the devices
+        required(TEXT) about: String,
+        /// the framework of a case for which none is given
+        optional(OPTIONAL_TEXT, "null") default_framework: Option<String>,
+        /// the frameworks, by their names in `CASES`
+        required(SectionKind::Sections(EngineEntry::KEYS)) frameworks: IndexMap<String, EngineEntry>,
+        /// the compilers, by their names under `compiler`
+        required(SectionKind::Sections(EngineEntry::KEYS)) compilers: IndexMap<String, EngineEntry>,
+        /// the devices and their peak rates
+        optional(SectionKind::List(VendorDevice::KEYS), "[]") devices: Vec<VendorDevice>,
+        /// the environment variable that selects the devices visible to a process
+        optional(SectionKind::Value(ValueKind::Variable), "null") visible_devices: Option<String>,
+        /// the options that give a container access to the devices
+        optional(OPTIONAL_TEXT, "null") container_options: Option<String>,
+        /// the monitor that reads the devices: a row of `monitors` in `flagperf doctor`
+        optional(OPTIONAL_TEXT, "null") monitor: Option<String>,
+        /// the command whose output the vendor's monitor.rhai reads, if `monitor` is null or does not work
+        optional(SectionKind::Section(MonitorCommand::KEYS), "null") monitor_command: Option<MonitorCommand>,
+        /// the libraries that `flagperf backend install` installs
+        optional(SectionKind::Sections(BackendEntry::KEYS), "{}") backends: IndexMap<String, BackendEntry>,
+        own {
+            /// The vendor's folder; relative paths of its engines start here.
+            pub folder: PathBuf,
+            pub(super) file: Option<ConfigFile>,
+        }
+    }
 }
 
-/// A framework or compiler of a vendor.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EngineEntry {
-    /// Row in the table of engines.
-    pub engine: String,
-    /// The shared library of a plug-in, relative to the vendor's folder. `backend:NAME` refers to the library that
-    /// `flagperf backend install NAME` builds.
-    #[serde(default)]
-    pub library: Option<PathBuf>,
-    /// Program and arguments of a sidecar, which starts in the vendor's folder.
-    #[serde(default)]
-    pub command: Vec<String>,
-    /// The engine's options with their defaults; null selects the engine's own default.
-    #[serde(default)]
-    pub options: IndexMap<String, Value>,
-    /// Whether the engine opens the ONNX file. If not, `exist_onnx_path` may be a placeholder, and with validation a
-    /// sidecar gets the exported graph as a module.
-    #[serde(default = "opens_onnx")]
-    pub opens_onnx: bool,
+section! {
+    /// A framework or compiler of a vendor.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct EngineEntry {
+        /// the engine: a row of `flagperf list engines`
+        required(TEXT) engine: String,
+        /// the shared library of a plug-in, relative to the vendor's folder; `backend:NAME` is the one that `flagperf
+        /// backend install NAME` builds
+        optional(OPTIONAL_TEXT, "null") library: Option<PathBuf>,
+        /// the program and the arguments of a sidecar, which starts in the vendor's folder
+        optional(TEXTS, "[]") command: Vec<String>,
+        /// the engine's options with their defaults; null is the engine's own default
+        optional(SectionKind::Options, "{}") options: IndexMap<String, Value>,
+        /// whether the engine opens the ONNX file; if not, `exist_onnx_path` may be any text
+        optional(SectionKind::Boolean, "true") opens_onnx: bool,
+    }
 }
 
 impl EngineEntry {
@@ -83,77 +70,69 @@ impl EngineEntry {
     }
 }
 
-/// A library that a vendor's engines need.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BackendEntry {
-    /// Purpose of the library.
-    pub about: String,
-    /// The version that was tested.
-    pub version: String,
-    /// The Python package that contains the library; `None` when the user must already have the library.
-    #[serde(default)]
-    pub package: Option<PackageEntry>,
-    /// The vendor's crate that makes an engine of the library.
-    #[serde(default)]
-    pub plugin: Option<PluginEntry>,
+section! {
+    /// A library that a vendor's engines need.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct BackendEntry {
+        /// the purpose of the library
+        required(TEXT) about: String,
+        /// the version that was tested
+        required(TEXT) version: String,
+        /// the Python package that contains the library
+        optional(SectionKind::Section(PackageEntry::KEYS), "null") package: Option<PackageEntry>,
+        /// the vendor's crate that makes an engine of the library
+        optional(SectionKind::Section(PluginEntry::KEYS), "null") plugin: Option<PluginEntry>,
+    }
 }
 
-/// A Python package that contains a library.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PackageEntry {
-    /// Name of the package.
-    pub name: String,
-    /// SHA-256 of the wheel in hexadecimal, by processor architecture.
-    pub wheels: IndexMap<String, String>,
-    /// Path of the library inside the package, without the version suffix.
-    pub library: String,
+section! {
+    /// A Python package that contains a library.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct PackageEntry {
+        /// the name of the package
+        required(TEXT) name: String,
+        /// the SHA-256 of the wheel in hexadecimal, by processor architecture
+        required(TEXT_MAP) wheels: IndexMap<String, String>,
+        /// the path of the library in the package, without the version suffix
+        required(TEXT) library: String,
+    }
 }
 
-/// A crate that makes an engine of a library.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PluginEntry {
-    /// Folder of the crate, relative to the vendor's folder.
-    pub folder: String,
-    /// Name of the shared library that cargo builds, without prefix and suffix.
-    pub library: String,
-    /// Cargo features to build with; the default features when empty.
-    #[serde(default)]
-    pub features: Vec<String>,
-    /// Environment variables for the build, each with the folder of the package that it points to.
-    #[serde(default, rename = "tells")]
-    pub build_variables: IndexMap<String, String>,
-}
-
-const fn opens_onnx() -> bool {
-    true
+section! {
+    /// A crate that makes an engine of a library.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct PluginEntry {
+        /// the folder of the crate, relative to the vendor's folder
+        required(TEXT) folder: String,
+        /// the name of the shared library that cargo builds, without prefix and suffix
+        required(TEXT) library: String,
+        /// the cargo features to build with; without any, the default features
+        optional(TEXTS, "[]") features: Vec<String>,
+        /// environment variables for the build, each with a folder of the package
+        optional(TEXT_MAP, "{}") build_variables as "tells": IndexMap<String, String>,
+    }
 }
 
 /// The keys of `peak_flops_per_s`.
 pub(super) const PEAKS: [&str; 5] = ["f64", "f32", "tf32", "f16", "bf16"];
 
-/// A vendor's device with the figures of its data sheet. A figure that is not given is unknown.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VendorDevice {
-    /// Name in reports.
-    pub name: String,
-    /// Full names that the driver reports, compared without regard to case. A partial name could belong to another
-    /// device.
-    pub matches: Vec<String>,
-    /// Memory, in bytes.
-    #[serde(default)]
-    pub memory_bytes: Option<Bytes>,
-    /// Memory bandwidth, in bytes per second.
-    #[serde(default)]
-    pub bandwidth_bytes_per_s: Option<f64>,
-    /// Peak rates without sparsity, by arithmetic (`f16`, `f32`, `tf32`); a multiply-add counts as two operations.
-    #[serde(default)]
-    pub peak_flops_per_s: IndexMap<String, FlopsPerSecond>,
-    /// Where the figures are published.
-    pub source: String,
+section! {
+    /// A vendor's device with the figures of its data sheet. A figure that is not given is unknown.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct VendorDevice {
+        /// the name in reports
+        required(TEXT) name: String,
+        /// the full names that the driver reports, in any letter case
+        required(SectionKind::Value(ValueKind::NonEmptyTextList)) matches: Vec<String>,
+        /// the memory, in bytes
+        optional(SectionKind::Bytes, "null") memory_bytes: Option<Bytes>,
+        /// the memory bandwidth, in bytes per second
+        optional(SectionKind::Rate, "null") bandwidth_bytes_per_s: Option<f64>,
+        /// the peak rates without sparsity, by precision; a multiply-add counts as two operations
+        optional(SectionKind::Rates, "{}") peak_flops_per_s: IndexMap<String, FlopsPerSecond>,
+        /// where the figures are published
+        required(TEXT) source: String,
+    }
 }
 
 impl VendorDevice {
@@ -201,17 +180,10 @@ impl Vendor {
     pub fn parse(root: &Path, name: &str, text: &str) -> Result<Vendor, Finding> {
         let folder = root.join("vendors").join(name);
         let file = ConfigFile::parse(text, display_name(&folder.join("vendor.yaml"), root))?;
-        check_keys(&file, VENDOR)?;
-        let vendor: Vendor = serde_yaml::from_str(text).map_err(|cause| {
-            let (line, column) = cause.location().map_or((1, 1), |place| (place.line(), place.column()));
-            let reason = cause.to_string();
-            let reason = reason.split(" at line ").next().unwrap_or(&reason).to_owned();
-            let origin = Origin::File { file: Arc::clone(&file.name), line, column };
-            Finding::error(origin, ConfigProblem::Yaml { reason })
-        })?;
+        let vendor: Vendor = read_section(&file, Vendor::KEYS)?;
         if vendor.name != name {
             let reason = format!("`name` is `{}`, but the folder is `{name}`", vendor.name);
-            return Err(Finding::error(file.top(), ConfigProblem::Yaml { reason }));
+            return Err(Finding::error(file.top(), reason));
         }
         let vendor = Vendor { folder, file: Some(file), ..vendor };
         vendor.check().map(|()| vendor)
@@ -221,7 +193,7 @@ impl Vendor {
     fn check(&self) -> Result<(), Finding> {
         let fault =
             self.devices.iter().find_map(|device| Some(format!("device `{}`: {}", device.name, device.fault()?)));
-        let error = |origin, reason| Err(Finding::error(origin, ConfigProblem::Yaml { reason }));
+        let error = |origin, reason| Err(Finding::error(origin, reason));
         match (fault, self.shared_device_name()) {
             (Some(reason), _) => error(self.origin(&["devices"]), reason),
             (None, Some((origin, reason))) => error(origin, reason),
@@ -351,7 +323,7 @@ pub fn option_of_entry<'k>(key: &'k str, entry_name: &str) -> Option<&'k str> {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::Checkout;
-    use super::super::{SectionKey, SectionKind, VENDOR};
+    use super::super::section::SectionKey;
     use super::*;
 
     #[test]
@@ -406,13 +378,13 @@ mod tests {
     #[test]
     fn the_vendor_without_a_device_explains_every_key_of_a_vendor_and_of_an_engine() {
         let text = include_str!("../../../vendors/mock/vendor.yaml");
-        let mut keys: Vec<&SectionKey> = VENDOR.iter().collect();
-        for key in VENDOR.iter().filter(|key| ["frameworks", "devices"].contains(&key.name)) {
+        let mut keys: Vec<&SectionKey> = Vendor::KEYS.iter().collect();
+        for key in Vendor::KEYS.iter().filter(|key| ["frameworks", "devices"].contains(&key.name)) {
             if let SectionKind::Sections(below) | SectionKind::List(below) = key.kind {
                 keys.extend(below);
             }
         }
-        assert!(keys.len() > VENDOR.len() + 8, "the keys of engines and devices, too");
+        assert!(keys.len() > Vendor::KEYS.len() + 8, "the keys of engines and devices, too");
         for key in keys {
             assert!(text.contains(key.name), "vendors/mock/vendor.yaml does not explain `{}`", key.name);
         }

@@ -12,6 +12,8 @@ pub use option::{EngineOption, OptionKind, OptionMessage, parse_options, unknown
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::precision::Precision;
 use crate::step::EngineRole;
 use crate::tensor::DType;
@@ -50,6 +52,18 @@ pub enum Delivery {
     Library,
     /// The vendor brings a process: `command` of its entry in vendor.yaml.
     Command,
+}
+
+/// A key of `config` that the Python class of a sidecar reads, found in its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigRead {
+    pub key: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// Whether the class always reads it, not only on a condition.
+    pub is_certain: bool,
 }
 
 /// The properties of an engine that do not depend on the machine.

@@ -26,6 +26,6 @@ pub use load::{Artifact, LoadOptions};
 pub use options::check_options;
 pub use plugin::open_plugin;
 pub use session::{Engine, Session, SessionFacts};
-pub use sidecar::{HELLO_TIME_LIMIT, describe_sidecar};
+pub use sidecar::{HELLO_TIME_LIMIT, SidecarReply, describe_sidecar};
 pub use table::{TABLE, UnknownEngine, find, is_own_code};
 pub use value::{DeviceTensor, Value, check_inputs};

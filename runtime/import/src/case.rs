@@ -9,9 +9,7 @@ use super::report::{CaseReport, KeyChange};
 use super::source::CONFIGS;
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::is_same;
-use flagperf_config::{
-    ConfigFile, ConfigProblem, Finding, Node, SETTINGS, check_key_owner, find_parameter, find_setting,
-};
+use flagperf_config::{ConfigFile, Node, SETTINGS, check_parameter_name, find_parameter, find_setting, missing_key};
 
 const CONFIGURATIONS: &str = "configurations.yaml";
 const PARAMETERS: &str = "parameters.yaml";
@@ -56,7 +54,7 @@ fn convert_configurations(file: &ConfigFile, path: PathBuf, conversion: &mut Con
     for (name, node) in &file.entries {
         match find_setting(name).map(|setting| setting.read(node)) {
             Some(Ok(_)) => drop(entries.insert(name.clone(), node.clone())),
-            Some(Err(wrong)) => conversion.problems.push(Finding::error(file.origin(node), wrong)),
+            Some(Err(finding)) => conversion.problems.push(finding.at(file.origin(node))),
             None => {
                 let reason = "every case has the same keys here; what a script reads belongs to parameters.yaml, and what an \
                               engine reads to overlays";
@@ -65,8 +63,7 @@ fn convert_configurations(file: &ConfigFile, path: PathBuf, conversion: &mut Con
         }
     }
     for key in SETTINGS.iter().filter(|key| key.default.is_none() && !file.entries.contains_key(key.name)) {
-        let missing = ConfigProblem::Missing { key: key.name.to_owned(), about: key.about };
-        conversion.problems.push(Finding::error(file.top(), missing));
+        conversion.problems.push(missing_key(key.name, key.about).at(file.top()));
     }
     add_file(path, file, "configurations", entries, conversion);
 }
@@ -82,10 +79,9 @@ fn convert_parameters(file: Option<&ConfigFile>, path: PathBuf, conversion: &mut
     for (name, node) in &file.entries {
         let renamed = new_name(name).filter(|new| !file.entries.contains_key(*new));
         let key = renamed.unwrap_or(name);
-        let checked = match (find_parameter(key), find_setting(key)) {
-            (Some(parameter), _) => parameter.read(node).map(drop),
-            (None, Some(_)) => Err(ConfigProblem::BelongsToSettings { key: name.clone() }),
-            (None, None) => check_key_owner(key),
+        let checked = match find_parameter(key) {
+            Some(parameter) => parameter.read(node).map(drop),
+            None => check_parameter_name(key),
         };
         match checked {
             Ok(()) => {
@@ -94,7 +90,7 @@ fn convert_parameters(file: Option<&ConfigFile>, path: PathBuf, conversion: &mut
                 }
                 entries.insert(key.to_owned(), node.clone());
             }
-            Err(wrong) => conversion.problems.push(Finding::error(file.origin(node), wrong)),
+            Err(finding) => conversion.problems.push(finding.at(file.origin(node))),
         }
     }
     add_file(path, file, "parameters", entries, conversion);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::file::{FileContent, NewFile};
 use super::report::KeyChange;
-use super::source::{CONFIGS, problem};
+use super::source::CONFIGS;
 use super::tree::{Conversion, IMPORTED, schema_line};
 use flagperf_config::{CaseKey, ConfigFile, Content, Finding, Node, SITE};
 
@@ -37,7 +37,7 @@ pub(super) fn convert_host(conversion: &mut Conversion<'_>, cases: &BTreeSet<Str
             if name == "CASES" { checked_cases(&file, node, cases, &mut conversion.problems) } else { node.clone() };
         match key.read(&node) {
             Ok(_) => drop(entries.insert(name.clone(), node)),
-            Err(wrong) => conversion.problems.push(Finding::error(file.origin(&node), wrong)),
+            Err(finding) => conversion.problems.push(finding.at(file.origin(&node))),
         }
     }
     let header = schema_line(1, "host") + IMPORTED + "# configs/README.md explains the keys.\n";
@@ -53,11 +53,11 @@ fn checked_cases(file: &ConfigFile, node: &Node, cases: &BTreeSet<String>, probl
         Ok(parsed) if cases.contains(&parsed.case) => true,
         Ok(parsed) => {
             let message = format!("`CASES`: case `{}` has no folder with a configurations.yaml", parsed.case);
-            problems.push(problem(file.origin(entry), message, "the entry is left out"));
+            problems.push(Finding::error(file.origin(entry), message).with_hint("the entry is left out"));
             false
         }
-        Err(wrong) => {
-            problems.push(Finding::error(file.origin(entry), wrong));
+        Err(finding) => {
+            problems.push(finding.at(file.origin(entry)));
             false
         }
     });

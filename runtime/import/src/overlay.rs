@@ -11,7 +11,7 @@ use super::file::{FileContent, NewFile};
 use super::report::KeyChange;
 use super::source::CONFIGS;
 use super::tree::{Conversion, IMPORTED, schema_line};
-use flagperf_config::{ConfigFile, Finding, Node, Owner, check_key_owner, find_parameter, find_setting};
+use flagperf_config::{ConfigFile, Finding, Node, Owner, check_key_owner, find_parameter, find_setting, is_reserved};
 
 /// Folder of the overlays of a case.
 pub(super) const OVERLAYS: &str = "vendor_config";
@@ -66,7 +66,7 @@ fn convert_key(
                 Converted::Nothing("only the author of a case sets it, because it defines what is measured")
             }
             Ok(_) => Converted::As(name.to_owned()),
-            Err(wrong) => Converted::Wrong(Finding::error(file.origin(node), wrong)),
+            Err(finding) => Converted::Wrong(finding.at(file.origin(node))),
         };
     }
     // FlagPerf refuses an overlay that sets a parameter; so does `lint`, with the case and the vendor.
@@ -76,12 +76,12 @@ fn convert_key(
     if find_parameter(name).is_some() {
         return Converted::Nothing("the host reads a parameter of this name, which only the author of a case sets");
     }
-    if let Err(problem) = check_key_owner(name) {
-        let is_refused_there = matches!(problem, flagperf_config::ConfigProblem::Reserved { .. });
-        return match is_refused_there {
-            true => Converted::As(name.to_owned()),
-            false => Converted::Nothing("host.yaml has this key, and only the user of a site sets it"),
-        };
+    // FlagPerf refuses such a key, too.
+    if is_reserved(name) {
+        return Converted::As(name.to_owned());
+    }
+    if check_key_owner(name).is_err() {
+        return Converted::Nothing("host.yaml has this key, and only the user of a site sets it");
     }
     match (has(&files.own_parameters), compiler) {
         (false, _) => Converted::As(name.to_owned()),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flagperf_config::{Cause, ConfigFile, Finding, MessageAndHint, Origin, display_name, read_text};
+use flagperf_config::{ConfigFile, Finding, Origin, display_name, read_text};
 
 /// Folder of the configuration in FlagPerf's inference and in a checkout.
 pub(super) const CONFIGS: &str = "configs";
@@ -128,12 +128,6 @@ impl SourceTree {
     /// Returns an error about a line of a file, or about a whole file for line 0.
     pub(super) fn finding(&self, below: &Path, line: usize, message: &str, hint: &str) -> Finding {
         let origin = Origin::File { file: self.name(below).into(), line, column: 0 };
-        problem(origin, message, hint)
+        Finding::error(origin, message).with_hint(hint)
     }
-}
-
-/// Returns an error.
-pub(super) fn problem(origin: Origin, message: impl Into<String>, hint: &str) -> Finding {
-    let (message, hint) = (message.into(), hint.to_owned());
-    Finding::error(origin, MessageAndHint { message, hint, cause: Cause::Configuration })
 }

@@ -8,7 +8,7 @@ use super::file::{NewFile, WriteMode};
 use super::host::convert_host;
 use super::overlay::{OVERLAY_END, OVERLAYS, convert_overlay};
 use super::report::{CaseReport, FileOutcome, FileReport, ImportReport, KeyChange, KeyReport, ProblemReport, SCHEMA};
-use super::source::{CONFIGS, Entry, ImportError, SourceTree, problem};
+use super::source::{CONFIGS, Entry, ImportError, SourceTree};
 use super::vendor::{ENGINES, IMAGES, convert_vendor};
 use flagperf_config::{ConfigFile, Finding, KEYS_FOLDER, Node, Origin};
 use flagperf_plan::Catalogue;
@@ -175,7 +175,7 @@ fn write_all(conversion: Conversion<'_>) -> ImportReport {
             Ok(written) => (written.outcome, written.differences),
             Err(error) => {
                 let origin = Origin::File { file: file.path.display().to_string().into(), line: 0, column: 0 };
-                problems.push(problem(origin, format!("cannot be written: {error}"), ""));
+                problems.push(Finding::error(origin, format!("cannot be written: {error}")));
                 has_unwritten_files = true;
                 (FileOutcome::Unwritten, Vec::new())
             }

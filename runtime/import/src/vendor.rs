@@ -9,7 +9,7 @@ use super::file::{FileContent, NewFile};
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::{text, value_text};
 use flagperf_config::{CaseKey, EngineEntry, SITE, Scale, Vendor};
-use flagperf_plan::{ADAPTOR, count_word};
+use flagperf_plan::ADAPTOR;
 use flagperf_scaffold::add_compiler;
 
 /// Folders of the source.
@@ -175,8 +175,8 @@ fn add_class(compiler: &Compiler, vendor_file: &Path, conversion: &mut Conversio
 fn compiler_entry(compiler: &Compiler) -> String {
     let mut entry = json!({"engine": "sidecar",
         "command": ["python3", "-m", ADAPTOR, format!("engines/{}.py", compiler.name)], "options": {"threads": 0}});
-    // A class that never uses the argument takes the model.
-    if count_word(&compiler.source, ONNX_ARGUMENT) == 1 {
+    // A class whose text never mentions the argument again takes the model.
+    if compiler.source.matches(ONNX_ARGUMENT).count() == 1 {
         entry["opens_onnx"] = false.into();
     }
     format!("{}: {}", text(&compiler.name), value_text(&entry))

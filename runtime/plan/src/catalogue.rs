@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use flagperf_core::regular_file::read_regular_text;
 
 use super::{EngineChoice, FoundModel, find_model};
-use flagperf_config::{KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
-use flagperf_core::description::EngineDescription;
+use flagperf_config::{Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
+use flagperf_core::description::{ConfigRead, EngineDescription};
 use flagperf_core::tensor::DType;
 
-/// Maximum size of an engine's source that is read for the keys that it needs.
-const SOURCE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum size of a profile of system calls; that of Docker has 15 KB.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -49,8 +47,6 @@ pub struct Catalogue {
     pub read_profile: ReadProfile,
     /// Checks that a container engine answers. Called only for a run in containers.
     pub check_container_engine: CheckContainerEngine,
-    /// Reads the source of a vendor's engine; `None` if it cannot be read.
-    pub read_source: ReadSource,
     /// Finds the model to which a path refers.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
@@ -60,9 +56,6 @@ pub type CheckContainerEngine = Box<dyn Fn() -> Result<(), UnavailableEngine>>;
 
 /// A function that reads a profile of system calls. An error is the end of a sentence about the file.
 pub type ReadProfile = Box<dyn Fn(&Path) -> Result<Option<String>, String>>;
-
-/// A function that reads the source of a vendor's engine.
-pub type ReadSource = Box<dyn Fn(&Path) -> Option<String>>;
 
 /// A function that checks the options of an engine for a precision.
 pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType) -> Result<(), RefusedOption>>;
@@ -86,6 +79,8 @@ pub struct EngineOnMachine {
     pub description: Option<EngineDescription>,
     /// Its version; `None` if unknown.
     pub version: Option<String>,
+    /// The keys of `config` that the class of a sidecar reads.
+    pub config_reads: Vec<ConfigRead>,
 }
 
 /// Why an engine cannot be used on this machine.
@@ -155,7 +150,6 @@ impl Catalogue {
             is_absent: Box::new(|path| matches!(path.try_exists(), Ok(false))),
             read_profile: Box::new(|path| read_profile(path).map(Some)),
             check_container_engine: Box::new(|| Ok(())),
-            read_source: Box::new(|path| read_regular_text(path, SOURCE_BYTES_MAX).ok()),
             find_model: Box::new(find_model),
         }
     }
@@ -205,6 +199,11 @@ fn read_profile(path: &Path) -> Result<String, String> {
 
 fn exists_or_is_generated(path: &Path) -> bool {
     path.exists() || is_generated_on_first_use(path)
+}
+
+/// Returns the error about a file or folder that is not on this machine; `what` is its kind.
+pub(super) fn missing_file(what: &str, path: &Path) -> Finding {
+    Finding::unplaced(format!("{what} `{}` does not exist", path.display())).on_machine()
 }
 
 /// Returns whether a folder is that of a dataset which is generated on first use.

@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::container_checks::check_container_options;
 use super::options::{invalid_choices, invalid_defaults};
-use super::{CasePlan, Catalogue, PlanProblem, UnavailableEngine};
+use super::{CasePlan, Catalogue, UnavailableEngine};
 use flagperf_config::{
-    Config, Container, Finding, LauncherChoice, Origin, Vendor, is_host_name, is_local, list_names, nearest,
+    CaseKey, Config, Container, Finding, LauncherChoice, Origin, Sourced, Vendor, did_you_mean, is_host_name, is_local,
+    list_names, nearest,
 };
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
@@ -25,13 +26,8 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
     let origin = |key: &str| config.site_values[key].origin.clone();
     // One that stands in has no folder.
     if config.vendor.is_none() && !catalogue.vendors.contains_key(&site.vendor) {
-        let names = || catalogue.vendors.keys().map(String::as_str);
-        let problem = PlanProblem::UnknownVendor {
-            vendor: site.vendor.clone(),
-            known: list_names(names()),
-            nearest: nearest(&site.vendor, names()).map(str::to_owned),
-        };
-        findings.push(Finding::error(origin("VENDOR"), problem));
+        let known = catalogue.vendors.keys().map(String::as_str);
+        findings.push(unknown_vendor(&site.vendor, known).at(origin("VENDOR")));
     }
     findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
     if let Some(vendor) = &config.vendor {
@@ -43,9 +39,16 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
     if site.container == Container::Docker {
         check_container_options(config, catalogue, findings);
         if let Err(UnavailableEngine { reason, remedy }) = (catalogue.check_container_engine)() {
-            findings.push(Finding::error(origin("CONTAINER"), PlanProblem::NoContainerEngine { reason, remedy }));
+            let message = format!("`CONTAINER: docker` cannot be used on this machine: {reason}");
+            findings.push(Finding::error(origin("CONTAINER"), message).with_hint(remedy).on_machine());
         }
     }
+}
+
+/// Returns the error about a vendor that has no folder.
+pub fn unknown_vendor<'n>(vendor: &str, known: impl Iterator<Item = &'n str> + Clone) -> Finding {
+    let hint = did_you_mean(nearest(vendor, known.clone()), "a vendor is a folder in vendors/");
+    Finding::unplaced(format!("unknown vendor `{vendor}` (known: {})", list_names(known))).with_hint(hint)
 }
 
 /// Reports hosts that cannot be used, and cases that need more hosts or devices than the configuration gives them.
@@ -54,9 +57,10 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
     let origin = &config.site_values["HOSTS"].origin;
     for (index, host) in hosts.iter().enumerate() {
         if !is_host_name(host) {
-            findings.push(Finding::error(origin.clone(), PlanProblem::HostName { host: host.clone() }));
+            let form = "letters, digits, `.`, `-`, `_`, and `@` after a user's name";
+            findings.push(Finding::error(origin.clone(), format!("`{host}` is not a host name ({form})")));
         } else if hosts[..index].contains(host) {
-            findings.push(Finding::error(origin.clone(), PlanProblem::RepeatedHost { host: host.clone() }));
+            findings.push(Finding::error(origin.clone(), format!("host `{host}` is listed twice")));
         }
     }
     // An agent runs its own part of a case.
@@ -64,14 +68,17 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
         return;
     }
     for case in &config.cases {
-        let (key, scale) = (case.key.value.to_string(), case.key.value.scale);
-        if scale.hosts as usize > hosts.len() && config.knows_hosts && !config.in_job {
-            let problem = PlanProblem::TooFewHosts { key: key.clone(), needed: scale.hosts, listed: hosts.len() };
-            findings.push(Finding::error(case.key.origin.clone(), problem));
+        let (key, needed) = (&case.key.value, case.key.value.scale.hosts);
+        if needed as usize > hosts.len() && config.knows_hosts && !config.in_job {
+            let message = format!("case `{key}` needs {needed} hosts, but `HOSTS` lists {}", hosts.len());
+            let finding = Finding::error(case.key.origin.clone(), message);
+            findings.push(finding.with_hint("add hosts, or change the entry of `CASES`"));
         }
-        if scale.hosts > 1 && config.site.launcher == LauncherChoice::Local {
-            let problem = PlanProblem::LocalHosts { key: key.clone(), needed: scale.hosts };
-            findings.push(Finding::error(case.key.origin.clone(), problem));
+        if needed > 1 && config.site.launcher == LauncherChoice::Local {
+            let message =
+                format!("`LAUNCHER: local` starts everything on this machine, but case `{key}` needs {needed} hosts");
+            let finding = Finding::error(case.key.origin.clone(), message);
+            findings.push(finding.with_hint("remove `LAUNCHER`, or measure several devices with `:1xN`"));
         }
     }
 }
@@ -82,30 +89,45 @@ fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Find
     let Some(vendor) = &config.vendor else { return };
     let identifies = vendor.monitor.as_deref().is_some_and(|monitor| catalogue.device_monitors.contains(&monitor));
     for case in config.cases.iter().filter(|case| case.key.value.scale.devices > 1) {
-        let (key, devices) = (case.key.value.to_string(), case.key.value.scale.devices);
         let mut own = Vec::new();
         if config.visible.is_none() {
-            own.push(Finding::error(case.key.origin.clone(), PlanProblem::NoDeviceVariable { key, devices }));
+            own.push(no_device_variable(&case.key));
         } else if !identifies {
-            let problem = PlanProblem::UnidentifiedDevices { key, devices, vendor: vendor.name.clone() };
-            own.push(Finding::warning(case.key.origin.clone(), problem));
+            own.push(unidentified_devices(&case.key, &vendor.name));
         }
         Finding::assign(&mut own, &case.key.value);
         findings.extend(own);
     }
 }
 
+fn no_device_variable(case: &Sourced<CaseKey>) -> Finding {
+    let (key, devices) = (&case.value, case.value.scale.devices);
+    let message =
+        format!("case `{key}` needs {devices} devices of each host, but no variable selects the device of a worker");
+    let hint = "name the environment variable by which the driver selects devices, for example \
+                `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES` in host.yaml, or `visible_devices` in vendor.yaml";
+    Finding::error(case.origin.clone(), message).with_hint(hint)
+}
+
+fn unidentified_devices(case: &Sourced<CaseKey>, vendor: &str) -> Finding {
+    let (key, devices) = (&case.value, case.value.scale.devices);
+    let message = format!(
+        "case `{key}` runs {devices} workers on each host, and nothing will show whether each uses a device of its own: vendor \
+         `{vendor}` has no monitor that identifies devices"
+    );
+    let hint = "workers on the processor share it, and the sum of their figures is not a sum over devices; for other devices, check \
+                that the engine follows `ACCE_VISIBLE_DEVICE_ENV_NAME` of host.yaml, such as \
+                `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES`, or `visible_devices` of vendor.yaml";
+    Finding::warning(case.origin.clone(), message).with_hint(hint)
+}
+
 /// Returns an error when the vendor's monitor is unknown.
 fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
     let names = || catalogue.monitors.iter().copied();
     let monitor = vendor.monitor.as_ref().filter(|monitor| !names().any(|name| name == monitor.as_str()))?;
-    let problem = PlanProblem::UnknownMonitor {
-        vendor: vendor.name.clone(),
-        monitor: monitor.clone(),
-        known: list_names(names()),
-        nearest: nearest(monitor, names()).map(str::to_owned),
-    };
-    Some(Finding::error(vendor.origin(&["monitor"]), problem))
+    let message = format!("unknown monitor `{monitor}` of vendor `{}` (known: {})", vendor.name, list_names(names()));
+    let hint = did_you_mean(nearest(monitor, names()), "`flagperf doctor` lists the monitors");
+    Some(Finding::error(vendor.origin(&["monitor"]), message).with_hint(hint))
 }
 
 /// Reports every case whose result folder belongs to an earlier case: the later record would replace the earlier one.
@@ -114,8 +136,10 @@ pub(super) fn check_result_folders(config: &Config, cases: &[CasePlan], findings
         let Some(first) = cases[..index].iter().find(|first| first.folder == case.folder) else { continue };
         let origin = config.cases.iter().find(|configured| configured.key.value == case.key);
         let origin = origin.map_or(Origin::Default, |configured| configured.key.origin.clone());
-        let (key, first, folder) = (case.key.to_string(), first.key.to_string(), case.key.folder());
-        findings.push(Finding::error(origin, PlanProblem::SameFolder { key, first, folder }));
+        let (key, folder) = (&case.key, case.key.folder());
+        let message = format!("cases `{}` and `{key}` have the same result folder `{folder}`", first.key);
+        let hint = "run one of them at a time with --case, or rename a case";
+        findings.push(Finding::error(origin, message).with_hint(hint));
     }
 }
 
@@ -129,15 +153,20 @@ pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     for (key, what, instead) in keys.chain(machines).chain(training) {
         let value = &config.site_values[key];
         if value.origin != Origin::Default && value.value != Value::Null {
-            findings.push(Finding::info(value.origin.clone(), PlanProblem::NoEffect { key, what, instead }));
+            findings.push(no_effect(key, what, instead).at(value.origin.clone()));
         }
     }
     if let Some(vendor) = config.vendor.as_ref().filter(|vendor| !has_containers && vendor.container_options.is_some())
     {
         let key = "container_options";
-        let problem = PlanProblem::NoEffect { key, what: "containers", instead: NO_CONTAINERS };
-        findings.push(Finding::info(vendor.origin(&[key]), problem));
+        findings.push(no_effect(key, "containers", NO_CONTAINERS).at(vendor.origin(&[key])));
     }
+}
+
+/// Returns the note about a key that applies only to what a run does not use, because it uses something else instead.
+fn no_effect(key: &str, what: &str, instead: &str) -> Finding {
+    let message = format!("`{key}` has no effect: it applies to {what}, and {instead}");
+    Finding::info(Origin::Default, message)
 }
 
 #[cfg(test)]

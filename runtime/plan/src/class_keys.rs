@@ -1,11 +1,12 @@
 //! Finds the keys of `config` that the Python class of a sidecar reads although no file sets them: reading one ends
-//! FlagPerf's class with an `AttributeError`, often minutes after the start. The class is not run.
+//! FlagPerf's class with an `AttributeError`, often minutes after the start. The adaptor of sidecars finds the reads in
+//! the text of the class, so nothing is known of a class that only runs elsewhere.
 
 use std::collections::BTreeSet;
 
-use super::python_text::{ConfigRead, config_reads};
-use super::{Catalogue, EngineChoice, Job};
-use flagperf_config::{Cause, Finding, MessageAndHint, Origin};
+use super::{EngineChoice, Job};
+use flagperf_config::{Finding, Origin};
+use flagperf_core::description::ConfigRead;
 use flagperf_core::text::one_line;
 
 /// The Python module that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
@@ -23,23 +24,17 @@ pub fn class_file(command: &[String]) -> Option<&str> {
     command.get(adaptor + 1).map(String::as_str)
 }
 
-/// Returns a finding for each key that the class of a job's engine reads and that nothing sets: an error if reading it
-/// cannot be avoided, otherwise a warning.
-pub(super) fn unset_class_keys(job: &Job, catalogue: &Catalogue) -> Vec<Finding> {
+/// Returns a finding for each key that the class of a job's engine reads and that nothing sets: an error if the class always
+/// reads it, otherwise a warning.
+pub(super) fn unset_class_keys(job: &Job, reads: &[ConfigRead]) -> Vec<Finding> {
     let engine = &job.engine;
     let Some(file) = class_file(&engine.command) else { return Vec::new() };
     let path = engine.folder.join(file);
-    let Some(source) = (catalogue.read_source)(&path) else { return Vec::new() };
-    let given = given_keys(job);
-    let mut reported = BTreeSet::new();
-    let reads = config_reads(&source).into_iter();
-    let mut unset: Vec<ConfigRead> = reads.filter(|read| !given.contains(read.key.as_str())).collect();
-    // Of several reads of a key, one that cannot be avoided says most.
-    unset.sort_by_key(|read| (read.is_conditional, read.line));
-    unset.retain(|read| reported.insert(read.key.clone()));
     let root = job.scripts.ancestors().nth(2);
     let name = root.and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path).display().to_string();
-    unset.into_iter().map(|read| finding(&read, &name, engine, &job.vendor)).collect()
+    let given = given_keys(job);
+    let unset = reads.iter().filter(|read| !given.contains(read.key.as_str()));
+    unset.map(|read| finding(read, &name, engine, &job.vendor)).collect()
 }
 
 fn given_keys(job: &Job) -> BTreeSet<&str> {
@@ -50,58 +45,57 @@ fn given_keys(job: &Job) -> BTreeSet<&str> {
 fn finding(read: &ConfigRead, file: &str, engine: &EngineChoice, vendor: &str) -> Finding {
     let (key, name) = (one_line(&read.key), engine.entry_name());
     let origin = Origin::Script { file: file.into(), line: read.line, column: read.column };
-    let when = if read.is_conditional { "may read" } else { "reads" };
+    let when = if read.is_certain { "reads" } else { "may read" };
     let message =
         format!("the class of `{name}` {when} `config.{key}`, which neither the case nor vendor `{vendor}` sets");
     let hint = format!(
         "set `{key}` in the overlay of the vendor for the case, or give it a default among the `options` of `{name}` in \
          vendors/{vendor}/vendor.yaml"
     );
-    let problem = MessageAndHint { message, hint, cause: Cause::Configuration };
-    if read.is_conditional { Finding::warning(origin, problem) } else { Finding::error(origin, problem) }
+    let finding = if read.is_certain { Finding::error } else { Finding::warning };
+    finding(origin, message).with_hint(hint)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::{catalogue, engines, runnable};
-    use super::super::{Catalogue, plan};
-    use flagperf_config::fixture::{Checkout, messages_of, set};
+    use super::super::{Catalogue, EngineOnMachine, plan};
+    use super::ConfigRead;
+    use flagperf_config::fixture::{messages_of, set};
     use flagperf_core::description::{Delivery, EngineDescription};
     use flagperf_core::event::Level;
 
     const VENDOR: &str = "name: chip\nabout: a\nframeworks: {frame: {engine: interpreter}}\ncompilers:\n    \
         fast: {engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/fast.py], options: {listed: null}}\n";
 
-    /// Plans the case with a class, and returns the errors and the warnings.
-    fn planned(class: &str, overlay: &str) -> [Vec<String>; 2] {
+    /// Plans the case with a class that reads these keys, and returns the errors and the warnings.
+    fn planned(keys: &[&str], is_certain: bool, overlay: &str) -> [Vec<String>; 2] {
         let checkout = runnable()
             .with("vendors/chip/vendor.yaml", VENDOR)
-            .with("vendors/chip/engines/fast.py", class)
+            .with("vendors/chip/engines/fast.py", "")
             .overlay(overlay);
-        findings(&checkout)
-    }
-
-    fn findings(checkout: &Checkout) -> [Vec<String>; 2] {
         let sidecar = EngineDescription {
             delivery: Delivery::Command,
             options: None,
             ..EngineDescription::unrestricted("sidecar", "")
         };
         let engines = engines().into_iter().chain([sidecar]).collect();
+        let read = |key: &&str| ConfigRead { key: (*key).to_owned(), line: 3, column: 22, is_certain };
+        let reads: Vec<_> = keys.iter().map(read).collect();
+        let describe = Box::new(move |choice: &crate::EngineChoice| {
+            let config_reads = if choice.command.is_empty() { Vec::new() } else { reads.clone() };
+            Ok(EngineOnMachine { config_reads, ..EngineOnMachine::default() })
+        });
         let config = checkout.load(&set(&[])).unwrap();
-        let catalogue = Catalogue { engines, ..catalogue(checkout.root()) };
+        let catalogue = Catalogue { engines, describe, ..catalogue(checkout.root()) };
         let findings = plan(&config, &catalogue).map_or_else(|errors| errors.0, |plan| plan.findings);
         [Level::Error, Level::Warning].map(|level| messages_of(level, &findings))
     }
 
-    fn class(body: &str) -> String {
-        format!("class InferModel:\n    def __init__(self, config, onnx_path, model):\n        {body}\n")
-    }
-
     #[test]
     fn a_key_that_a_class_reads_and_no_file_sets_is_an_error_at_its_line() {
-        let fused = class("self.fused = config.fused_blocks");
-        let [errors, warnings] = planned(&fused, "fp16: false\n");
+        let fused = |overlay| planned(&["fused_blocks"], true, overlay);
+        let [errors, warnings] = fused("fp16: false\n");
         assert_eq!(
             errors,
             [
@@ -111,23 +105,22 @@ mod tests {
             ]
         );
         assert_eq!(warnings, [""; 0]);
-        assert_eq!(planned(&fused, "fp16: false\nfused_blocks: true\n")[0], [""; 0], "the overlay sets it");
-        assert_eq!(planned(&fused, "fp16: false\nfast.fused_blocks: true\n")[0], [""; 0], "as an option of the engine");
+        assert_eq!(fused("fp16: false\nfused_blocks: true\n")[0], [""; 0], "the overlay sets it");
+        assert_eq!(fused("fp16: false\nfast.fused_blocks: true\n")[0], [""; 0], "as an option of the engine");
     }
 
     #[test]
     fn a_key_of_the_case_of_the_vendor_or_of_the_adaptor_is_set() {
         let keys =
             ["batch_size", "fp16", "precision", "image_size", "vendor", "listed", "perf_dir", "log_dir", "input_specs"];
-        let body = keys.map(|key| format!("print(config.{key})")).join("; ");
-        assert_eq!(planned(&class(&body), "fp16: false\n")[0], [""; 0]);
-        let [errors, _] = planned(&class("open(config.weights)"), "fp16: false\n");
+        assert_eq!(planned(&keys, true, "fp16: false\n")[0], [""; 0]);
+        let [errors, _] = planned(&["weights"], true, "fp16: false\n");
         assert!(errors[0].contains("`config.weights`"), "no vendor's code learns where the data is: {errors:?}");
     }
 
     #[test]
     fn a_key_that_a_class_reads_only_on_a_condition_is_a_warning() {
-        let [errors, warnings] = planned(&class("if config.fp16:\n            print(config.shapes)"), "fp16: false\n");
+        let [errors, warnings] = planned(&["shapes"], false, "fp16: false\n");
         assert_eq!(errors, [""; 0]);
         assert!(warnings[0].contains("`fast` may read `config.shapes`"), "{warnings:?}");
     }

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Catalogue, PlanProblem};
-use flagperf_config::{CaseKey, Config, Container, ContainerOptions, Finding, Origin, Site, Vendor, list_names};
+use super::Catalogue;
+use flagperf_config::{
+    CaseKey, Config, Container, ContainerOptions, Finding, Origin, Site, Vendor, did_you_mean, list_names,
+};
 use flagperf_core::description::Delivery;
 
 /// The file that sets environment variables.
@@ -72,7 +74,7 @@ fn framework_without_version(framework: &str) -> &str {
 
 /// Returns the recipe of a framework, as a path below `docker_images`: the recipe with this name, or, if the case names no
 /// version, the only recipe of the framework.
-pub(super) fn find_recipe(vendor: &str, framework: &str, catalogue: &Catalogue) -> Result<String, PlanProblem> {
+pub(super) fn find_recipe(vendor: &str, framework: &str, catalogue: &Catalogue) -> Result<String, Finding> {
     let exact = format!("{vendor}/{framework}");
     if catalogue.recipes.contains(&exact) {
         return Ok(exact);
@@ -84,7 +86,9 @@ pub(super) fn find_recipe(vendor: &str, framework: &str, catalogue: &Catalogue) 
     }
     let of_vendor = format!("{vendor}/");
     let known = list_names(catalogue.recipes.iter().filter_map(|recipe| recipe.strip_prefix(&of_vendor)));
-    Err(PlanProblem::NoRecipe { vendor: vendor.to_owned(), framework: framework.to_owned(), known })
+    let message = format!("no container recipe docker_images/{vendor}/{framework}/Dockerfile (known: {known})");
+    let hint = "docker_images/README.md describes recipes; without containers, set `CONTAINER: none`";
+    Err(Finding::unplaced(message).with_hint(hint))
 }
 
 /// Returns the text with the options of every container, and its place: the options of the site, or else of the vendor.
@@ -102,13 +106,14 @@ pub(super) fn option_text(config: &Config) -> (&str, Origin) {
 pub(super) fn container_options(config: &Config, catalogue: &Catalogue) -> Result<ContainerOptions, Finding> {
     let (text, origin) = option_text(config);
     let mut options = ContainerOptions::parse(text).map_err(|fault| {
-        let problem = PlanProblem::ContainerOption { message: fault.to_string(), nearest: fault.nearest() };
-        Finding::error(origin.clone(), problem)
+        Finding::error(origin.clone(), fault.to_string()).with_hint(did_you_mean(fault.nearest(), ""))
     })?;
     if let Some(path) = options.seccomp_file().map(Path::to_owned) {
         let profile = (catalogue.read_profile)(&path);
-        options.seccomp_profile =
-            profile.map_err(|reason| Finding::error(origin, PlanProblem::SeccompProfile { path, reason }))?;
+        options.seccomp_profile = profile.map_err(|reason| {
+            let message = format!("the seccomp profile `{}` {reason}", path.display());
+            Finding::error(origin, message).on_machine()
+        })?;
     }
     Ok(options)
 }
@@ -158,9 +163,9 @@ mod tests {
         assert_eq!(find("one").unwrap(), "chip/one_2.1");
         assert_eq!(find("two").unwrap(), "chip/two");
         assert_eq!(find("two_2").unwrap(), "chip/two_2");
-        let error = find("one_3").unwrap_err().to_string();
+        let error = find("one_3").unwrap_err();
         assert_eq!(
-            error,
+            error.message,
             "no container recipe docker_images/chip/one_3/Dockerfile (known: one_2.1, two, two_1, two_2)"
         );
     }

@@ -2,9 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::Catalogue;
+use super::catalogue::missing_file;
 use super::container::{container_options, option_text};
-use super::problem::{DEVICE_FILE, MOUNT_SOURCE};
-use super::{Catalogue, PlanProblem};
 use flagperf_config::{Config, ContainerOptions, Finding, Origin, Volume, WORKER_SOCKET_FOLDER};
 
 /// Files below `/proc` that the container runtime runc lets a mount replace.
@@ -29,25 +29,29 @@ pub(super) fn check_container_options(config: &Config, catalogue: &Catalogue, fi
         Err(finding) => return findings.push(finding),
     };
     let (_, origin) = option_text(config);
-    let mut add = |problem: PlanProblem| findings.push(Finding::error(origin.clone(), problem));
-    check_mounts(config, &options, &mut add);
-    let sources = options.volumes.iter().map(|volume| (MOUNT_SOURCE, &volume.source));
-    let devices = options.devices.iter().map(|device| (DEVICE_FILE, &device.source));
-    for (what, path) in sources.chain(devices).map(|(what, path)| (what, PathBuf::from(path))) {
-        if (catalogue.is_absent)(&path) {
-            add(PlanProblem::Missing { what, path });
+    let mut found = impossible_mounts(config, &options);
+    let sources = options.volumes.iter().map(|volume| ("mounted path", &volume.source));
+    let devices = options.devices.iter().map(|device| ("device file", &device.source));
+    for (what, path) in sources.chain(devices).map(|(what, path)| (what, Path::new(path))) {
+        if (catalogue.is_absent)(path) {
+            let hint = "`ACCE_CONTAINER_OPT` in host.yaml replaces the container options of the vendor";
+            found.push(missing_file(what, path).with_hint(hint));
         }
     }
+    findings.extend(found.into_iter().map(|finding| finding.at(origin.clone())));
     let site = &config.site_values["SHM_SIZE"].origin;
     let differs = options.shm_size.is_some() && options.shm_size != config.site.shm_size;
     if differs && *site != Origin::Default {
-        let problem = PlanProblem::TwoShmSizes { origin: origin.to_string() };
-        findings.push(Finding::warning(site.clone(), problem));
+        let message = format!(
+            "`SHM_SIZE` has no effect: `--shm-size` of the container options ({origin}) sets the size of shared memory"
+        );
+        findings.push(Finding::warning(site.clone(), message));
     }
 }
 
-/// Reports mounts at a path that nothing can replace, or that has a mount already.
-fn check_mounts(config: &Config, options: &ContainerOptions, add: &mut dyn FnMut(PlanProblem)) {
+/// Returns an error for each mount at a path that nothing can replace, or that has a mount already.
+fn impossible_mounts(config: &Config, options: &ContainerOptions) -> Vec<Finding> {
+    let mut findings = Vec::new();
     let mut taken = vec![
         (normal(Path::new(WORKER_SOCKET_FOLDER)), "flagperf mounts the socket of the worker there".to_owned()),
         (normal(&config.site.flagperf_path), "flagperf mounts the checkout there".to_owned()),
@@ -66,10 +70,13 @@ fn check_mounts(config: &Config, options: &ContainerOptions, add: &mut dyn FnMut
             .or_else(|| taken.iter().find(|(path, _)| *path == target).map(|(_, reason)| reason.clone()));
         taken.push((target, format!("another option mounts `{}` there", volume.source)));
         if let Some(reason) = reason {
-            let (source_path, target) = (volume.source.clone(), volume.target.clone());
-            add(PlanProblem::ContainerMount { source_path, target, reason });
+            let Volume { source, target, .. } = volume;
+            let message = format!("the container options mount `{source}` at `{target}`, but {reason}");
+            let hint = "name another path in the container, or remove the mount";
+            findings.push(Finding::unplaced(message).with_hint(hint));
         }
     }
+    findings
 }
 
 /// Returns why no container can have a mount at `target`, the normal form of a volume's target.

@@ -6,50 +6,98 @@
 
 use flagperf_onnx::OPSET;
 
-use super::{CaseSettings, EngineChoice, Manifest, PlanProblem, RefusedOption};
+use super::{CaseSettings, EngineChoice, Manifest, RefusedOption};
 use flagperf_config::{CaseConfig, Finding, Origin, list_names};
 use flagperf_core::description::EngineDescription;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::{EngineRole, Phase};
 
-/// Checks that an engine can run a phase with the settings of a case.
-pub(super) fn check_engine(
-    phase: Phase,
-    name: &str,
-    engine: &EngineDescription,
-    settings: &CaseSettings,
-) -> Result<(), PlanProblem> {
-    let role = phase.role();
-    if !engine.roles.includes(role) {
-        return Err(PlanProblem::UnsupportedRole { role: role.name(), engine: engine.name.to_owned() });
-    }
-    check_artifact(role, name, engine, settings)?;
-    let requested = settings.precision_of(phase);
-    if !engine.supports(requested) {
-        let supported = list_names(engine.supported_precisions().map(Precision::name));
-        let (name, chosen) = (name.to_owned(), String::new());
-        return Err(PlanProblem::Precision { role: role.name(), name, requested, supported, chosen });
-    }
-    Ok(())
+/// What to do about an engine of another version than the one in its name.
+pub const VERSION_HINT: &str = "in `CASES`, name the found version or none, or install the required version";
+
+/// What a case requires of the engine of one phase. Errors are at the line that has to change.
+pub(super) struct EngineCheck<'c> {
+    pub(super) phase: Phase,
+    pub(super) name: &'c str,
+    /// Where the case names the engine.
+    pub(super) named_at: &'c Origin,
+    pub(super) case: &'c CaseConfig,
+    pub(super) settings: &'c CaseSettings,
 }
 
-/// Returns the error about a precision that an engine does not compute in, at the line that requests it. `chosen_at` is
-/// where the case names the engine.
-pub(super) fn precision_error(problem: PlanProblem, case: &CaseConfig, chosen_at: &Origin) -> Finding {
-    let origin = case.settings["precision"].origin.clone();
-    let problem = match problem {
-        PlanProblem::Precision { role, name, requested, supported, .. } => {
-            let chosen = format!("; case `{}` names it in {chosen_at}", case.key.value.case);
-            PlanProblem::Precision { role, name, requested, supported, chosen }
+impl EngineCheck<'_> {
+    /// Checks that an engine supports the role with the settings of the case.
+    pub(super) fn accepts_case(&self, engine: &EngineDescription) -> Result<(), Finding> {
+        if !engine.roles.includes(self.phase.role()) {
+            let message = format!("engine `{}` cannot be a {}", engine.name, self.phase.role().name());
+            return Err(Finding::error(self.named_at.clone(), message));
         }
-        other => other,
-    };
-    let finding = Finding::error(origin.clone(), problem);
-    match origin {
-        Origin::CommandLine(argument) => {
-            Finding { hint: format!("delete `{argument}`, or request a supported precision"), ..finding }
+        self.check_artifact(engine)?;
+        let requested = self.settings.precision_of(self.phase);
+        if engine.supports(requested) { Ok(()) } else { Err(self.unsupported_precision(engine, requested)) }
+    }
+
+    fn unsupported_precision(&self, engine: &EngineDescription, requested: Precision) -> Finding {
+        let (role, name, case, named_at) =
+            (self.phase.role().name(), self.name, &self.case.key.value.case, self.named_at);
+        let supported = list_names(engine.supported_precisions().map(Precision::name));
+        let message = format!(
+            "{role} `{name}` does not compute in `{requested}` (supported: {supported}); case `{case}` names it in {named_at}"
+        );
+        let origin = self.case.settings["precision"].origin.clone();
+        let hint = match (&origin, requested) {
+            (Origin::CommandLine(argument), _) => format!("delete `{argument}`, or request a supported precision"),
+            (_, Precision::Fp16) => "set `fp16: false` in the overlay of the vendor to compute in fp32".to_owned(),
+            _ => "set `precision` in the overlay of the vendor".to_owned(),
+        };
+        Finding::error(origin, message).with_hint(hint)
+    }
+
+    /// Checks that a vendor's engine knows the operators of which the case's script builds the model. A file that exists
+    /// already may be older.
+    pub(super) fn knows_operators(&self, engine: &EngineDescription) -> Result<(), Finding> {
+        let CaseSettings { exist_onnx_path, exist_compiler_path, .. } = self.settings;
+        let is_built = match self.phase.role() {
+            EngineRole::Framework => true,
+            EngineRole::Compiler => exist_onnx_path.is_none() && exist_compiler_path.is_none(),
+        };
+        if !is_built || engine.opset_max >= OPSET {
+            return Ok(());
         }
-        _ => finding,
+        let (role, name, newest) = (self.phase.role().name(), self.name, engine.opset_max);
+        let message = format!(
+            "{role} `{name}` supports operator set {newest} at most, but models are built of operator set {OPSET}"
+        );
+        Err(Finding::error(self.named_at.clone(), message))
+    }
+
+    /// Checks that a compiler accepts the kind of file that the settings give it.
+    fn check_artifact(&self, engine: &EngineDescription) -> Result<(), Finding> {
+        if self.phase.role() == EngineRole::Framework {
+            return Ok(());
+        }
+        let (role, name, own) = (self.phase.role().name(), self.name, engine.name);
+        let finding = match &self.settings.exist_compiler_path {
+            None if !engine.compiles => Finding::unplaced(format!(
+                "{role} `{name}` accepts only compiled files, not an ONNX file (engine `{own}`)"
+            ))
+            .with_hint("set `exist_compiler_path` to a file that it wrote"),
+            Some(_) if !engine.loads_compiled => {
+                Finding::unplaced(format!("{role} `{name}` cannot load a compiled file (engine `{own}`)")).with_hint(
+                    "it compiles in every run: set `exist_compiler_path: null`, or use an engine that loads this file",
+                )
+            }
+            // A manifest names the files.
+            Some(path) if !Manifest::has_manifest_name(path) && !engine.accepts_compiled_name(path) => {
+                let (path, extensions) = (path.display(), list_extensions(engine));
+                Finding::unplaced(format!("{role} `{name}` cannot load `{path}`: its compiled files are {extensions}"))
+                    .with_hint("an ONNX file is given with `exist_onnx_path`; null compiles it in every run")
+            }
+            _ => return Ok(()),
+        };
+        // If nobody has set the path of the compiled file, what names the compiler has to change.
+        let set_at = &self.case.settings["exist_compiler_path"].origin;
+        Err(finding.at(if *set_at == Origin::Default { self.named_at.clone() } else { set_at.clone() }))
     }
 }
 
@@ -58,53 +106,11 @@ pub(super) fn check_found_version(
     role: EngineRole,
     choice: &EngineChoice,
     found: Option<String>,
-) -> Result<(), PlanProblem> {
+) -> Result<(), Finding> {
     let mismatch = found.and_then(|found| Some((choice.version_mismatch(&found)?.to_owned(), found)));
     let Some((required, found)) = mismatch else { return Ok(()) };
-    Err(PlanProblem::EngineVersion { role: role.name(), name: choice.name.clone(), required, found })
-}
-
-/// Checks that a vendor's engine knows the operators of which the case's script builds the model. A file that exists
-/// already may be older.
-pub(super) fn check_operator_set(
-    role: EngineRole,
-    name: &str,
-    engine: &EngineDescription,
-    settings: &CaseSettings,
-) -> Result<(), PlanProblem> {
-    let is_built = match role {
-        EngineRole::Framework => true,
-        EngineRole::Compiler => settings.exist_onnx_path.is_none() && settings.exist_compiler_path.is_none(),
-    };
-    if !is_built || engine.opset_max >= OPSET {
-        return Ok(());
-    }
-    Err(PlanProblem::OldOperatorSet { role: role.name(), name: name.to_owned(), opset_max: engine.opset_max })
-}
-
-/// Checks that a compiler accepts the kind of file that the settings give it.
-fn check_artifact(
-    role: EngineRole,
-    name: &str,
-    engine: &EngineDescription,
-    settings: &CaseSettings,
-) -> Result<(), PlanProblem> {
-    if role == EngineRole::Framework {
-        return Ok(());
-    }
-    let (name, own) = (name.to_owned(), engine.name.to_owned());
-    match &settings.exist_compiler_path {
-        None if !engine.compiles => Err(PlanProblem::OnlyCompiledFiles { role: role.name(), name, engine: own }),
-        Some(_) if !engine.loads_compiled => {
-            Err(PlanProblem::CompiledFileNotLoaded { role: role.name(), name, engine: own })
-        }
-        // A manifest names the files.
-        Some(path) if !Manifest::has_manifest_name(path) && !engine.accepts_compiled_name(path) => {
-            let (path, extensions) = (path.clone(), list_extensions(engine));
-            Err(PlanProblem::CompiledFileOfAnotherKind { role: role.name(), name, path, extensions })
-        }
-        _ => Ok(()),
-    }
+    let message = format!("{} `{}` requires version `{required}` (found: `{found}`)", role.name(), choice.name);
+    Err(Finding::unplaced(message).with_hint(VERSION_HINT).on_machine())
 }
 
 fn list_extensions(engine: &EngineDescription) -> String {

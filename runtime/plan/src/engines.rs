@@ -5,21 +5,25 @@ use std::path::PathBuf;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::catalogue::missing_file;
 use super::class_keys::class_file;
-use super::engine_checks::{
-    check_described_options, check_engine, check_found_version, check_operator_set, precision_error,
-};
-use super::problem::{PLUGIN, SIDECAR};
+use super::engine_checks::{EngineCheck, check_described_options, check_found_version};
+use super::options::parse_thread_count;
 use super::{
-    CaseSettings, Catalogue, EngineChoice, EngineOnMachine, Job, PlanProblem, Preparation, RefusedOption,
-    UnavailableEngine,
+    CaseSettings, Catalogue, EngineChoice, EngineOnMachine, Job, Preparation, RefusedOption, UnavailableEngine,
 };
 use flagperf_config::{
-    CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest, option_of_entry,
+    CaseConfig, EngineEntry, Finding, Origin, Sourced, Vendor, did_you_mean, list_names, nearest, option_of_entry,
 };
-use flagperf_core::description::{Delivery, EngineDescription, TF32_OPTION};
+use flagperf_core::description::{ConfigRead, Delivery, EngineDescription, TF32_OPTION};
 use flagperf_core::precision::Precision;
 use flagperf_core::step::{EngineRole, Phase};
+
+/// Engines that have another name than in older versions, each with its name now: a vendor.yaml may be older.
+const FORMER_ENGINES: [(&str, &str); 1] = [("candle", "interpreter")];
+
+/// Engines that only some builds contain. Any other engine that a build lacks is a mistake in vendor.yaml.
+const OPTIONAL_ENGINES: [&str; 1] = ["tract"];
 
 /// Returns the vendor's entry for the engine that the case names, the name, and the origin of the name.
 fn find_entry<'v>(
@@ -60,7 +64,7 @@ fn field_origin(role: EngineRole, vendor: &Vendor, entry: &EngineEntry, field: &
 }
 
 /// Returns the position of an option of an entry in vendor.yaml.
-fn option_origin(role: EngineRole, vendor: &Vendor, entry: &EngineEntry, option: &str) -> Origin {
+fn option_origin_in_vendor(role: EngineRole, vendor: &Vendor, entry: &EngineEntry, option: &str) -> Origin {
     vendor.origin(&[section(role, vendor).0, entry_key(role, vendor, entry), "options", option])
 }
 
@@ -76,7 +80,7 @@ fn engine_names(role: EngineRole, vendor: &Vendor) -> impl Iterator<Item = &str>
     section(role, vendor).1.keys().map(String::as_str)
 }
 
-/// Chooses the engine for one phase of a case, with its options.
+/// Chooses the engine for one phase of a case, with its options. The keys of `config` that it is known to read are beside it.
 pub(super) fn choose_engine(
     phase: Phase,
     vendor: &Vendor,
@@ -84,59 +88,35 @@ pub(super) fn choose_engine(
     settings: &CaseSettings,
     catalogue: &Catalogue,
     preparation: &Preparation,
-) -> Result<EngineChoice, Finding> {
+) -> Result<(EngineChoice, Vec<ConfigRead>), Finding> {
     let role = phase.role();
     let (entry, name, origin) = find_entry(role, vendor, case);
     let Some(entry) = entry else {
-        let problem = PlanProblem::UnknownEngineName {
-            vendor: vendor.name.clone(),
-            role: role.name(),
-            known: list_names(engine_names(role, vendor)),
-            nearest: nearest(&name, engine_names(role, vendor)).map(str::to_owned),
-            name,
-        };
-        return Err(Finding::error(origin, problem));
+        return Err(unknown_engine_name(role, &name, vendor).at(origin));
     };
-    let engine_error = |problem| match problem {
-        PlanProblem::EngineNotInBuild { .. } => Finding::error(field_origin(role, vendor, entry, "engine"), problem),
-        // What the vendor brings does not work: its entry says what was loaded or started.
-        PlanProblem::EngineUnavailable { .. } if !entry.command.is_empty() => {
-            Finding::error(field_origin(role, vendor, entry, "command"), problem)
-        }
-        PlanProblem::EngineUnavailable { .. } if entry.library.is_some() => {
-            Finding::error(field_origin(role, vendor, entry, "library"), problem)
-        }
-        PlanProblem::Precision { .. } => precision_error(problem, case, &origin),
-        PlanProblem::CompiledFileNotLoaded { .. }
-        | PlanProblem::CompiledFileOfAnotherKind { .. }
-        | PlanProblem::OnlyCompiledFiles { .. } => {
-            // Nobody has set the path of the compiled file: what names the compiler has to change.
-            let set_at = &case.settings["exist_compiler_path"].origin;
-            Finding::error(if *set_at == Origin::Default { origin.clone() } else { set_at.clone() }, problem)
-        }
-        _ => Finding::error(origin.clone(), problem),
-    };
-    let engine = find_engine(role, &name, entry, catalogue).map_err(engine_error)?;
-    check_engine(phase, &name, engine, settings).map_err(engine_error)?;
+    let not_in_build = |finding: Finding| finding.at(field_origin(role, vendor, entry, "engine"));
+    let engine = find_engine(role, &name, entry, catalogue).map_err(not_in_build)?;
+    let check = EngineCheck { phase, name: &name, named_at: &origin, case, settings };
+    check.accepts_case(engine)?;
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
     let delivery = engine.delivery;
     let entry_name = entry_key(role, vendor, entry);
     // An error about an option is placed at the value that wins: the case's own, or else that in vendor.yaml.
-    let place_at_option = |option: &str, problem| {
-        let defined = || option_origin(role, vendor, entry, option);
-        let origin = own_value(case, entry_name, option).map_or_else(defined, |set| set.origin.clone());
-        Finding::error(origin, problem)
+    let option_origin = |option: &str| {
+        let defined = || option_origin_in_vendor(role, vendor, entry, option);
+        own_value(case, entry_name, option).map_or_else(defined, |set| set.origin.clone())
     };
     let mut options = merge_options(entry_name, entry, case, delivery == Delivery::Command);
     let threads = match options.shift_remove("threads") {
         None | Some(Value::Null) => 0,
-        Some(value) => parse_thread_count(&value)
-            .ok_or_else(|| place_at_option("threads", PlanProblem::Threads { value: value.to_string() }))?,
+        Some(value) => parse_thread_count(&value).map_err(|refused| refused.at(option_origin("threads")))?,
     };
     let precision = settings.precision_of(phase);
     if options.contains_key(TF32_OPTION) {
-        return Err(place_at_option(TF32_OPTION, PlanProblem::Tf32Option));
+        let message = "`tf32` cannot be set directly; it follows `precision`";
+        let hint = "delete the option, and set `precision: tf32`";
+        return Err(Finding::error(option_origin(TF32_OPTION), message).with_hint(hint));
     }
     if precision == Precision::Tf32 {
         options.insert(TF32_OPTION.to_owned(), Value::Bool(true));
@@ -144,29 +124,37 @@ pub(super) fn choose_engine(
     let EngineEntry { engine, command, .. } = entry.clone();
     let version = named_version(role, vendor, case);
     let folder = vendor.folder.clone();
-    let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
-    let option_error =
-        |RefusedOption { option, message }| place_at_option(&option, PlanProblem::EngineOption { message });
+    let choice = EngineChoice { name: name.clone(), version, engine, folder, library, command, threads, options };
+    let option_error = |RefusedOption { option, message }| Finding::error(option_origin(&option), message);
     (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
     let describe = |choice| match preparation.can_query_engine(delivery) {
         true => (catalogue.describe)(choice),
         false => Ok(EngineOnMachine::default()),
     };
     let found = describe(&choice).map_err(|UnavailableEngine { reason, remedy }| {
-        let name = choice.name.clone();
-        engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy })
+        // If what the vendor brings does not work, its entry says what was loaded or started.
+        let place = match entry {
+            EngineEntry { command, .. } if !command.is_empty() => field_origin(role, vendor, entry, "command"),
+            EngineEntry { library: Some(_), .. } => field_origin(role, vendor, entry, "library"),
+            _ => origin.clone(),
+        };
+        let message = format!("{} `{name}` cannot be used on this machine: {reason}", role.name());
+        Finding::error(place, message).with_hint(remedy).on_machine()
     })?;
-    check_found_version(role, &choice, found.version).map_err(engine_error)?;
+    check_found_version(role, &choice, found.version).map_err(|finding| finding.at(origin.clone()))?;
     if let Some(description) = found.description {
-        check_engine(phase, &choice.name, &description, settings).map_err(engine_error)?;
-        check_operator_set(role, &choice.name, &description, settings).map_err(engine_error)?;
+        check.accepts_case(&description)?;
+        check.knows_operators(&description)?;
         check_described_options(&description, &choice).map_err(option_error)?;
     }
-    Ok(choice)
+    Ok((choice, found.config_reads))
 }
 
-fn parse_thread_count(value: &Value) -> Option<u32> {
-    value.as_u64().filter(|threads| *threads <= THREADS_MAX).and_then(|threads| u32::try_from(threads).ok())
+fn unknown_engine_name(role: EngineRole, name: &str, vendor: &Vendor) -> Finding {
+    let (role_name, vendor_name, known) = (role.name(), &vendor.name, list_names(engine_names(role, vendor)));
+    let otherwise = format!("{role_name}s are listed in vendors/{vendor_name}/vendor.yaml");
+    Finding::unplaced(format!("vendor `{vendor_name}` has no {role_name} `{name}` (known: {known})"))
+        .with_hint(did_you_mean(nearest(name, engine_names(role, vendor)), &otherwise))
 }
 
 /// Returns the row of the table of engines that an entry of vendor.yaml names.
@@ -175,15 +163,22 @@ fn find_engine<'c>(
     name: &str,
     entry: &EngineEntry,
     catalogue: &'c Catalogue,
-) -> Result<&'c EngineDescription, PlanProblem> {
+) -> Result<&'c EngineDescription, Finding> {
+    let (role, engine) = (role.name(), &entry.engine);
+    if let Some(found) = catalogue.engine(engine) {
+        return Ok(found);
+    }
     let names = || catalogue.engines.iter().map(|engine| engine.name);
-    catalogue.engine(&entry.engine).ok_or_else(|| PlanProblem::EngineNotInBuild {
-        role: role.name(),
-        name: name.to_owned(),
-        engine: entry.engine.clone(),
-        known: list_names(names()),
-        nearest: nearest(&entry.engine, names()).map(str::to_owned),
-    })
+    let message = format!(
+        "{role} `{name}` needs engine `{engine}`, which this build does not contain (known: {})",
+        list_names(names())
+    );
+    let hint = match FORMER_ENGINES.iter().find(|(former, _)| former == engine) {
+        Some((_, now)) => format!("engine `{engine}` is now called `{now}`: change `engine` in vendor.yaml"),
+        None => did_you_mean(nearest(engine, names()), "`flagperf doctor` shows how to get it"),
+    };
+    let finding = Finding::unplaced(message).with_hint(hint);
+    Err(if OPTIONAL_ENGINES.contains(&engine.as_str()) { finding.on_machine() } else { finding })
 }
 
 /// Returns the path of a plug-in's library, which must exist; `None` for an engine that is not a plug-in.
@@ -194,25 +189,40 @@ fn choose_library(
     vendor: &Vendor,
     catalogue: &Catalogue,
 ) -> Result<Option<PathBuf>, Finding> {
-    let (name, engine) = (name.to_owned(), entry.engine.clone());
-    let accepts_library = catalogue.engine(&engine).is_some_and(|engine| engine.delivery == Delivery::Library);
-    let backend = entry.backend().map(|backend| (backend.to_owned(), catalogue.backend(backend)));
-    let problem = match (&entry.library, accepts_library) {
-        (None, true) => PlanProblem::NoLibrary { role: role.name(), name, engine },
-        (Some(_), false) => PlanProblem::LibraryNotAccepted { role: role.name(), name, engine },
+    let (role_name, engine) = (role.name(), &entry.engine);
+    let accepts_library = catalogue.engine(engine).is_some_and(|engine| engine.delivery == Delivery::Library);
+    let backend = entry.backend().map(|backend| (backend, catalogue.backend(backend)));
+    let finding = match (&entry.library, accepts_library) {
+        (None, true) => {
+            Finding::unplaced(format!("{role_name} `{name}` has no `library`, but engine `{engine}` needs one"))
+                .with_hint("add, for example, `library: engines/libmychip.so` (relative to the vendor's folder)")
+        }
+        (Some(_), false) => Finding::unplaced(format!(
+            "{role_name} `{name}` has a `library`, but engine `{engine}` does not accept one"
+        ))
+        .with_hint("only `engine: plugin` loads a library"),
         (Some(library), true) => match backend {
             Some((_, Some(Some(installed)))) => return Ok(Some(installed.clone())),
-            Some((backend, Some(None))) => PlanProblem::NotInstalled { role: role.name(), name, backend },
+            Some((backend, Some(None))) => {
+                Finding::unplaced(format!("{role_name} `{name}` needs backend `{backend}`, which is not installed"))
+                    .with_hint(format!("run `flagperf backend install {backend}`"))
+                    .on_machine()
+            }
             Some((backend, None)) => {
                 let known = list_names(catalogue.backends.iter().map(|(name, _)| name.as_str()));
-                PlanProblem::UnknownBackend { role: role.name(), name, backend, known }
+                Finding::unplaced(format!(
+                    "{role_name} `{name}` needs the unknown backend `{backend}` (known: {known})"
+                ))
+                .with_hint("`flagperf backend list` lists the backends")
             }
             None if (catalogue.exists)(&vendor.folder.join(library)) => return Ok(Some(library.clone())),
-            None => PlanProblem::Missing { what: PLUGIN, path: vendor.folder.join(library) },
+            None => missing_file("plug-in", &vendor.folder.join(library)).with_hint(
+                "build it first: the README in the vendor's folder or the beginning of its source describes how",
+            ),
         },
         (None, false) => return Ok(None),
     };
-    Err(Finding::error(field_origin(role, vendor, entry, "library"), problem))
+    Err(finding.at(field_origin(role, vendor, entry, "library")))
 }
 
 /// Checks that a sidecar has a command whose files exist, and that any other engine has no command.
@@ -223,17 +233,25 @@ fn check_command(
     vendor: &Vendor,
     catalogue: &Catalogue,
 ) -> Result<(), Finding> {
-    let (name, engine) = (name.to_owned(), entry.engine.clone());
-    let accepts_command = catalogue.engine(&engine).is_some_and(|engine| engine.delivery == Delivery::Command);
+    let (role_name, engine) = (role.name(), &entry.engine);
+    let accepts_command = catalogue.engine(engine).is_some_and(|engine| engine.delivery == Delivery::Command);
     let mut files = command_files(&entry.command).map(|file| vendor.folder.join(file));
     let missing = files.find(|file| !(catalogue.exists)(file));
-    let problem = match (entry.command.is_empty(), accepts_command, missing) {
-        (true, true, _) => PlanProblem::NoCommand { role: role.name(), name, engine },
-        (false, false, _) => PlanProblem::CommandNotAccepted { role: role.name(), name, engine },
-        (false, true, Some(path)) => PlanProblem::Missing { what: SIDECAR, path },
+    let finding = match (entry.command.is_empty(), accepts_command, missing) {
+        (true, true, _) => {
+            Finding::unplaced(format!("{role_name} `{name}` has no `command`, but engine `{engine}` needs one"))
+                .with_hint("add one, for example `command: [python3, -m, flagperf_sidecar, engines/mine.py]`")
+        }
+        (false, false, _) => Finding::unplaced(format!(
+            "{role_name} `{name}` has a `command`, but engine `{engine}` does not accept one"
+        ))
+        .with_hint("only `engine: sidecar` starts a command"),
+        (false, true, Some(path)) => {
+            missing_file("sidecar", &path).with_hint("paths in `command` are relative to the vendor's folder")
+        }
         _ => return Ok(()),
     };
-    Err(Finding::error(field_origin(role, vendor, entry, "command"), problem))
+    Err(finding.at(field_origin(role, vendor, entry, "command")))
 }
 
 /// Returns the files of the vendor that a command is known to need: a program whose path contains a slash, and the file
@@ -266,7 +284,8 @@ pub(super) fn warn_of_unused_options(
     unused
         .map(|(key, own)| {
             let engines = list_names(jobs.iter().map(|job| job.engine.name.as_str()));
-            Finding::warning(own.origin.clone(), PlanProblem::UnusedOption { option: key.clone(), engines })
+            let message = format!("option `{key}` has no effect: no engine of this case accepts it ({engines})");
+            Finding::warning(own.origin.clone(), message)
         })
         .collect()
 }

@@ -13,9 +13,6 @@ mod job;
 mod manifest;
 mod options;
 mod planning;
-mod problem;
-mod python_text;
-mod remedy;
 mod route;
 mod effective_values;
 #[cfg(test)]
@@ -34,15 +31,14 @@ mod shipped;
 mod tests;
 
 pub use catalogue::{
-    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
     is_generated_on_first_use,
 };
+pub use checks::unknown_vendor;
 pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use container::{CaseContainer, Preparation};
 pub use effective_values::{EffectiveValue, effective_values};
+pub use engine_checks::VERSION_HINT;
 pub use job::{AuditScope, CaseSettings, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
-pub use problem::PlanProblem;
-pub use python_text::count_word;
-pub use remedy::VERSION_HINT;

@@ -19,7 +19,7 @@ fn errors(version: &str, opset_max: i64, arguments: &[&str]) -> Vec<String> {
     let describe: DescribeEngine = Box::new(move |choice| {
         let description = engines().into_iter().find(|engine| engine.name == choice.engine).unwrap();
         let description = flagperf_core::description::EngineDescription { opset_max, ..description };
-        Ok(EngineOnMachine { description: Some(description), version: Some(version.clone()) })
+        Ok(EngineOnMachine { description: Some(description), version: Some(version.clone()), ..Default::default() })
     });
     let checkout = chip();
     let catalogue = Catalogue { engines: engines(), describe, ..catalogue(checkout.root()) };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Catalogue, PlanProblem};
+use super::Catalogue;
 use flagperf_config::{CaseConfig, Finding, THREADS_MAX, Vendor, is_case_key};
 use flagperf_core::description::EngineDescription;
 
@@ -15,7 +15,7 @@ pub(super) fn invalid_defaults(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Fi
         let Some(engine) = catalogue.engine(&entry.engine) else { continue };
         for (option, value) in &entry.options {
             let origin = vendor.origin(&[section, name, "options", option]);
-            findings.extend(option_problem(engine, option, value).map(|problem| Finding::error(origin, problem)));
+            findings.extend(check_option(engine, option, value).err().map(|refused| refused.at(origin)));
         }
     }
     findings
@@ -28,20 +28,27 @@ pub(super) fn invalid_choices(vendor: &Vendor, case: &CaseConfig, catalogue: &Ca
     for (key, own) in &case.vendor_values {
         for (entry, option) in vendor.options_of_entries(key) {
             let Some(engine) = catalogue.engine(&entry.engine) else { continue };
-            let problem = option_problem(engine, option, &own.value);
-            findings.extend(problem.map(|problem| Finding::error(own.origin.clone(), problem)));
+            let checked = check_option(engine, option, &own.value);
+            findings.extend(checked.err().map(|refused| refused.at(own.origin.clone())));
         }
     }
     findings
 }
 
-fn option_problem(engine: &EngineDescription, option: &str, value: &Value) -> Option<PlanProblem> {
+fn check_option(engine: &EngineDescription, option: &str, value: &Value) -> Result<(), Finding> {
     let checked = match option {
-        "threads" if value.is_null() || value.as_u64().is_some_and(|threads| threads <= THREADS_MAX) => Ok(()),
-        "threads" => return Some(PlanProblem::Threads { value: value.to_string() }),
+        "threads" if value.is_null() => Ok(()),
+        "threads" => return parse_thread_count(value).map(drop),
         _ if is_case_key(option) => Err("the name is taken by a key of the case".to_owned()),
         _ => engine.check_option(option, value),
     };
-    let reason = checked.err()?;
-    Some(PlanProblem::EngineOption { message: format!("engine `{}`: option `{option}`: {reason}", engine.name) })
+    checked.map_err(|reason| Finding::unplaced(format!("engine `{}`: option `{option}`: {reason}", engine.name)))
+}
+
+/// Reads the option `threads`.
+pub(super) fn parse_thread_count(value: &Value) -> Result<u32, Finding> {
+    let threads = value.as_u64().filter(|threads| *threads <= THREADS_MAX);
+    threads.and_then(|threads| u32::try_from(threads).ok()).ok_or_else(|| {
+        Finding::unplaced(format!("`threads` must be a whole number from 0 to {THREADS_MAX}, not `{value}`"))
+    })
 }

@@ -4,18 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::catalogue::missing_file;
 use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::class_keys::unset_class_keys;
 use super::container::{CaseContainer, Preparation, container_options, find_recipe};
 use super::engines::{choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
-use super::{
-    AuditScope, CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Manifest, ModelInput, PlanProblem, Task,
-};
+use super::{AuditScope, CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Manifest, ModelInput, Task};
 use flagperf_config::env;
 use flagperf_config::{
     CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, HostFile, Origin, Parameters, Replica,
-    Site, Sourced, Vendor, VisibleDevices, default_data_folder, list_names, nearest, parse_flops,
+    Site, Sourced, Vendor, VisibleDevices, default_data_folder, did_you_mean, list_names, nearest, parse_flops,
 };
 use flagperf_core::description::Delivery;
 use flagperf_core::hash::Seed;
@@ -115,39 +114,39 @@ impl Planner<'_> {
     /// Plans the case; mistakes are added to the findings.
     fn plan_case(&mut self) -> Option<CasePlan> {
         let settings = self.settings();
-        let data_dir = self.case.data_dir.clone();
+        let data_dir = &self.case.data_dir;
         // A case that reads no file needs no folder of its own; the check of its scripts knows.
         if data_dir.value != default_data_folder(self.root(), &self.case.key.value.case) {
-            self.check_path_exists("data directory", &data_dir.value, data_dir.origin);
+            self.check_data_directory(data_dir);
         }
         let route = match route(&self.routing_settings(&settings)) {
             Ok(route) => route,
-            Err(problem) => {
-                self.add_error("no_validation", problem);
+            Err(finding) => {
+                self.add_error("no_validation", finding);
                 return None;
             }
         };
         for key in route.ignored {
-            self.findings.push(Finding::warning(self.origin(key), PlanProblem::Ignored { key }));
+            let message = format!("`{key}` is ignored: `compiler` is null");
+            self.findings.push(Finding::warning(self.origin(key), message));
         }
         self.check_scripts(route.validate.is_some());
         if settings.precision == Precision::Tf32 && settings.compiler.is_none() {
-            self.add_error("precision", PlanProblem::Tf32WithoutCompiler);
+            let message = "`precision: tf32` needs a compiler, but `compiler` is null; validation always runs in fp32";
+            let hint = "set `precision: fp32`, or name a compiler";
+            self.add_error("precision", Finding::unplaced(message).with_hint(hint));
         }
         let onnx = self.onnx_path(&settings);
         let has_both_phases = route.validate.is_some() && route.infer.is_some();
         let mut jobs = Vec::new();
         if let Some(export) = route.validate {
-            let engine = self.choose_engine(Phase::Validate, &settings);
             let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
-            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
+            jobs.extend(self.plan_job(Phase::Validate, task, &settings, has_both_phases));
         }
         if let Some(source) = route.infer.clone() {
-            let engine = self.choose_engine(Phase::Infer, &settings);
             let task = Task::Infer { model: self.model_input(source, &onnx) };
-            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
+            jobs.extend(self.plan_job(Phase::Infer, task, &settings, has_both_phases));
         }
-        self.findings.extend(jobs.iter().flat_map(|job| unset_class_keys(job, self.catalogue)));
         // Without all engines it is unknown which options are used.
         let all_engines_chosen =
             jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
@@ -178,8 +177,7 @@ impl Planner<'_> {
             return None;
         }
         let recipe = find_recipe(&site.vendor, &self.case.key.value.framework, self.catalogue);
-        let recipe =
-            recipe.map_err(|problem| self.findings.push(Finding::error(self.case.key.origin.clone(), problem)));
+        let recipe = recipe.map_err(|missing| self.findings.push(missing.at(self.case.key.origin.clone())));
         // Invalid options have been reported.
         let options = container_options(self.config, self.catalogue).unwrap_or_default();
         Some(CaseContainer { recipe: self.root().join("docker_images").join(recipe.ok()?), options })
@@ -215,10 +213,13 @@ impl Planner<'_> {
         CaseSettings { exist_onnx_path, ..settings.clone() }
     }
 
-    fn choose_engine(&mut self, phase: Phase, settings: &CaseSettings) -> Option<EngineChoice> {
+    fn plan_job(&mut self, phase: Phase, task: Task, settings: &CaseSettings, has_both_phases: bool) -> Option<Job> {
         let vendor = self.config.vendor.as_ref()?;
         let chosen = choose_engine(phase, vendor, self.case, settings, self.catalogue, &self.preparation());
-        chosen.map_err(|finding| self.findings.push(finding)).ok()
+        let (engine, config_reads) = chosen.map_err(|finding| self.findings.push(finding)).ok()?;
+        let job = self.make_job(task, engine, settings, has_both_phases);
+        self.findings.extend(unset_class_keys(&job, &config_reads));
+        Some(job)
     }
 
     fn model_input(&mut self, source: InferenceSource, exported: &Path) -> ModelInput {
@@ -235,12 +236,16 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the file or manifest to which the setting `key` refers; problems are added to the findings.
+    /// Returns the file or manifest to which the setting `key` refers; what is wrong with it is added to the findings.
     fn find_existing_model(&mut self, what: &'static str, path: PathBuf, key: &str) -> PathBuf {
         match (self.catalogue.find_model)(&path) {
             FoundModel::At(found) => return found,
-            FoundModel::Missing => self.add_error(key, PlanProblem::Missing { what, path: path.clone() }),
-            FoundModel::Unusable(reason) => self.add_error(key, PlanProblem::UnusableModel { reason }),
+            FoundModel::Missing => {
+                let hint =
+                    "for a model of several graphs, name its manifest `<name>.graphs.json` (see configs/README.md)";
+                self.add_error(key, missing_file(what, &path).with_hint(hint));
+            }
+            FoundModel::Unusable(reason) => self.add_error(key, Finding::unplaced(reason).on_machine()),
         }
         path
     }
@@ -307,47 +312,49 @@ impl Planner<'_> {
         let scripts = self.catalogue.cases.get(&case).map(|folder| folder.scripts.clone()).unwrap_or_default();
         let needed = ["dataloader.rhai"].into_iter().chain(model.then_some("model.rhai"));
         for script in needed.filter(|script| !scripts.contains(*script)) {
-            let problem = PlanProblem::NoScript { case: case.clone(), script };
-            self.findings.push(Finding::error(self.case.configurations(), problem));
+            let message = format!("case `{case}` has no scripts/{case}/{script}");
+            self.findings.push(Finding::error(self.case.configurations(), message));
         }
         // Without any script, the folder is not that of a case.
         let served = [("forward", "forward.rhai"), ("evaluator", "evaluator.rhai")];
         for (key, script) in served.into_iter().filter(|_| !scripts.is_empty()) {
-            if let Some((origin, problem)) = self.shared_script_problem(&case, key, script, scripts.contains(script)) {
-                self.findings.push(Finding::error(origin, problem));
-            }
+            self.findings.extend(self.check_shared_script(key, script, scripts.contains(script)).err());
         }
     }
 
     /// Checks that exactly one script serves a stage: the case's own, or the shared one that the parameter `key` names.
-    fn shared_script_problem(
-        &self,
-        case: &str,
-        key: &'static str,
-        script: &'static str,
-        has_own: bool,
-    ) -> Option<(Origin, PlanProblem)> {
+    fn check_shared_script(&self, key: &str, script: &str, has_own: bool) -> Result<(), Finding> {
         // A value that is no name has been reported.
-        let parameter = self.case.parameters.get(key)?;
-        let named = parameter.value.as_str().map(|name| (name, parameter.origin.clone()));
-        let case = case.to_owned();
-        match named {
-            Some((_, origin)) if has_own => Some((origin, PlanProblem::TwoScripts { case, key, script })),
-            Some((name, _)) if self.catalogue.shared_scripts.contains(name) => None,
-            Some((name, origin)) => {
-                let known = || self.catalogue.shared_scripts.iter().map(String::as_str);
-                let nearest = nearest(name, known()).map(str::to_owned);
-                let (name, known) = (name.to_owned(), list_names(known()));
-                Some((origin, PlanProblem::UnknownSharedScript { name, known, nearest }))
+        let Some(Sourced { value, origin }) = self.case.parameters.get(key) else { return Ok(()) };
+        let case = &self.case.key.value.case;
+        match value.as_str() {
+            Some(_) if has_own => {
+                let message =
+                    format!("`{key}` names a shared script, but case `{case}` has scripts/{case}/{script}, too");
+                Err(Finding::error(origin.clone(), message).with_hint(format!("delete the line or {script}")))
             }
-            None if has_own => None,
-            None => Some((self.case.parameters_file(), PlanProblem::NoScriptNorShared { case, key, script })),
+            Some(name) if self.catalogue.shared_scripts.contains(name) => Ok(()),
+            Some(name) => {
+                let known = || self.catalogue.shared_scripts.iter().map(String::as_str);
+                let message = format!("unknown shared script `{name}` (known: {})", list_names(known()));
+                let hint = did_you_mean(nearest(name, known()), "a shared script is a file in scripts/lib/");
+                Err(Finding::error(origin.clone(), message).with_hint(hint))
+            }
+            None if has_own => Ok(()),
+            None => {
+                let message = format!(
+                    "case `{case}` has neither scripts/{case}/{script} nor `{key}: lib/NAME` in its parameters.yaml"
+                );
+                let hint = format!("write {script}, or name the shared script in scripts/lib that serves the case");
+                Err(Finding::error(self.case.parameters_file(), message).with_hint(hint))
+            }
         }
     }
 
-    fn check_path_exists(&mut self, what: &'static str, path: &Path, origin: Origin) {
-        if !(self.catalogue.exists)(path) {
-            self.findings.push(Finding::error(origin, PlanProblem::Missing { what, path: path.to_owned() }));
+    fn check_data_directory(&mut self, folder: &Sourced<PathBuf>) {
+        if !(self.catalogue.exists)(&folder.value) {
+            let missing = missing_file("data directory", &folder.value).at(folder.origin.clone());
+            self.findings.push(missing.with_hint("give --data an existing folder, or change `CASES`"));
         }
     }
 
@@ -380,7 +387,7 @@ impl Planner<'_> {
         self.case.settings.get(key).map_or(Origin::Default, |value: &Sourced<Value>| value.origin.clone())
     }
 
-    fn add_error(&mut self, key: &str, problem: PlanProblem) {
-        self.findings.push(Finding::error(self.origin(key), problem));
+    fn add_error(&mut self, key: &str, finding: Finding) {
+        self.findings.push(finding.at(self.origin(key)));
     }
 }

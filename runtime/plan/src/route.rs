@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{CaseSettings, ModelInput, PlanProblem};
+use super::{CaseSettings, ModelInput};
+use flagperf_config::Finding;
 
 /// The phases of a case and their inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,19 +37,21 @@ pub enum InferenceSource {
 /// Determines the route of a case from its settings.
 ///
 /// # Errors
-/// Fails with [`PlanProblem::NothingToDo`] or [`PlanProblem::NoModel`].
-pub fn route(settings: &CaseSettings) -> Result<Route, PlanProblem> {
+/// Fails when neither phase is left, and when there is no model to compile.
+pub fn route(settings: &CaseSettings) -> Result<Route, Finding> {
     let CaseSettings { compiler, no_validation, exist_onnx_path, exist_compiler_path, .. } = settings;
     if compiler.is_none() {
         if *no_validation {
-            return Err(PlanProblem::NothingToDo);
+            let message = "`compiler: null` together with `no_validation: true` leaves nothing to do";
+            return Err(Finding::unplaced(message).with_hint("change one of the two settings"));
         }
         let ignored = [("exist_onnx_path", exist_onnx_path), ("exist_compiler_path", exist_compiler_path)];
         let ignored = ignored.into_iter().filter(|(_, path)| path.is_some()).map(|(key, _)| key).collect();
         return Ok(Route { validate: Some(Export::LeftOut), infer: None, ignored });
     }
     if *no_validation && exist_onnx_path.is_none() {
-        return Err(PlanProblem::NoModel);
+        let hint = "name an ONNX file, or any text if the compiler does not open ONNX files";
+        return Err(Finding::unplaced("`no_validation: true` needs `exist_onnx_path`").with_hint(hint));
     }
     let export = if exist_onnx_path.is_none() { Export::Written } else { Export::LeftOut };
     Ok(Route {
@@ -74,7 +77,7 @@ mod tests {
     const WRITTEN: Option<Export> = Some(Export::Written);
     const LEFT_OUT: Option<Export> = Some(Export::LeftOut);
 
-    fn of(compiler: bool, no_validation: bool, onnx: bool, compiled: bool) -> Result<Route, PlanProblem> {
+    fn of(compiler: bool, no_validation: bool, onnx: bool, compiled: bool) -> Result<Route, String> {
         route(&CaseSettings {
             batch_size: 1,
             flops: "1".to_owned(),
@@ -89,6 +92,7 @@ mod tests {
             exist_onnx_path: onnx.then(|| "m.onnx".into()),
             exist_compiler_path: compiled.then(|| "m.engine".into()),
         })
+        .map_err(|finding| finding.message)
     }
 
     #[test]
@@ -97,8 +101,8 @@ mod tests {
             |validate, infer, ignored: &[&'static str]| Ok(Route { validate, infer, ignored: ignored.to_vec() });
         let onnx = || Some(InferenceSource::Existing(ModelInput::Onnx("m.onnx".into())));
         let compiled = || Some(InferenceSource::Existing(ModelInput::Compiled("m.engine".into())));
-        let nothing = || Err(PlanProblem::NothingToDo);
-        let no_model = || Err(PlanProblem::NoModel);
+        let nothing = || Err("`compiler: null` together with `no_validation: true` leaves nothing to do".to_owned());
+        let no_model = || Err("`no_validation: true` needs `exist_onnx_path`".to_owned());
         // compiler, no_validation, exist_onnx_path, exist_compiler_path
         let table = [
             ((false, false, false, false), route_of(LEFT_OUT, None, &[])),

@@ -27,11 +27,11 @@ fn describe(choice: &EngineChoice, probes: &Probes) -> Result<EngineOnMachine, U
         }
     };
     match reply {
-        ProbeReply::Works { version, description, .. } => {
+        ProbeReply::Works { version, description, config_reads, .. } => {
             let description = description.map(|message| message.into_description(delivery));
             // A vendor's engine gives its version after its name.
             let own = description.and_then(|own| version.strip_prefix(own.name)?.strip_prefix(' ').map(str::to_owned));
-            Ok(EngineOnMachine { description, version: own.or(Some(version)) })
+            Ok(EngineOnMachine { description, version: own.or(Some(version)), config_reads })
         }
         ProbeReply::Fails { reason, remedy } => Err(UnavailableEngine { reason: short_reason(&reason), remedy }),
     }

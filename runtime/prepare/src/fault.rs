@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use flagperf_config::{CaseConfig, Cause, Finding, MessageAndHint, Origin, Values};
+use flagperf_config::{CaseConfig, Cause, Finding, Origin, Values};
 use flagperf_script::ScriptError;
 
 /// Something that is wrong with a case.
@@ -79,8 +79,7 @@ pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Option<Finding> 
         FaultPlace::UnreadKey(key) => {
             let origin = case.parameters.get(key)?.origin.clone();
             let message = format!("parameter `{key}` has no effect: {}", fault.reason);
-            let problem = MessageAndHint { message, hint: String::new(), cause: Cause::Configuration };
-            Some(Finding::warning(origin, problem))
+            Some(Finding::warning(origin, message))
         }
         _ => Some(error_finding(fault, case, root)),
     }
@@ -124,14 +123,13 @@ fn error_finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
         FaultPlace::Dataset { .. } => format!("dataset of case `{}`: {message}", case.key.value.case),
         _ => message,
     };
-    Finding::error(origin, MessageAndHint { message, hint: hint.to_owned(), cause })
+    Finding { cause, ..Finding::error(origin, message).with_hint(hint) }
 }
 
 /// Returns the warning that a case could not be checked; the run will check it again.
 pub fn unchecked_finding(reason: &str, case: &CaseConfig) -> Finding {
     let message = format!("case `{}` could not be checked before the run: {}", case.key.value, join_lines(reason));
-    let problem = MessageAndHint { message, hint: String::new(), cause: Cause::Machine };
-    Finding::warning(case.key.origin.clone(), problem)
+    Finding::warning(case.key.origin.clone(), message).on_machine()
 }
 
 /// Joins the lines of a reason: a finding is one line. A semicolon separates them, unless a line ends with a mark of its

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf_config::{Cause, Finding, MONITOR_SCRIPT, MessageAndHint, Origin, Vendor};
+use flagperf_config::{Finding, MONITOR_SCRIPT, Origin, Vendor};
 use flagperf_core::measure::MonotonicClock;
 use flagperf_script::{MonitorScript, ScriptError};
 
@@ -12,22 +12,20 @@ use flagperf_script::{MonitorScript, ScriptError};
 pub fn check_monitor_script(vendor: &Vendor, root: &Path) -> Option<Finding> {
     let file = vendor.folder.join(MONITOR_SCRIPT);
     let has_script = file.symlink_metadata().is_ok();
-    let problem =
-        |message: String, hint: &str| MessageAndHint { message, hint: hint.to_owned(), cause: Cause::Configuration };
     let origin = vendor.origin(&["monitor_command"]);
     match (&vendor.monitor_command, has_script) {
         (None, false) => None,
         (None, true) => {
             let hint = "set `monitor_command` to the command whose output the script reads";
-            Some(Finding::warning(origin, problem(format!("`{MONITOR_SCRIPT}` is never run"), hint)))
+            Some(Finding::warning(origin, format!("`{MONITOR_SCRIPT}` is never run")).with_hint(hint))
         }
         (Some(_), false) => {
             let message = format!("`monitor_command` has no script: `{MONITOR_SCRIPT}` does not exist");
-            Some(Finding::error(origin, problem(message, "vendors/README.md shows how to write it")))
+            Some(Finding::error(origin, message).with_hint("vendors/README.md shows how to write it"))
         }
         (Some(_), true) => {
             let error = MonitorScript::load(&file, Arc::new(MonotonicClock::start())).err()?;
-            Some(Finding::error(place(&error, root), problem(error.reason, "")))
+            Some(Finding::error(place(&error, root), error.reason))
         }
     }
 }

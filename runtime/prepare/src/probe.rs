@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::own_process::{NoReply, TIME_LIMIT, run_for_reply};
-use flagperf_core::description::{Delivery, DescriptionMessage};
+use flagperf_core::description::{ConfigRead, Delivery, DescriptionMessage};
 use flagperf_core::text::truncate;
 use flagperf_core::units::Seconds;
-use flagperf_engine::{Engine, HELLO_TIME_LIMIT, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
+use flagperf_engine::{
+    Engine, HELLO_TIME_LIMIT, LoadOptions, SidecarReply, Unavailable, describe_sidecar, find, open_plugin,
+};
 use flagperf_host::{Ending, THIS_PROGRAM};
 use flagperf_sampling::SourceContext;
 
@@ -31,6 +33,9 @@ pub enum ProbeReply {
         about: String,
         /// The description that a vendor's engine gives of itself.
         description: Option<Box<DescriptionMessage>>,
+        /// The keys of `config` that the class of a sidecar reads.
+        #[serde(default)]
+        config_reads: Vec<ConfigRead>,
     },
     /// It cannot be used.
     Fails {
@@ -42,8 +47,9 @@ pub enum ProbeReply {
 }
 
 impl ProbeReply {
-    pub(super) fn works(version: String, about: impl Into<String>) -> Self {
-        ProbeReply::Works { version, about: about.into(), description: None }
+    /// Returns the reply about something that works and does not describe itself.
+    pub fn works(version: String, about: impl Into<String>) -> Self {
+        ProbeReply::Works { version, about: about.into(), description: None, config_reads: Vec::new() }
     }
 
     /// Returns the reply about something that cannot be used.
@@ -169,6 +175,7 @@ fn probe_plugin(library: &Path) -> ProbeReply {
             version: format!("{} {version}", engine.name()),
             about: engine.description().about.to_owned(),
             description: Some(Box::new(DescriptionMessage::from(&engine.description()))),
+            config_reads: Vec::new(),
         },
         Err(Unavailable { reason, remedy }) => ProbeReply::fails(reason, remedy),
     }
@@ -178,10 +185,11 @@ fn probe_plugin(library: &Path) -> ProbeReply {
 fn probe_sidecar(folder: &Path, command: &[String]) -> ProbeReply {
     let options = LoadOptions { command: command.to_vec(), folder: folder.to_owned(), ..LoadOptions::default() };
     match describe_sidecar(&options) {
-        Ok((description, version)) => ProbeReply::Works {
+        Ok(SidecarReply { description, version, config_reads }) => ProbeReply::Works {
             version: format!("{} {version}", description.name),
             about: description.capabilities(),
             description: Some(Box::new(DescriptionMessage::from(&description))),
+            config_reads,
         },
         Err(error) => ProbeReply::fails(error.to_string(), error.hint()),
     }

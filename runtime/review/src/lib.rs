@@ -35,7 +35,7 @@ pub use findings::{
     AdaptationCost, CalledFunction, Commits, Comparison, FileReview, Finding, FunctionChange, FunctionChangeKind,
     JudgedAs, KeyChange, LiteralChange, Review, SCHEMA, Verdict,
 };
-pub use pattern::{Bindings, Pattern, Specificity};
+pub use pattern::{Bindings, Pattern};
 pub use policy::{CHECKS, POLICY_FILE, Policy, PolicyError};
 pub use reviewer::{COMPARED_MAX, ReviewRequest, review};
 pub use role::{Outcome, Role, UnknownRole};

@@ -1,7 +1,4 @@
-//! Patterns of paths, keys and functions: whether a pattern matches, and which of two patterns is more specific.
-
-use std::cmp::Reverse;
-use std::collections::HashSet;
+//! Patterns of paths, keys and functions.
 
 /// Most wildcards in one name, and most `**` in one pattern: matching tries every way to place them.
 const WILDCARDS_MAX: usize = 4;
@@ -44,9 +41,6 @@ pub struct Bindings {
     pub case: Option<String>,
 }
 
-/// How specific a pattern is: of two patterns that match a path, the greater one decides.
-pub type Specificity = (usize, Reverse<usize>, Reverse<usize>, Reverse<usize>);
-
 impl Pattern {
     /// Parses a pattern.
     ///
@@ -72,27 +66,6 @@ impl Pattern {
     pub fn matches(&self, path: &str) -> Option<Bindings> {
         let names: Vec<&str> = path.split('/').collect();
         match_segments(&self.segments, &names, &Bindings::default())
-    }
-
-    /// Returns how specific the pattern is: the more characters other than wildcards, then the fewer `**`, then the fewer
-    /// `*`, then the fewer placeholders.
-    pub fn specificity(&self) -> Specificity {
-        let parts = || {
-            self.segments.iter().flat_map(|segment| if let Segment::Name(parts) = segment { &parts[..] } else { &[] })
-        };
-        let number = |is: fn(&Part) -> bool| parts().filter(|part| is(part)).count();
-        let folders = self.segments.iter().filter(|segment| **segment == Segment::Folders).count();
-        (
-            number(|part| matches!(part, Part::Character(_))) + self.segments.len() - folders,
-            Reverse(folders),
-            Reverse(number(|part| *part == Part::Anything)),
-            Reverse(number(|part| matches!(part, Part::Placeholder(_)))),
-        )
-    }
-
-    /// Returns whether some path matches both patterns. What a placeholder stands for is not compared.
-    pub fn overlaps(&self, other: &Pattern) -> bool {
-        segments_overlap(&self.segments, &other.segments)
     }
 
     /// Returns whether the pattern has the placeholder `<vendor>`.
@@ -177,74 +150,6 @@ fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || ['_', '-'].contains(&character)
 }
 
-fn segments_overlap(one: &[Segment], other: &[Segment]) -> bool {
-    match (one, other) {
-        ([], []) => true,
-        // At the end, `**` needs a name.
-        ([Segment::Folders], rest) | (rest, [Segment::Folders]) => !rest.is_empty(),
-        ([Segment::Folders, after @ ..], rest) | (rest, [Segment::Folders, after @ ..]) => {
-            segments_overlap(after, rest)
-                || rest
-                    .split_first()
-                    .is_some_and(|(_, fewer)| segments_overlap(&[&[Segment::Folders], after].concat(), fewer))
-        }
-        ([Segment::Name(a), one @ ..], [Segment::Name(b), other @ ..]) => {
-            names_overlap(a, b) && segments_overlap(one, other)
-        }
-        _ => false,
-    }
-}
-
-/// A character of a pattern: one character or any number of them, and which.
-#[derive(Clone, Copy)]
-struct Token {
-    character: Option<char>,
-    is_name: bool,
-    repeats: bool,
-}
-
-fn tokens(parts: &[Part]) -> Vec<Token> {
-    let token = |character, is_name, repeats| Token { character, is_name, repeats };
-    let of_part = |part: &Part| match part {
-        Part::Character(character) => vec![token(Some(*character), false, false)],
-        Part::Anything => vec![token(None, false, true)],
-        Part::Placeholder(_) => vec![token(None, true, false), token(None, true, true)],
-    };
-    parts.iter().flat_map(of_part).collect()
-}
-
-/// Returns whether some name matches both sequences of parts.
-fn names_overlap(one: &[Part], other: &[Part]) -> bool {
-    let (one, other) = (tokens(one), tokens(other));
-    let (mut pending, mut seen) = (vec![(0, 0)], HashSet::new());
-    while let Some((i, j)) = pending.pop() {
-        if !seen.insert((i, j)) {
-            continue;
-        }
-        let (a, b) = (one.get(i), other.get(j));
-        if a.is_none() && b.is_none() {
-            return true;
-        }
-        pending.extend(a.filter(|a| a.repeats).map(|_| (i + 1, j)));
-        pending.extend(b.filter(|b| b.repeats).map(|_| (i, j + 1)));
-        if let (Some(a), Some(b)) = (a, b)
-            && share_character(*a, *b)
-        {
-            pending.push((if a.repeats { i } else { i + 1 }, if b.repeats { j } else { j + 1 }));
-        }
-    }
-    false
-}
-
-fn share_character(a: Token, b: Token) -> bool {
-    match (a.character, b.character) {
-        (Some(a), Some(b)) => a == b,
-        (Some(a), None) => !b.is_name || is_name_character(a),
-        (None, Some(b)) => !a.is_name || is_name_character(b),
-        (None, None) => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,39 +183,6 @@ mod tests {
             ("<case>/<case>", "a/b", false),
         ] {
             assert_eq!(bound(pattern, path).is_some(), expected, "{pattern} {path}");
-        }
-    }
-
-    #[test]
-    fn the_pattern_with_more_fixed_characters_is_more_specific() {
-        let specificity = |text| Pattern::parse(text).unwrap().specificity();
-        for (more, less) in [
-            ("scripts/lib/*", "scripts/<case>/*"),
-            ("scripts/<case>/*", "scripts/<case>/**"),
-            ("scripts/<case>/README.md", "scripts/<case>/*"),
-            ("a/<case>/x", "a/*/x"),
-            ("a", "**"),
-        ] {
-            assert!(specificity(more) > specificity(less), "{more} {less}");
-        }
-        assert_eq!(specificity("a/*/c"), specificity("a/c/*"));
-    }
-
-    #[test]
-    fn patterns_overlap_if_a_path_matches_both() {
-        for (one, other, expected) in [
-            ("a/*/c", "a/c/*", true),
-            ("a/*.rs", "a/*.yaml", false),
-            ("a/x*", "a/*y", true),
-            ("**", "a/b", true),
-            ("a/**", "a", false),
-            ("a/**/z", "a/z", true),
-            ("**/z", "a/**", true),
-            ("<vendor>", "a.b", false),
-            ("<vendor>_x", "a*", true),
-        ] {
-            let [one, other] = [one, other].map(|text| Pattern::parse(text).unwrap());
-            assert_eq!((one.overlaps(&other), other.overlaps(&one)), (expected, expected), "{one:?} {other:?}");
         }
     }
 

@@ -34,7 +34,7 @@ struct Rule {
     name: String,
     /// The line of the rule in the policy, and what it is about.
     explanation: String,
-    files: Vec<(Pattern, usize)>,
+    files: Vec<Pattern>,
     /// Patterns of keys or functions; empty for a rule about paths.
     names: Vec<Pattern>,
     /// Whether a vendor may change only rows that begin with its name, in tables of the file.
@@ -86,7 +86,7 @@ impl Policy {
     /// Parses a policy.
     ///
     /// # Errors
-    /// On malformed YAML, unknown keys and decisions, and rules of which none is more specific.
+    /// On malformed YAML, and on unknown keys and decisions.
     pub fn parse(text: &str) -> Fallible<Policy> {
         let root = parse_yaml(text).map_err(|cause| PolicyError { line: cause.place.line, reason: cause.reason })?;
         let mut policy = Policy::default();
@@ -99,9 +99,6 @@ impl Policy {
                 "submission" => policy.submission = Some(submission(node)?),
                 _ => return Err(unknown(key, node, &["paths", "keys", "functions", "checks", "submission"])),
             }
-        }
-        for rules in [&policy.paths, &policy.keys, &policy.functions] {
-            check_precedence(rules)?;
         }
         Ok(policy)
     }
@@ -134,18 +131,11 @@ impl Policy {
     }
 }
 
-/// Returns what the most specific rule decides.
+/// Returns what the last rule decides that matches; the last of its patterns that match names the vendor and the case.
 fn judge(rules: &[Rule], path: &str, name: Option<&str>, role: &Role) -> Option<Judgement> {
-    let matching = rules.iter().flat_map(|rule| rule.files.iter().map(move |(pattern, _)| (rule, pattern)));
-    let matching = matching.filter_map(|(rule, pattern)| Some((rule, pattern, pattern.matches(path)?)));
-    let specific = matching.filter_map(|(rule, pattern, bindings)| {
-        let of_name = match name {
-            None => None,
-            Some(name) => Some(rule.names.iter().filter(|n| matches_name(n, name)).map(Pattern::specificity).max()?),
-        };
-        Some(((of_name, pattern.specificity()), rule, bindings))
-    });
-    let (_, rule, bindings) = specific.max_by_key(|(specificity, ..)| *specificity)?;
+    let is_about = |rule: &&Rule| name.is_none_or(|name| rule.names.iter().any(|pattern| matches_name(pattern, name)));
+    let bindings = |rule: &Rule| rule.files.iter().rev().find_map(|pattern| pattern.matches(path));
+    let (rule, bindings) = rules.iter().rev().filter(is_about).find_map(|rule| Some((rule, bindings(rule)?)))?;
     let outcome = rule.decisions.outcome(role, bindings.vendor.as_deref());
     let (rule_name, explanation) = (rule.name.clone(), rule.explanation.clone());
     Some(Judgement { rule: rule_name, explanation, outcome, bindings, is_own_rows: rule.is_own_rows })
@@ -155,37 +145,6 @@ fn judge(rules: &[Rule], path: &str, name: Option<&str>, role: &Role) -> Option<
 fn matches_name(pattern: &Pattern, name: &str) -> bool {
     let ends = name.char_indices().filter(|(_, c)| ['.', '['].contains(c)).map(|(at, _)| at).chain([name.len()]);
     ends.into_iter().any(|end| pattern.matches(&name[..end].replace('/', "_")).is_some())
-}
-
-/// Refuses two rules that match the same path although neither is more specific.
-fn check_precedence(rules: &[Rule]) -> Fallible<()> {
-    for (at, rule) in rules.iter().enumerate() {
-        for other in &rules[at + 1..] {
-            let names = || rule.names.iter().flat_map(|name| other.names.iter().map(move |other| (name, other)));
-            let is_same =
-                |one: &Pattern, other: &Pattern| one.specificity() == other.specificity() && one.overlaps(other);
-            if !rule.names.is_empty() && !names().any(|(one, other)| is_same(one, other)) {
-                continue;
-            }
-            let files = rule.files.iter().flat_map(|file| other.files.iter().map(move |other| (file, other)));
-            for ((one, line), (two, other_line)) in files {
-                if is_same(one, two) {
-                    return Err(PolicyError {
-                        line: *other_line,
-                        reason: format!(
-                            "rule `{}` (`{}`, line {line}) and rule `{}` (`{}`, line {other_line}) match the same paths, \
-                             and neither is more specific: make one of the patterns longer",
-                            rule.name,
-                            one.text(),
-                            other.name,
-                            two.text()
-                        ),
-                    });
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 fn rules(node: &Node, names: Option<&str>) -> Fallible<Vec<Rule>> {
@@ -211,7 +170,7 @@ fn rule(name: &str, node: &Node, names: Option<&str>, known: &[&str]) -> Fallibl
     };
     if let Some(key) = names {
         let node = entries.get(key).ok_or_else(|| error(node, format!("rule `{name}` lacks the key `{key}`")))?;
-        rule.names = patterns(node)?.into_iter().map(|(pattern, _)| pattern).collect();
+        rule.names = patterns(node)?;
     }
     Ok(rule)
 }
@@ -259,7 +218,7 @@ fn submission(node: &Node) -> Fallible<SubmissionRule> {
     let part = |key: &str| entries.get(key).ok_or_else(|| error(node, format!("`submission` lacks the key `{key}`")));
     let records = part("records")?;
     Ok(SubmissionRule {
-        adaptation: patterns(part("adaptation")?)?.into_iter().map(|(pattern, _)| pattern).collect(),
+        adaptation: patterns(part("adaptation")?)?,
         records: Pattern::parse(text(records)?).map_err(|reason| error(records, reason))?,
         log: text(part("log")?)?.to_owned(),
         table: text(part("table")?)?.to_owned(),
@@ -286,9 +245,9 @@ fn text(node: &Node) -> Fallible<&str> {
     }
 }
 
-fn patterns(node: &Node) -> Fallible<Vec<(Pattern, usize)>> {
+fn patterns(node: &Node) -> Fallible<Vec<Pattern>> {
     let Content::List(items) = &node.content else { return Err(error(node, "expected a list of patterns")) };
-    let parse = |item: &Node| Ok((Pattern::parse(text(item)?).map_err(|reason| error(item, reason))?, item.place.line));
+    let parse = |item: &Node| Pattern::parse(text(item)?).map_err(|reason| error(item, reason));
     items.iter().map(parse).collect()
 }
 
@@ -305,26 +264,24 @@ mod tests {
                           vendor: allowed\n    case-author: needs vendor\n";
 
     #[test]
-    fn the_most_specific_rule_decides() {
+    fn the_last_rule_that_matches_decides() {
         assert_eq!(judged(POLICY, "vendors/acme/x", "vendor:acme"), "own: allowed");
         assert_eq!(judged(POLICY, "vendors/acme/x", "vendor:other"), "own: refused");
         assert_eq!(judged(POLICY, "vendors/acme/x", "case-author"), "own: needs vendor:acme");
         assert_eq!(judged(POLICY, "runtime/x", "vendor:acme"), "all: refused");
         assert_eq!(judged(POLICY, "runtime/x", "maintainer"), "all: allowed");
         assert_eq!(judged("{}", "runtime/x", "vendor:acme"), "unlisted: refused");
+        let reversed =
+            "paths:\n  own: {match: ['vendors/**'], vendor: allowed}\n  all: {match: ['**'], vendor: refused}\n";
+        assert_eq!(judged(reversed, "vendors/acme/x", "vendor:acme"), "all: refused");
     }
 
     #[test]
-    fn rules_of_which_none_is_more_specific_are_an_error_with_both_lines() {
-        let text = "paths:\n  one:\n    match: ['a/*/c']\n  two:\n    match:\n      - b\n      - 'a/c/*'\n";
-        assert_eq!(
-            Policy::parse(text).unwrap_err().to_string(),
-            "review.yaml:7: rule `one` (`a/*/c`, line 3) and rule `two` (`a/c/*`, line 7) match the same paths, and \
-             neither is more specific: make one of the patterns longer"
-        );
-        let keys = "keys:\n  one: {match: ['**'], keys: [flops]}\n  two: {match: ['**'], keys: ['target_*']}\n";
-        assert!(Policy::parse(keys).is_ok());
-        assert!(Policy::parse(&keys.replace("target_*", "flops")).is_err());
+    fn the_last_pattern_of_a_rule_that_matches_names_the_vendor() {
+        let policy = "paths:\n  own:\n    match: ['a/<vendor>/**', 'a/*/<vendor>.txt']\n    vendor: allowed\n";
+        assert_eq!(judged(policy, "a/acme/x", "vendor:acme"), "own: allowed");
+        assert_eq!(judged(policy, "a/other/acme.txt", "vendor:acme"), "own: allowed");
+        assert_eq!(judged(policy, "a/acme/other.txt", "vendor:acme"), "own: refused");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::options::EngineOptions;
 use crate::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, model};
 use flagperf_config::{is_case_key, python_path};
 use flagperf_core::description::{
-    Delivery, DescriptionMessage, EngineDescription, EngineOption, OptionKind, OptionMessage,
+    ConfigRead, Delivery, DescriptionMessage, EngineDescription, EngineOption, OptionKind, OptionMessage,
 };
 use flagperf_core::event::SidecarFacts;
 use flagperf_core::hash::hash_file;
@@ -51,6 +51,8 @@ pub const HELLO_TIME_LIMIT: Seconds = Seconds(120.0);
 /// Bytes that are kept of a name, and of the reason why a list of options is rejected.
 const NAME: usize = 200;
 const REASON: usize = 1000;
+/// Most keys of `config` whose reads are kept.
+const CONFIG_READS_MAX: usize = 1000;
 /// The adaptor that runs FlagPerf's `InferModel` classes: the file name by which Python finds it, and its text.
 const ADAPTOR: (&str, &str) = ("flagperf_sidecar.py", include_str!("../../../sidecar/flagperf_sidecar.py"));
 
@@ -123,14 +125,24 @@ impl Engine for Sidecar {
     }
 }
 
-/// Starts a sidecar and returns the description that it gives of itself in its reply to `hello`.
+/// What a sidecar says of itself in its reply to `hello`.
+pub struct SidecarReply {
+    pub description: EngineDescription,
+    pub version: String,
+    pub config_reads: Vec<ConfigRead>,
+}
+
+/// Starts a sidecar and exchanges `hello` with it.
 ///
 /// # Errors
 /// When it cannot be started, or does not reply as the protocol requires.
-pub fn describe_sidecar(options: &LoadOptions) -> Result<(EngineDescription, String), EngineError> {
+pub fn describe_sidecar(options: &LoadOptions) -> Result<SidecarReply, EngineError> {
     let mut connection = start_sidecar(options, create_scratch_folder(options)?)?;
     let hello = exchange_hello(&mut connection)?;
-    Ok((describe_hello(&hello)?, version_text(hello.version)))
+    let description = describe_hello(&hello)?;
+    let HelloReply { version, mut config_reads, .. } = hello;
+    config_reads.truncate(CONFIG_READS_MAX);
+    Ok(SidecarReply { description, version: version_text(version), config_reads })
 }
 
 /// Checks the reply to `hello`, converts it, and adds the options that the host itself reads.

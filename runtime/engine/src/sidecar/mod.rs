@@ -16,4 +16,4 @@ mod printable;
 mod protocol;
 mod session;
 
-pub use engine::{HELLO_TIME_LIMIT, Sidecar, describe_sidecar};
+pub use engine::{HELLO_TIME_LIMIT, Sidecar, SidecarReply, describe_sidecar};

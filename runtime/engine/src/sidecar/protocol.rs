@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use flagperf_core::description::ConfigRead;
 use flagperf_core::event::ThirdValue;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::{DType, TensorSpec};
@@ -181,6 +182,9 @@ pub(super) struct HelloReply {
     /// parsed later, so that an error names the option.
     #[serde(default)]
     pub(super) options: Option<Json>,
+    /// The keys of `config` that the class reads, if the adaptor sends the reply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) config_reads: Vec<ConfigRead>,
 }
 
 /// A loaded model. Inputs and outputs are left out if they are those of the request.
