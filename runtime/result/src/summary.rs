@@ -9,8 +9,6 @@ use flagperf_config::Replica;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
-/// Name of the file in the folder of a case.
-pub const SUMMARY_FILE: &str = "summary.json";
 /// The phases that measure, each with its measured step.
 const MEASURED: [(Phase, Step); 2] = [(Phase::Validate, Step::Validation), (Phase::Infer, Step::Inference)];
 
