@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flagperf_result::{MANIFEST_FILE, write_manifest};
+use flagperf_core::run_files::MANIFEST_FILE;
+use flagperf_result::write_manifest;
 use tempfile::TempDir;
 
 use crate::program;

@@ -5,18 +5,18 @@ use std::process::ExitCode;
 
 use super::arguments::BackendCommand;
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, find_checkout};
+use super::setup::find_checkout;
 use flagperf_config::{list_names, nearest};
+use flagperf_core::exit_code;
 use flagperf_core::file::write_hint;
 use flagperf_engine::backend::{Backend, InstallError};
 use flagperf_report::{columns, plain_table};
-use flagperf_run::RunOutcome;
 
 /// Lists the libraries, or installs one.
 pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
     match command {
         BackendCommand::List => {
-            Ok(print_result(&plain_table(backend_rows(&find_checkout()?), columns()), RunOutcome::OK))
+            Ok(print_result(&plain_table(backend_rows(&find_checkout()?), columns()), exit_code::OK))
         }
         BackendCommand::Install { name, python } => Ok(install(name, python, &find_checkout()?)),
     }
@@ -36,15 +36,15 @@ fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
         let names = || all.iter().map(|row| row.name);
         let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
         print_message(&format!("error: unknown backend `{name}` (known: {}{near})", list_names(names())));
-        return ExitCode::from(EXIT_MISTAKE);
+        return ExitCode::from(exit_code::MISTAKE);
     };
     match backend.install(python, checkout) {
         Ok(library) => {
-            print_result(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), RunOutcome::OK)
+            print_result(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), exit_code::OK)
         }
         Err(error) => {
             print_message(&format!("error: {error}\n  hint: {}", hint(&error)));
-            ExitCode::from(RunOutcome::FAILED)
+            ExitCode::from(exit_code::FAILED)
         }
     }
 }

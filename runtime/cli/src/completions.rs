@@ -7,13 +7,13 @@ use clap_complete::Shell;
 
 use super::arguments::Arguments;
 use super::output::print_result;
-use flagperf_run::RunOutcome;
+use flagperf_core::exit_code;
 
 /// Prints the script for a shell.
 pub(super) fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut visible_command(), "flagperf", &mut script);
-    print_result(&String::from_utf8_lossy(&script), RunOutcome::OK)
+    print_result(&String::from_utf8_lossy(&script), exit_code::OK)
 }
 
 /// Returns the program's command without the subcommands that are hidden from its help.

@@ -5,19 +5,19 @@ use std::process::ExitCode;
 
 use super::arguments::DatasetCommand;
 use super::output::{print_message, print_result, stdout_error, write_listing};
-use super::setup::{EXIT_MISTAKE, find_checkout};
+use super::setup::find_checkout;
 use flagperf_config::{DATASET_FILE, DatasetDescription, Finding, list_names, nearest};
+use flagperf_core::exit_code;
 use flagperf_core::text::one_line;
 use flagperf_data::DataRoot;
 use flagperf_data::stored_files::{CheckedItem, check_items};
 use flagperf_report::{columns, plain_table};
-use flagperf_run::RunOutcome;
 
 /// Lists the datasets, or checks the files of one.
 pub(super) fn dataset(command: &DatasetCommand) -> anyhow::Result<ExitCode> {
     match command {
         DatasetCommand::List => {
-            Ok(print_result(&plain_table(dataset_rows(&find_checkout()?), columns()), RunOutcome::OK))
+            Ok(print_result(&plain_table(dataset_rows(&find_checkout()?), columns()), exit_code::OK))
         }
         DatasetCommand::Check { dir, of } => check(dir, of.as_deref()),
     }
@@ -51,7 +51,7 @@ fn check(dir: &Path, of: Option<&str>) -> anyhow::Result<ExitCode> {
 
 fn refuse(message: &str) -> ExitCode {
     print_message(&format!("error: {message}"));
-    ExitCode::from(EXIT_MISTAKE)
+    ExitCode::from(exit_code::MISTAKE)
 }
 
 /// Reads the description of a dataset of the checkout; an error message if it has none.
@@ -87,11 +87,11 @@ fn check_description(root: &DataRoot, description: &DatasetDescription, dir: &Pa
         faults += usize::from(!item.is_acceptable());
         if let Err(error) = write_listing(&item_line(&item)) {
             print_message(&format!("error: {}", stdout_error(&error)));
-            return ExitCode::from(RunOutcome::UNWRITTEN);
+            return ExitCode::from(exit_code::UNWRITTEN);
         }
     }
     if faults == 0 {
-        return ExitCode::from(RunOutcome::OK);
+        return ExitCode::from(exit_code::OK);
     }
     let name = one_line(&description.name);
     let remedy = match (&description.fetch, &description.generator) {
@@ -103,7 +103,7 @@ fn check_description(root: &DataRoot, description: &DatasetDescription, dir: &Pa
     };
     let hint = one_line(&remedy);
     print_message(&format!("error: dataset `{name}`: {faults} of {items} items are missing or wrong\n  hint: {hint}"));
-    ExitCode::from(RunOutcome::FAILED)
+    ExitCode::from(exit_code::FAILED)
 }
 
 /// Formats an item as a line: what it is, its path, and the details.

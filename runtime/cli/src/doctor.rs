@@ -8,9 +8,10 @@ use std::rc::Rc;
 use super::arguments::DoctorArguments;
 use super::doctor_hosts::examine_hosts;
 use super::output::{print_message, stdout_error, write_listing};
-use super::setup::{EXIT_MISTAKE, find_checkout, prepare_process, print_findings};
+use super::setup::{find_checkout, prepare_process, print_findings};
 use flagperf_config::{Findings, Overrides, cache_folder, find_root};
 use flagperf_container::{ContainerEngine, EngineFacts};
+use flagperf_core::exit_code;
 use flagperf_core::text::{one_line, truncate};
 use flagperf_plan::{Job, is_generated_on_first_use};
 use flagperf_prepare::{
@@ -19,7 +20,6 @@ use flagperf_prepare::{
 };
 use flagperf_report::{bytes, columns, plain_table};
 use flagperf_result::Machine;
-use flagperf_run::RunOutcome;
 
 /// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
@@ -41,7 +41,7 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
         }
         Err(error) => {
             print_message(&format!("error: {}", stdout_error(&error)));
-            ExitCode::from(RunOutcome::UNWRITTEN)
+            ExitCode::from(exit_code::UNWRITTEN)
         }
     })
 }
@@ -69,9 +69,9 @@ impl Diagnosis {
     /// selected cases use cannot work, otherwise 0. An engine that no selected case uses may be missing.
     fn exit_code(&self) -> u8 {
         match (&self.planned, self.faults.as_slice()) {
-            (Ok(_), []) => RunOutcome::OK,
-            (Err(findings), _) if findings.has_mistakes() => EXIT_MISTAKE,
-            _ => RunOutcome::FAILED,
+            (Ok(_), []) => exit_code::OK,
+            (Err(findings), _) if findings.has_mistakes() => exit_code::MISTAKE,
+            _ => exit_code::FAILED,
         }
     }
 }

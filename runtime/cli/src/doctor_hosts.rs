@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::arguments::DoctorArguments;
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, report_mistakes};
+use super::setup::report_mistakes;
 use flagperf_config::Overrides;
+use flagperf_core::exit_code;
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::Seconds;
 use flagperf_fleet::{HostHealth, HostReport, check_hosts};
 use flagperf_prepare::prepare;
 use flagperf_report::{bytes, columns, display_text, headed_table, plain_table, wrap};
-use flagperf_run::RunOutcome;
 
 /// Difference of clocks above which the user is asked to synchronise them.
 const OFFSET_MAX: Seconds = Seconds(1.0);
@@ -38,7 +38,7 @@ pub(super) fn examine_hosts(
         Ok(hosts) => hosts,
         Err(error) => {
             print_message(&format!("error: {error}"));
-            return Ok(ExitCode::from(EXIT_MISTAKE));
+            return Ok(ExitCode::from(exit_code::MISTAKE));
         }
     };
     let text = match arguments.json {
@@ -49,7 +49,7 @@ pub(super) fn examine_hosts(
         false => hosts_text(&hosts, arguments.details, columns()),
     };
     let all_can_run = hosts.iter().all(HostHealth::can_run);
-    Ok(print_result(&text, if all_can_run { RunOutcome::OK } else { RunOutcome::FAILED }))
+    Ok(print_result(&text, if all_can_run { exit_code::OK } else { exit_code::FAILED }))
 }
 
 /// Returns the state of a host in a word or two.

@@ -8,15 +8,15 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, find_own_checkout};
+use super::setup::find_own_checkout;
 use flagperf_config::find_root;
+use flagperf_core::exit_code;
 use flagperf_core::text::{escape_json, escape_lines, one_line};
 use flagperf_import::{
     FileOutcome, Import, ImportError, ImportReport, KeyChange, ProblemReport, SourceTree, import as import_tree,
 };
 use flagperf_prepare::catalogue;
 use flagperf_report::{columns, unbroken_table};
-use flagperf_run::RunOutcome;
 use flagperf_scaffold::CheckoutLock;
 
 #[derive(Debug, Subcommand)]
@@ -50,7 +50,7 @@ pub(super) fn import(command: &ImportCommand) -> anyhow::Result<ExitCode> {
     let ImportCommand::Flagperf(arguments) = command;
     let refuse = |message: &str| {
         print_message(message);
-        Ok(ExitCode::from(EXIT_MISTAKE))
+        Ok(ExitCode::from(exit_code::MISTAKE))
     };
     let checkout = match checkout(arguments)? {
         Ok(checkout) => checkout,
@@ -70,9 +70,9 @@ pub(super) fn import(command: &ImportCommand) -> anyhow::Result<ExitCode> {
         Err(error) => return refuse(&mistake(&error)),
     };
     let code = match &report {
-        report if report.has_unwritten_files => RunOutcome::UNWRITTEN,
-        report if !report.problems.is_empty() => RunOutcome::FAILED,
-        _ => RunOutcome::OK,
+        report if report.has_unwritten_files => exit_code::UNWRITTEN,
+        report if !report.problems.is_empty() => exit_code::FAILED,
+        _ => exit_code::OK,
     };
     if arguments.json {
         return Ok(print_result(&format!("{}\n", escape_json(&serde_json::to_string_pretty(&report)?)), code));

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use super::arguments::KeyCommand;
 use super::output::{print_message, print_result};
-use super::setup::EXIT_MISTAKE;
 use flagperf_config::{env, find_root};
+use flagperf_core::exit_code;
 use flagperf_result::PrivateKey;
 
 /// Creates or shows a key.
@@ -19,7 +19,7 @@ pub(super) fn key(command: &KeyCommand) -> anyhow::Result<ExitCode> {
     Ok(done.map_or_else(
         |message| {
             print_message(&format!("error: {message}"));
-            ExitCode::from(EXIT_MISTAKE)
+            ExitCode::from(exit_code::MISTAKE)
         },
         |text| print_result(&text, 0),
     ))

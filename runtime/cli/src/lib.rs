@@ -42,18 +42,17 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 pub use arguments::Arguments;
 use clap::Parser;
-pub use exit_codes::EXIT_CODES;
 
 use arguments::Command;
 use flagperf_config::env;
 use flagperf_core::diagnostics::write_to_stderr;
+use flagperf_core::exit_code;
 use flagperf_host::{hold_files, launch_companion};
-use flagperf_run::RunOutcome;
 
 /// Prints the help that was asked for, or an error about the arguments, and returns the exit code.
 fn refused_arguments(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return output::print_result(&argument_errors::rendered(&error), RunOutcome::OK);
+        return output::print_result(&argument_errors::rendered(&error), exit_code::OK);
     }
     argument_errors::suggest_case(&mut error);
     error.exit()
@@ -62,7 +61,7 @@ fn refused_arguments(mut error: clap::Error) -> ExitCode {
 /// Runs the program with the process's own arguments.
 ///
 /// # Errors
-/// Fails when standard output or a system call fails; every other result is an exit code of [`EXIT_CODES`].
+/// Fails when standard output or a system call fails; every other result is an exit code of [`EXIT_CODES`](flagperf_core::exit_code::EXIT_CODES).
 pub fn main() -> anyhow::Result<ExitCode> {
     // Beyond the limit a write then fails, as on a full disk, and the writer reports it.
     flagperf_run::survive_file_size_limit().context("cannot install signal handlers")?;

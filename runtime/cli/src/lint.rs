@@ -10,12 +10,12 @@ use super::arguments::LintArguments;
 use super::lint_pairs::{Pair, PairGroup, PairSource};
 use super::lint_report::{LintReport, json_text, table_text};
 use super::output::print_result;
-use super::setup::{EXIT_MISTAKE, find_checkout, prepare_process, report_mistakes};
+use super::setup::{find_checkout, prepare_process, report_mistakes};
 use flagperf_config::{CaseKey, Cause, Config, Environment, Finding, Findings, Overrides, Vendor, load};
 use flagperf_core::event::Level;
+use flagperf_core::exit_code;
 use flagperf_plan::{CasePlan, Catalogue, plan};
 use flagperf_prepare::{PlannedCase, catalogue, check_monitor_script, check_together};
-use flagperf_run::RunOutcome;
 
 /// Checks the pairs and prints one line for each, then the findings.
 pub(super) fn lint(arguments: &LintArguments) -> anyhow::Result<ExitCode> {
@@ -25,12 +25,12 @@ pub(super) fn lint(arguments: &LintArguments) -> anyhow::Result<ExitCode> {
         Ok(report) => report,
         Err(findings) if arguments.json => {
             let report = LintReport::new(findings.0, Vec::new());
-            return Ok(print_result(&json_text(&report)?, EXIT_MISTAKE));
+            return Ok(print_result(&json_text(&report)?, exit_code::MISTAKE));
         }
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
     let text = if arguments.json { json_text(&report)? } else { table_text(&report) };
-    let code = if report.count(Level::Error) > 0 { EXIT_MISTAKE } else { RunOutcome::OK };
+    let code = if report.count(Level::Error) > 0 { exit_code::MISTAKE } else { exit_code::OK };
     Ok(print_result(&text, code))
 }
 

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use super::arguments::ListKind;
 use super::output::{print_message, print_result};
-use super::setup::{EXIT_MISTAKE, find_checkout};
+use super::setup::find_checkout;
 use flagperf_config::{THREADS_MAX, find_root};
 use flagperf_core::description::{EngineDescription, EngineOption, OptionKind};
+use flagperf_core::exit_code;
 use flagperf_plan::Catalogue;
 use flagperf_prepare::catalogue;
 use flagperf_report::{columns, plain_table, wrap};
-use flagperf_run::RunOutcome;
 
 /// Prints the objects of one kind, one per line. Cases and vendors exist only in a checkout.
 pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
@@ -20,7 +20,7 @@ pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
             "error: `{}` is not in a checkout\n  hint: change to a checkout of flagperf",
             root.display()
         ));
-        return Ok(ExitCode::from(EXIT_MISTAKE));
+        return Ok(ExitCode::from(exit_code::MISTAKE));
     }
     let catalogue = catalogue(&root);
     let text = match what {
@@ -29,7 +29,7 @@ pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
         ListKind::Engines => plain_table(engine_rows(&catalogue), columns()),
         ListKind::Options => option_lines(&catalogue, columns()),
     };
-    Ok(print_result(&text, RunOutcome::OK))
+    Ok(print_result(&text, exit_code::OK))
 }
 
 fn case_rows(catalogue: &Catalogue) -> Vec<[String; 2]> {

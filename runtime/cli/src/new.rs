@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use super::arguments::NewCommand;
 use super::output::{print_message, print_result};
 use super::selection::Selection;
-use super::setup::{EXIT_MISTAKE, find_own_checkout, report_mistakes};
+use super::setup::{find_own_checkout, report_mistakes};
 use flagperf_config::load;
+use flagperf_core::exit_code;
 use flagperf_prepare::catalogue;
-use flagperf_run::RunOutcome;
 use flagperf_scaffold::{Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_vendor};
 
 /// Creates something new in the checkout that contains the current directory.
@@ -19,7 +19,7 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
         Ok(root) => root,
         Err(message) => {
             print_message(&message);
-            return Ok(ExitCode::from(EXIT_MISTAKE));
+            return Ok(ExitCode::from(exit_code::MISTAKE));
         }
     };
     // Held until the files are written: another process then reads the vendor.yaml that this one leaves.
@@ -39,7 +39,7 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
         NewCommand::Engine { name, kind, vendor } => new_engine(name, (*kind).into(), vendor.as_deref(), &checkout),
     };
     Ok(match created.and_then(|scaffold| scaffold.write(root).map(|()| scaffold)) {
-        Ok(scaffold) => print_result(&listing(&scaffold, root), RunOutcome::OK),
+        Ok(scaffold) => print_result(&listing(&scaffold, root), exit_code::OK),
         Err(error) => refuse(&error),
     })
 }
@@ -66,7 +66,7 @@ fn refuse(error: &ScaffoldError) -> ExitCode {
     let hint = if hint.is_empty() { hint } else { format!("\n  hint: {hint}") };
     print_message(&format!("error: {error}{hint}"));
     ExitCode::from(match error {
-        ScaffoldError::Write { .. } => RunOutcome::UNWRITTEN,
-        _ => EXIT_MISTAKE,
+        ScaffoldError::Write { .. } => exit_code::UNWRITTEN,
+        _ => exit_code::MISTAKE,
     })
 }

@@ -9,9 +9,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use console::Term;
 
 use super::closed_stdout::stdout_was_closed;
+use flagperf_core::exit_code;
 use flagperf_core::text;
 use flagperf_report::wrap;
-use flagperf_run::RunOutcome;
 
 /// Prints a listing; returns the exit code `code`, or the one for unwritten results when printing fails.
 pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
@@ -19,7 +19,7 @@ pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
         Ok(()) => ExitCode::from(code),
         Err(error) => {
             print_message(&format!("error: {}", stdout_error(&error)));
-            ExitCode::from(RunOutcome::UNWRITTEN)
+            ExitCode::from(exit_code::UNWRITTEN)
         }
     }
 }

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::arguments::PlanArguments;
 use super::output::print_result;
-use super::setup::{EXIT_MISTAKE, find_checkout, prepare_process, print_findings, print_notes, report_mistakes};
+use super::setup::{find_checkout, prepare_process, print_findings, print_notes, report_mistakes};
 use flagperf_config::{Finding, Findings, Scale, display_value};
+use flagperf_core::exit_code;
 use flagperf_core::text::escape_json;
 use flagperf_plan::{CasePlan, EffectiveValue};
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::{columns, unbroken_table, wrap};
-use flagperf_run::RunOutcome;
 
 /// Prints a plan with its effective values, then its findings.
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
@@ -27,7 +27,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
         true => json_text(&planned.plan.cases, &planned.values, &planned.plan.findings)?,
         false => table_text(&planned, arguments.details)?,
     };
-    let code = print_result(&text, RunOutcome::OK);
+    let code = print_result(&text, exit_code::OK);
     print_findings(planned.plan.findings.iter());
     print_notes(planned.plan.findings.iter());
     Ok(code)
@@ -36,7 +36,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
 /// Prints the findings that prevent a plan on standard error, and as JSON also on standard output.
 fn report_refusal(findings: &Findings, json: bool) -> anyhow::Result<ExitCode> {
     let code = report_mistakes(findings);
-    if json { Ok(print_result(&json_text(&[], &[], &findings.0)?, EXIT_MISTAKE)) } else { Ok(code) }
+    if json { Ok(print_result(&json_text(&[], &[], &findings.0)?, exit_code::MISTAKE)) } else { Ok(code) }
 }
 
 /// Formats the effective values by section, then one line for each case. Without `details`, values that nobody has set

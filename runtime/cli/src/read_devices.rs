@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::output::print_message;
+use flagperf_core::exit_code;
 use flagperf_core::measure::MonotonicClock;
-use flagperf_run::RunOutcome;
 use flagperf_script::{MonitorScript, run_on_script_stack};
 
 /// Longest output of a command that is read, in bytes.
@@ -36,5 +36,5 @@ pub(super) fn read_devices(script: &Path) -> anyhow::Result<ExitCode> {
 /// Prints the first line of a reason: the others show the line of the script.
 fn fail(reason: &str) -> ExitCode {
     print_message(reason.lines().next().unwrap_or_default());
-    ExitCode::from(RunOutcome::FAILED)
+    ExitCode::from(exit_code::FAILED)
 }

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command, CommandFactory};
 
-use super::{Arguments, EXIT_CODES};
+use super::Arguments;
 use flagperf_config::{
     ConfigKey, DatasetDescription, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, ValueKind, Vendor,
 };
 use flagperf_core::description::{EngineDescription, EngineOption};
+use flagperf_core::exit_code::EXIT_CODES;
 use flagperf_engine::TABLE;
 
 #[test]

@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use super::arguments::ResumeArguments;
 use super::output::print_message;
 use super::run::{RunRequest, run_request};
-use super::setup::{EXIT_MISTAKE, announce, locate_checkout};
+use super::setup::{announce, locate_checkout};
+use flagperf_core::exit_code;
 use flagperf_fleet::RunState;
 use flagperf_prepare::Prepared;
 use flagperf_run::case_digests;
@@ -31,7 +32,7 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
                 "error: cannot resume `{shown}`{reason}\n  hint: only a run whose main process was killed can be resumed; after \
                  Ctrl-C, start the cases that are listed as not run with `flagperf run --case CASE`"
             ));
-            return Ok(ExitCode::from(EXIT_MISTAKE));
+            return Ok(ExitCode::from(exit_code::MISTAKE));
         }
     };
     let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
@@ -58,5 +59,5 @@ pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &Prep
         folder.display(),
         changed.join("`, `"),
     ));
-    Some(ExitCode::from(EXIT_MISTAKE))
+    Some(ExitCode::from(exit_code::MISTAKE))
 }

@@ -11,7 +11,7 @@ use super::arguments::ReviewArguments;
 use super::output::{print_message, print_result};
 use super::review_markdown::markdown_text;
 use super::review_text::terminal_text;
-use super::setup::EXIT_MISTAKE;
+use flagperf_core::exit_code;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::suggestion::list_names;
 use flagperf_core::text::escape_json;
@@ -21,7 +21,7 @@ use flagperf_review::{
     Commits, POLICY_FILE, Policy, PolicyError, Review, ReviewRequest, Role, Snapshot, Unreadable, Verdict,
     review as judge,
 };
-use flagperf_run::{CheckoutState, RunOutcome};
+use flagperf_run::CheckoutState;
 use flagperf_script::{ScriptParser, run_on_script_stack};
 
 /// Bytes of stack for syntax trees of scripts, in addition to what every thread for scripts has.
@@ -62,7 +62,7 @@ pub(super) fn review(arguments: &ReviewArguments) -> anyhow::Result<ExitCode> {
         Ok(review) => review,
         Err(error) => {
             print_message(&format!("error: {error}\n  hint: {}", error.hint()));
-            return Ok(ExitCode::from(EXIT_MISTAKE));
+            return Ok(ExitCode::from(exit_code::MISTAKE));
         }
     };
     let text = match arguments {
@@ -72,7 +72,7 @@ pub(super) fn review(arguments: &ReviewArguments) -> anyhow::Result<ExitCode> {
         ReviewArguments { markdown: true, .. } => markdown_text(&review),
         _ => terminal_text(&review, usize::from(columns())),
     };
-    let code = if review.verdict == Verdict::Allowed { RunOutcome::OK } else { RunOutcome::FAILED };
+    let code = if review.verdict == Verdict::Allowed { exit_code::OK } else { exit_code::FAILED };
     Ok(print_result(&text, code))
 }
 

@@ -11,17 +11,16 @@ use anyhow::Context as _;
 use super::arguments::{RunArguments, RunOutput};
 use super::output::{StderrDisplay, print_message, print_now, print_result, stdout_error, write_result};
 use super::resume::refuse_changed_cases;
-use super::setup::{
-    EXIT_MISTAKE, announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes,
-};
+use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
 use flagperf_config::{CaseKey, Environment, Overrides, Scale, env};
+use flagperf_core::exit_code;
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::MonotonicClock;
+use flagperf_core::run_files::STATE_FILE;
 use flagperf_core::text::escape_json;
 use flagperf_core::units::Seconds;
 use flagperf_fleet::{
-    FleetError, FleetOptions, JobRequest, RunState, STATE_FILE, conduct_fleet, contact_limit, needs_fleet, schedulers,
-    user_name,
+    FleetError, FleetOptions, JobRequest, RunState, conduct_fleet, contact_limit, needs_fleet, schedulers, user_name,
 };
 use flagperf_host::THIS_PROGRAM;
 use flagperf_plan::AuditScope;
@@ -40,7 +39,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let checkout = locate_checkout()?;
     if let Err(message) = check_choice(&checkout, &arguments.selection) {
         print_message(&message);
-        return Ok(ExitCode::from(EXIT_MISTAKE));
+        return Ok(ExitCode::from(exit_code::MISTAKE));
     }
     let RunArguments { output, official, audit, .. } = *arguments;
     if let Some(name) = &arguments.submit {
@@ -68,7 +67,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
     let Some(scheduler) = schedulers().iter().find(|scheduler| scheduler.name() == name) else {
-        return Ok(ExitCode::from(EXIT_MISTAKE));
+        return Ok(ExitCode::from(exit_code::MISTAKE));
     };
     let most = |number: fn(&Scale) -> u32| plan.cases.iter().map(|case| number(&case.key.scale)).max().unwrap_or(1);
     // A container cannot reach other hosts with the user's ssh.
@@ -78,7 +77,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
              select cases that need one host",
             most(|scale| scale.hosts)
         ));
-        return Ok(ExitCode::from(EXIT_MISTAKE));
+        return Ok(ExitCode::from(exit_code::MISTAKE));
     }
     let phases: usize = plan.cases.iter().map(|case| case.jobs.len()).sum();
     let framework = plan.cases.first().map(|case| case.key.framework.as_str()).unwrap_or_default();
@@ -93,7 +92,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
         time_max_s: (plan.site.phase_timeout.0 * phases as f64) as u64,
         image: format!("flagperf-inference-{}-{framework}", plan.site.vendor),
     };
-    Ok(print_result(&scheduler.job(&request), RunOutcome::OK))
+    Ok(print_result(&scheduler.job(&request), exit_code::OK))
 }
 
 /// The cases to run, and how their results are printed.
@@ -140,7 +139,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
     let mut _lock_of_run = match resumed.as_ref().map(|(folder, _)| lock_run(folder)) {
         Some(Err(message)) => {
             print_message(&message);
-            return Ok(ExitCode::from(EXIT_MISTAKE));
+            return Ok(ExitCode::from(exit_code::MISTAKE));
         }
         locked => locked.and_then(Result::ok),
     };
@@ -173,7 +172,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
             Ok(lock) => HostUse::new(lock, Vec::new()),
             Err(busy) => {
                 print_message(&format!("error: {busy}\n  hint: {}", HostBusy::HINT));
-                let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
+                let code = if interrupt.is_set() { exit_code::INTERRUPTED } else { exit_code::MISTAKE };
                 return Ok(ExitCode::from(code));
             }
         };
@@ -257,14 +256,14 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
                 "error: {error}\n  hint: is FLAGPERF_LOG_PATH in host.yaml, the folder for results, writable, and \
                  is there space on its disk?"
             ));
-            ExitCode::from(RunOutcome::UNWRITTEN)
+            ExitCode::from(exit_code::UNWRITTEN)
         }
         FleetError::Busy(hosts) => {
             for (host, reason) in hosts {
                 print_message(&format!("error: host `{host}`: {reason}"));
             }
             print_message(&format!("  hint: nothing was run; {}", HostBusy::HINT));
-            ExitCode::from(EXIT_MISTAKE)
+            ExitCode::from(exit_code::MISTAKE)
         }
         FleetError::Hosts(hosts) => {
             for (host, reason) in hosts {
@@ -278,22 +277,22 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
                 false => "nothing was run; `flagperf doctor --hosts` checks every host",
             };
             print_message(&format!("  hint: {hint}"));
-            ExitCode::from(EXIT_MISTAKE)
+            ExitCode::from(exit_code::MISTAKE)
         }
         FleetError::Refused(refusals) => {
             for refusal in refusals {
                 print_message(&format!("error: {refusal}"));
             }
             print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
-            ExitCode::from(EXIT_MISTAKE)
+            ExitCode::from(exit_code::MISTAKE)
         }
         FleetError::Interrupted => {
             print_message(&format!("error: {error}"));
-            ExitCode::from(RunOutcome::INTERRUPTED)
+            ExitCode::from(exit_code::INTERRUPTED)
         }
         error => {
             print_message(&format!("error: {error}"));
-            ExitCode::from(EXIT_MISTAKE)
+            ExitCode::from(exit_code::MISTAKE)
         }
     }
 }
@@ -415,7 +414,7 @@ impl ResultPrinter {
         let code = outcome.exit_code(self.official);
         let Some(error) = &self.unprinted else { return ExitCode::from(code) };
         print_message(&format!("error: {}\n  hint: records are in {}", stdout_error(error), self.folder.display()));
-        ExitCode::from(if code == RunOutcome::INTERRUPTED { code } else { RunOutcome::UNWRITTEN })
+        ExitCode::from(if code == exit_code::INTERRUPTED { code } else { exit_code::UNWRITTEN })
     }
 }
 

@@ -9,12 +9,10 @@ use super::output::print_message;
 use super::selection::Selection;
 use flagperf_config::{Finding, Findings, find_root};
 use flagperf_core::event::Level;
+use flagperf_core::exit_code;
 use flagperf_host::adopt_orphans;
 use flagperf_prepare::Checkout;
 use flagperf_run::ExitOnSignal;
-
-/// Exit code for invalid arguments or configuration; nothing was run.
-pub(super) const EXIT_MISTAKE: u8 = 2;
 
 /// Returns the checkout that contains the current directory, or else the one that contains the program, which a message
 /// on standard error then names.
@@ -60,7 +58,7 @@ pub(super) fn check_choice(checkout: &Checkout, selection: &Selection) -> Result
 /// Prints the findings on standard error and returns the exit code for a mistake.
 pub(super) fn report_mistakes(findings: &Findings) -> ExitCode {
     print_findings(findings.0.iter());
-    ExitCode::from(EXIT_MISTAKE)
+    ExitCode::from(exit_code::MISTAKE)
 }
 
 /// Prints errors and warnings on standard error.
@@ -82,7 +80,7 @@ pub(super) fn print_notes<'a>(findings: impl Iterator<Item = &'a Finding>) {
 }
 
 /// Prepares this process for starting others: those that a probed library or a worker leaves behind become its children,
-/// and until the value is dropped a signal ends it with [`flagperf_run::RunOutcome::INTERRUPTED`].
+/// and until the value is dropped a signal ends it with [`flagperf_core::exit_code::INTERRUPTED`].
 pub(super) fn prepare_process() -> anyhow::Result<ExitOnSignal> {
     adopt_orphans().context("cannot adopt orphaned processes")?;
     ExitOnSignal::install().context("cannot install signal handlers")

@@ -7,13 +7,11 @@ use std::process::ExitCode;
 use super::arguments::{SignArguments, VerifyArguments};
 use super::key::default_key_file;
 use super::output::{print_message, print_result};
-use super::setup::EXIT_MISTAKE;
 use flagperf_config::find_root;
+use flagperf_core::exit_code;
+use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE, STATE_FILE};
 use flagperf_core::text::{escape_json, one_line};
-use flagperf_fleet::STATE_FILE;
-use flagperf_result::{
-    MANIFEST_BYTES_MAX, MANIFEST_FILE, PrivateKey, PublicKey, ResultManifest, SIGNATURE_FILE, digest,
-};
+use flagperf_result::{MANIFEST_BYTES_MAX, PrivateKey, PublicKey, ResultManifest, digest};
 use flagperf_verify::{CaseReport, KnownKey, Standing, Trust, find_results, is_digest, verify_result, verify_summary};
 
 /// Exit code: every result is authentic or consistent.
@@ -58,7 +56,7 @@ pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
         match worst {
             _ if is_wrong => EXIT_WRONG,
             Some(Standing::Authentic | Standing::Consistent) if unfinished.is_none() => EXIT_RIGHT,
-            _ => EXIT_MISTAKE,
+            _ => exit_code::MISTAKE,
         },
     );
     if let Some(run) = unfinished {
@@ -149,7 +147,7 @@ fn sign_one(folder: &Path, key: &PrivateKey) -> Result<String, String> {
 
 fn mistake(message: &str) -> ExitCode {
     print_message(&format!("error: {message}"));
-    ExitCode::from(EXIT_MISTAKE)
+    ExitCode::from(exit_code::MISTAKE)
 }
 
 /// Collects what the reader trusts: the arguments, and the keys of the checkout that contains the current directory.

@@ -12,9 +12,9 @@ use crossbeam_channel::Receiver;
 
 use flagperf_container::receive_streams;
 use flagperf_core::event::{Event, EventBudget};
+use flagperf_core::exit_code;
 use flagperf_host::{WorkerNeeds, exit_when_input_ends, isolate_companions, protect_worker};
 use flagperf_plan::Job;
-use flagperf_run::RunOutcome;
 
 /// Reads a job, runs it, and emits events. In a container, the standard streams come from `socket`.
 pub(super) fn work(socket: Option<&Path>) -> anyhow::Result<ExitCode> {
@@ -49,7 +49,7 @@ pub(super) fn work(socket: Option<&Path>) -> anyhow::Result<ExitCode> {
             line.push(b'\n');
             // The conductor is gone, so nobody needs the result.
             if file.write_all(&line).is_err() {
-                std::process::exit(i32::from(RunOutcome::FAILED));
+                std::process::exit(i32::from(exit_code::FAILED));
             }
         }
     });
@@ -58,7 +58,7 @@ pub(super) fn work(socket: Option<&Path>) -> anyhow::Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(failure) => {
             emit(Event::Failed(failure));
-            Ok(ExitCode::from(RunOutcome::FAILED))
+            Ok(ExitCode::from(exit_code::FAILED))
         }
     }
 }

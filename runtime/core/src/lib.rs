@@ -3,6 +3,7 @@
 //! Knows no engine and no configuration. A module may use those above it, never those below it.
 
 pub mod units;
+pub mod exit_code;
 pub mod panic;
 pub mod regular_file;
 pub mod hash;
@@ -16,6 +17,7 @@ pub mod precision;
 pub mod limits;
 pub mod metric;
 pub mod step;
+pub mod run_files;
 pub mod measure;
 pub mod event;
 pub mod diagnostics;

@@ -10,9 +10,10 @@ use super::replica::{
 };
 use super::session::SessionOutcome;
 use flagperf_core::file;
+use flagperf_core::run_files::{RECORD_FILE, SUMMARY_FILE};
 use flagperf_plan::CasePlan;
 use flagperf_result::{
-    ManifestFault, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Status, Summary, WriteError, write_record,
+    ManifestFault, Record, ReplicaSummary, ResultManifest, Status, Summary, WriteError, write_record,
 };
 use flagperf_run::{LostCase, Notice, RunOutcome, finished_record};
 
@@ -62,7 +63,7 @@ impl FleetRun<'_> {
         let lost = LostCase { plan, rows, case, run, folder, program, is_resumed, host_doubts: &host_doubts };
         let found = replica_record(lost, &end);
         let ReplicaRecord { record, is_own } = found;
-        let path = open.folder.join("record.json");
+        let path = open.folder.join(RECORD_FILE);
         // A record that the host has written is kept.
         let written = match path.exists() {
             true => Ok(()),
@@ -115,7 +116,7 @@ impl FleetRun<'_> {
             let folder = self.folder.join(case.key.folder()).join(replica.folder());
             let record = finished_record(&folder).ok()?;
             let place = (replicas.len() > 1).then(|| display_name(replica));
-            let path = folder.join("record.json");
+            let path = folder.join(RECORD_FILE);
             notify(&Notice::FinishedBefore { record: &record, place: place.as_deref(), path: &path });
             Some(record)
         });

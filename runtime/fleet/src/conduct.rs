@@ -44,7 +44,8 @@ pub struct FleetOptions {
     pub clock: Arc<dyn Clock>,
 }
 
-/// An error that prevents a run on hosts from starting.
+/// An error that prevents a run on hosts from starting. Of an error with several hosts, the message names none: the
+/// command line prints a line for each.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The results folder is not writable.
@@ -63,23 +64,14 @@ pub enum FleetError {
     #[error("interrupted before the hosts were ready; nothing was run")]
     Interrupted,
     /// Other runs use hosts: each host with a description of that run.
-    #[error("{}", unusable_hosts(.0))]
+    #[error("other runs use hosts")]
     Busy(Vec<(String, String)>),
     /// The hosts that cannot be used, each with the reason.
-    #[error("{}", unusable_hosts(.0))]
+    #[error("hosts cannot be used")]
     Hosts(Vec<(String, String)>),
     /// Errors of the plan on hosts, each with the hosts that report it.
-    #[error("{}", refusals(.0))]
+    #[error("hosts refuse the plan")]
     Refused(Vec<HostRefusal>),
-}
-
-fn refusals(refusals: &[HostRefusal]) -> String {
-    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-fn unusable_hosts(hosts: &[(String, String)]) -> String {
-    let lines = hosts.iter().map(|(host, reason)| format!("host `{host}` cannot be used: {reason}"));
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Runs every case of a plan on its hosts and devices. The next case runs even if a case fails. `resumed` is the folder and

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::session::is_displayed;
 use flagperf_core::event::Event;
 use flagperf_core::hash::hash_bytes;
+use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_core::step::Phase;
-use flagperf_result::EVENTS_FILE;
 
 /// How much of the file before its end is searched after the first reconnection. What was written earlier was sent on the first
 /// connection.

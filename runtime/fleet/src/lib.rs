@@ -53,4 +53,4 @@ pub use link_thread::contact_limit;
 pub use protocol::HostFacts;
 pub use scheduler::{JobRequest, Scheduler, schedulers};
 pub use session::{SessionOutcome, SessionPlan, SessionTask, run_session, user_name};
-pub use state::{RunState, STATE_FILE};
+pub use state::RunState;

@@ -22,11 +22,11 @@ use super::session::{SessionOutcome, SessionTask, started_by};
 use flagperf_config::Site;
 use flagperf_core::event::Event;
 use flagperf_core::measure::Nanos;
+use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::{one_line, truncate};
 use flagperf_core::units::Seconds;
 use flagperf_host::start_detached;
-use flagperf_result::EVENTS_FILE;
 
 /// Longest time between two pings of the agent.
 const PING_INTERVAL_MAX: Seconds = Seconds(2.0);

@@ -13,7 +13,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
 use super::frame::PAYLOAD_BYTES_MAX;
 use flagperf_core::file::is_inside;
-use flagperf_result::{EVENTS_FILE, MANIFEST_FILE};
+use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE};
 
 /// Largest number of files of a result.
 const FILES_MAX: usize = 100_000;

@@ -7,10 +7,11 @@ use super::clock_offset::ClockOffset;
 use super::session::SessionOutcome;
 use flagperf_config::{CaseKey, Replica};
 use flagperf_core::measure::Nanos;
+use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_plan::CasePlan;
-use flagperf_result::{EVENTS_FILE, ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
+use flagperf_result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
 use flagperf_run::{LostCase, finished_record};
 
 /// Returns the replicas of a case, in the order of its hosts and devices.
@@ -184,7 +185,7 @@ fn other_origin(record: &Record, run: &Path, case: &CasePlan) -> Option<&'static
 
 /// Renames a record and a manifest from the host that do not count, to make place for the record that this process writes.
 fn set_aside(folder: &Path) {
-    for name in ["record.json", "manifest.json"] {
+    for name in [RECORD_FILE, MANIFEST_FILE] {
         // This fails if the file does not exist.
         let _ = std::fs::rename(folder.join(name), folder.join(format!("{name}.from_host")));
     }

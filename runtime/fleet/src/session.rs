@@ -20,18 +20,15 @@ use super::control::{ControlSocket, SessionMessage};
 use flagperf_config::{Environment, Overrides, env};
 use flagperf_container::containers_processor_time;
 use flagperf_core::event::{Event, Level};
+use flagperf_core::exit_code;
 use flagperf_core::file;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
 use flagperf_plan::{AuditScope, EffectiveValue, Plan};
 use flagperf_result::ProcessorTime;
-use flagperf_run::{
-    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct,
-};
+use flagperf_run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, conduct};
 
-/// Exit code of a session whose plan has errors.
-const EXIT_MISTAKE: u8 = 2;
 /// Files in the folder of a session.
 pub(super) const TASK_FILE: &str = "task.json";
 pub(super) const OUTCOME_FILE: &str = "outcome.json";
@@ -150,7 +147,7 @@ pub fn run_session(
         interrupt.set();
     }
     let outcome = match prepare(&task) {
-        Err(refused) => SessionOutcome::refused(refused, EXIT_MISTAKE),
+        Err(refused) => SessionOutcome::refused(refused, exit_code::MISTAKE),
         Ok(planned) => run_task(&task, folder, planned, worker, clock, &interrupt, &control),
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
@@ -186,7 +183,7 @@ fn run_task(
     let host_use = match lock {
         Ok(lock) => HostUse::new(lock, task.host_doubts.clone()),
         Err(busy) => {
-            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {}", HostBusy::HINT)], EXIT_MISTAKE);
+            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {}", HostBusy::HINT)], exit_code::MISTAKE);
         }
     };
     let results = folder.join(RESULTS);
@@ -209,7 +206,7 @@ fn run_task(
             unsealed: outcome.unsealed.first().map(|(_, error)| error.to_string()),
             ..SessionOutcome::default()
         },
-        Err(error) => SessionOutcome::refused(vec![error.to_string()], RunOutcome::UNWRITTEN),
+        Err(error) => SessionOutcome::refused(vec![error.to_string()], exit_code::UNWRITTEN),
     }
 }
 

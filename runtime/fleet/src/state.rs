@@ -12,11 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::conduct::session_name;
 use flagperf_config::{Environment, Overrides, is_host_name};
 use flagperf_core::file;
+use flagperf_core::run_files::STATE_FILE;
 use flagperf_plan::AuditScope;
 use flagperf_result::Provenance;
 
-/// Name of the file in the folder of a run.
-pub const STATE_FILE: &str = "run.json";
 /// Largest size of the file in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 

@@ -29,8 +29,6 @@ const DOUBT_SIGNIFICANCE: f64 = 0.05;
 /// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
 /// between two tokens, the rest of an answer differs.
 const CHOICE_MISMATCHES_MAX: f64 = 0.5;
-/// Factor between the limits of agreement with validation and those between two runs of inference.
-const LIMIT_FACTOR: f64 = 2.0;
 
 /// The verdict of the audit of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -253,7 +251,7 @@ impl AuditCheck {
 
 /// Returns why the outputs of permuted samples are not those of the same samples in another order.
 fn permutation_violation(name: &str, difference: &PassDifference, limits: &AgreementLimits) -> Option<String> {
-    let limit = LIMIT_FACTOR * difference.mismatches.map_or(limits.relative_l2, |_| limits.mismatches);
+    let (_, limit) = limits.between_runs(difference);
     let figure = difference.judged();
     (figure.is_nan() || figure > limit).then(|| {
         format!(

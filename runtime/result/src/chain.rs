@@ -16,8 +16,6 @@ use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Seconds;
 use flagperf_sampling::{PhaseWindows, WindowCollector};
 
-/// Name of the file with the events of a case.
-pub const EVENTS_FILE: &str = "events.jsonl";
 /// Largest event file in bytes. Events beyond this limit are dropped; a correct worker stays far below it.
 pub const EVENTS_BYTES_MAX: u64 = 1 << 30;
 /// Longest line that is read: an event and what the chain adds to it.

@@ -36,9 +36,7 @@ mod write;
 pub use accuracy::{Accuracy, Verdict};
 pub use agreement::AgreementCheck;
 pub use audit::{AuditCheck, AuditVerdict};
-pub use chain::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, EventChain, read_windows, verify_chain,
-};
+pub use chain::{ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EventChain, read_windows, verify_chain};
 pub use collect::{PhaseCollector, ReceivedEvent};
 pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};
@@ -48,8 +46,8 @@ pub use flops::{FlopCount, PeakRecord};
 pub use library::{LibraryHashes, LibraryRecord};
 pub use machine::Machine;
 pub use manifest::{
-    DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, MANIFEST_FILE, ManifestEntry, ManifestFault, ResultManifest,
-    SIGNATURE_FILE, SOURCES_FOLDER, digest, list_files, write_manifest,
+    DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, ManifestEntry, ManifestFault, ResultManifest, digest, list_files,
+    write_manifest,
 };
 pub use output_copy::OutputTimeVerdict;
 pub use provenance::{BaseImageRecord, ImageRecord, Provenance};
@@ -60,7 +58,7 @@ pub use record::{
 pub use samples::{SampleFile, SampleHasher};
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
-pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, SUMMARY_FILE, StepSummary, Summary};
+pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 pub use validity::{
     MEASURED_FOR, OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, Validity, ValidityCheck,
 };

@@ -16,14 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::write::write_new;
 use flagperf_core::file::STAGED_SUFFIX;
 use flagperf_core::hash::{hash_bytes, hash_file};
+use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE, SIGNATURE_FILE};
 use flagperf_core::units::Bytes;
 
-/// Name of the manifest in the folder of a case.
-pub const MANIFEST_FILE: &str = "manifest.json";
-/// Name of the signature of the manifest.
-pub const SIGNATURE_FILE: &str = "manifest.sig";
-/// Folder of the sources in the folder of a case.
-pub const SOURCES_FOLDER: &str = "sources";
 /// What a digest begins with.
 pub const DIGEST_PREFIX: &str = "sha256:";
 /// Largest number of files and folders in the folder of a case.
@@ -180,7 +175,7 @@ pub fn write_manifest(folder: &Path) -> Result<String, ManifestFault> {
 fn remove_staged(folder: &Path) {
     let is_staged = |name: &str| {
         let of_file = |file: &str| name.strip_prefix(file).is_some_and(|rest| rest.starts_with('.'));
-        name.ends_with(STAGED_SUFFIX) && [MANIFEST_FILE, "record.json"].into_iter().any(of_file)
+        name.ends_with(STAGED_SUFFIX) && [MANIFEST_FILE, RECORD_FILE].into_iter().any(of_file)
     };
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_staged)) {

@@ -11,6 +11,7 @@ use super::FileRecord;
 use flagperf_core::file;
 use flagperf_core::hash::{hash_file, hexadecimal};
 use flagperf_core::measure::StepTimes;
+use flagperf_core::run_files::samples_file;
 use flagperf_core::step::Phase;
 use flagperf_core::units::Bytes;
 
@@ -31,7 +32,7 @@ impl SampleFile {
     /// # Errors
     /// When the file cannot be created; the error names it.
     pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
-        let path = folder.join(SampleFile::name(phase));
+        let path = folder.join(samples_file(phase));
         let file = file::create(&path).map_err(|error| with_path(error, &path))?;
         let writer = csv::Writer::from_writer(file);
         Ok(SampleFile { path, writer })

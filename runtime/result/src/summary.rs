@@ -9,9 +9,6 @@ use flagperf_config::Replica;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
-/// Name of the file in the folder of a case.
-pub const SUMMARY_FILE: &str = "summary.json";
-
 /// A case of a run on several hosts or devices. Each replica has a record of its own, from which this is computed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]

@@ -81,11 +81,12 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::testing;
+    use flagperf_core::run_files::RECORD_FILE;
 
     #[test]
     fn a_record_reads_back_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("record.json");
+        let path = folder.path().join(RECORD_FILE);
         let record = testing::record();
         write_record(&record, &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn a_record_never_overwrites_another_and_is_not_lost() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("record.json");
+        let path = folder.path().join(RECORD_FILE);
         write_record(&testing::record(), &path).unwrap();
         let first = std::fs::read(&path).unwrap();
         for number in [2, 3] {

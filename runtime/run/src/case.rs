@@ -24,12 +24,13 @@ use flagperf_container::ContainerError;
 use flagperf_core::event::{Event, Failure, Level, Phase};
 use flagperf_core::file;
 use flagperf_core::hash::{Seed, hash_bytes};
+use flagperf_core::run_files::{CASE_LOG, EVENTS_FILE, WORKER_LOG};
 use flagperf_core::units::Seconds;
 use flagperf_host::run_while;
 use flagperf_plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
 use flagperf_result::{
-    Accuracy, AgreementCheck, AuditCheck, EVENTS_FILE, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes,
-    Provenance, Record, SampleFile, Setting, Status, ValidityCheck,
+    Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
+    Record, SampleFile, Setting, Status, ValidityCheck,
 };
 
 /// What all cases of a run share.
@@ -114,7 +115,7 @@ fn run_phases(
         let outputs_sha256 = hash_of_outputs(&record);
         let waits = run.options.barrier.is_some();
         let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, ..job.clone() };
-        let output = folder.join("stdout_err.out.log");
+        let output = folder.join(WORKER_LOG);
         let mut samples = None;
         monitors.phase_begins();
         let mut on_update = |update: WorkerUpdate<'_>| {
@@ -258,7 +259,7 @@ fn record_outcome(record: &mut Record, outcome: PhaseOutcome, log: &mut WorkerLo
 
 fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(WorkerLog, EventChain)> {
     fs::create_dir_all(folder)?;
-    let log = WorkerLog::create(&folder.join("container.out.log"), &plan.site, &case.key, case.settings.log_freq)?;
+    let log = WorkerLog::create(&folder.join(CASE_LOG), &plan.site, &case.key, case.settings.log_freq)?;
     Ok((log, EventChain::create(&folder.join(EVENTS_FILE))?))
 }
 

@@ -15,12 +15,12 @@ use super::resume::{EarlierAttempt, set_aside};
 use super::run_log::RunLog;
 use super::{HostUse, Interrupt, Notice};
 use flagperf_config::{CaseKey, Container};
+use flagperf_core::exit_code;
 use flagperf_core::measure::Clock;
+use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Step;
 use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
-use flagperf_result::{
-    MANIFEST_FILE, ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record,
-};
+use flagperf_result::{ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record};
 
 /// Options of a run.
 #[derive(Clone)]
@@ -72,15 +72,6 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Exit code: every case succeeded and every record was written.
-    pub const OK: u8 = 0;
-    /// Exit code: a case failed, or its result is not valid although that was required.
-    pub const FAILED: u8 = 1;
-    /// Exit code: results could not be written.
-    pub const UNWRITTEN: u8 = 3;
-    /// Exit code: the run was interrupted.
-    pub const INTERRUPTED: u8 = 130;
-
     /// Returns the outcome of a run in `folder` before its first case.
     pub fn empty(folder: PathBuf) -> Self {
         RunOutcome {
@@ -103,13 +94,13 @@ impl RunOutcome {
     pub fn exit_code(&self, official: bool) -> u8 {
         let worst = if official { Validity::Valid } else { Validity::Unofficial };
         if !self.unwritten.is_empty() || !self.unsealed.is_empty() {
-            RunOutcome::UNWRITTEN
+            exit_code::UNWRITTEN
         } else if self.interrupted {
-            RunOutcome::INTERRUPTED
+            exit_code::INTERRUPTED
         } else if self.verdicts().any(|verdict| verdict > worst) {
-            RunOutcome::FAILED
+            exit_code::FAILED
         } else {
-            RunOutcome::OK
+            exit_code::OK
         }
     }
 
@@ -251,7 +242,7 @@ fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<Strin
 
 /// Returns the path of a case's record.
 fn record_path(folder: &Path, case: &CasePlan) -> PathBuf {
-    folder.join(&case.folder).join("record.json")
+    folder.join(&case.folder).join(RECORD_FILE)
 }
 
 /// Creates the folder of a run in the folder for results.
@@ -286,6 +277,7 @@ mod tests {
     use flagperf_config::fixture::{Checkout, HOST};
     use flagperf_core::description::{EngineDescription, Roles};
     use flagperf_core::measure::MonotonicClock;
+    use flagperf_core::run_files::RUN_LOG;
     use flagperf_core::tensor::DType;
     use flagperf_plan::{Catalogue, plan};
     use flagperf_result::{ValidityCheck, testing};
@@ -334,9 +326,9 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.set();
         let outcome = conduct(&plan, &[], &options(), &interrupt, &mut |_| ()).unwrap();
-        assert_eq!((outcome.exit_code(false), outcome.records.len()), (RunOutcome::INTERRUPTED, 1));
+        assert_eq!((outcome.exit_code(false), outcome.records.len()), (exit_code::INTERRUPTED, 1));
         assert_eq!(outcome.not_run, [plan.cases[1].key.clone()]);
-        let log = fs::read_to_string(outcome.folder.join("host.out.log")).unwrap();
+        let log = fs::read_to_string(outcome.folder.join(RUN_LOG)).unwrap();
         assert!(log.contains("-== Testcase toy:frame_2 not run ==-"), "{log}");
         let text = fs::read_to_string(record_path(&outcome.folder, &plan.cases[0])).unwrap();
         let record: Record = serde_json::from_str(&text).unwrap();
@@ -352,7 +344,7 @@ mod tests {
         let folder = checkout.root().join("result/run1");
         let case = folder.join(&plan.cases[0].folder);
         fs::create_dir_all(&case).unwrap();
-        write_record(record, &case.join("record.json")).unwrap();
+        write_record(record, &case.join(RECORD_FILE)).unwrap();
         if is_sealed {
             write_manifest(&case).unwrap();
         }
@@ -375,8 +367,8 @@ mod tests {
         let (good, bad) = (Validity::Unofficial, Validity::Invalid);
         let record =
             |verdict| Record { validity: ValidityCheck { verdict, ..Default::default() }, ..testing::record() };
-        assert_eq!(resume(&record(good), true), (RunOutcome::OK, vec![true], true));
-        assert_eq!(resume(&record(bad), true), (RunOutcome::FAILED, vec![true], true));
+        assert_eq!(resume(&record(good), true), (exit_code::OK, vec![true], true));
+        assert_eq!(resume(&record(bad), true), (exit_code::FAILED, vec![true], true));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
-use super::RunOutcome;
+use flagperf_core::exit_code;
 
 /// A flag that is set when the run is interrupted.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl Interrupt {
         let (interrupt, is_ending) = (Interrupt::default(), Arc::new(AtomicBool::new(false)));
         let (mut signals, sender) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGQUIT] {
-            flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&is_ending))?;
+            flag::register_conditional_shutdown(signal, i32::from(exit_code::INTERRUPTED), Arc::clone(&is_ending))?;
             pipe::register(signal, sender.try_clone()?)?;
         }
         flag::register(SIGHUP, Arc::clone(&interrupt.is_set))?;
@@ -52,7 +52,7 @@ impl Interrupt {
                     is_ending.store(true, Ordering::Relaxed);
                     let action = handled.last_action.lock().unwrap_or_else(PoisonError::into_inner).take();
                     action.into_iter().for_each(|LastAction(action)| action());
-                    signal_hook::low_level::exit(i32::from(RunOutcome::INTERRUPTED));
+                    signal_hook::low_level::exit(i32::from(exit_code::INTERRUPTED));
                 }
             }
         })?;
@@ -76,7 +76,7 @@ impl Interrupt {
     }
 }
 
-/// Ends the program with [`RunOutcome::INTERRUPTED`] at a signal, until the value is dropped: for work before the first
+/// Ends the program with [`exit_code::INTERRUPTED`] at a signal, until the value is dropped: for work before the first
 /// case, of which nothing has to be kept. Processes that the program started end with their input.
 #[derive(Debug)]
 pub struct ExitOnSignal(Arc<AtomicBool>);
@@ -89,7 +89,7 @@ impl ExitOnSignal {
     pub fn install() -> io::Result<Self> {
         let is_active = Arc::new(AtomicBool::new(true));
         for signal in [SIGINT, SIGTERM, SIGQUIT, SIGHUP] {
-            flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&is_active))?;
+            flag::register_conditional_shutdown(signal, i32::from(exit_code::INTERRUPTED), Arc::clone(&is_active))?;
         }
         Ok(ExitOnSignal(is_active))
     }

@@ -20,6 +20,7 @@ use flagperf_container::{
 };
 use flagperf_core::event::Failure;
 use flagperf_core::hash::hash_reader;
+use flagperf_core::run_files::WORKER_LOG;
 use flagperf_data::drawn;
 use flagperf_host::{Process, Program, Worker};
 use flagperf_plan::{CaseContainer, CasePlan, Job, Plan};
@@ -165,7 +166,7 @@ pub(super) fn prepare_launcher(
         }
         (Some(Err(error)), Some(_)) => Err((error.to_string(), error.hint())),
         _ => {
-            let log = &folder.join("stdout_err.out.log");
+            let log = &folder.join(WORKER_LOG);
             let (site, options, interrupt, show_progress) =
                 (&run.plan.site, run.options, run.interrupt, &mut show_progress);
             let variables = EnvironmentBuilder { site, options, interrupt, log, show_progress }.variables(case);

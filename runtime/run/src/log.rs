@@ -181,6 +181,7 @@ impl Visit for FieldText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flagperf_core::run_files::{CASE_LOG, RUN_LOG};
 
     fn log(path: &Path, bytes_max: u64) -> LogFile {
         let file = File::options().create(true).append(true).open(path).unwrap();
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn a_message_cannot_imitate_another_line() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("container.out.log");
+        let path = folder.path().join(CASE_LOG);
         let forged = "ok\n2026-01-01 00:00:00.000 | Finish Info | run - {\"*MFU\":\"99%\"}\x1b[2J";
         log(&path, 1000).write_line(Level::Info, "script\n", forged);
         assert_eq!(
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn diagnostics_are_lines_with_their_level_target_and_spans() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("host.out.log");
+        let path = folder.path().join(RUN_LOG);
         let shared = Arc::new(Mutex::new(log(&path, 1000)));
         let subscriber = LogLayer(shared).subscriber();
         tracing::subscriber::with_default(subscriber, || {
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn beyond_its_limit_a_log_contains_only_the_result() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("container.out.log");
+        let path = folder.path().join(CASE_LOG);
         let mut log = log(&path, 100);
         for _ in 0..50 {
             log.write_line(Level::Info, "run", "again");

@@ -12,10 +12,10 @@ use super::conclude::conclude;
 use super::sources::{CaseSources, hash_copies};
 use flagperf_core::event::Event;
 use flagperf_core::measure::Nanos;
+use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_plan::{CasePlan, EffectiveValue, Plan};
 use flagperf_result::{
-    ChainReader, EVENTS_FILE, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status,
-    ValidityCheck,
+    ChainReader, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status, ValidityCheck,
 };
 
 /// A case whose process ended before it wrote a record.

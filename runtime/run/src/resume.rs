@@ -8,11 +8,10 @@ use flagperf_core::regular_file::read_regular_text;
 
 use super::case::RunContext;
 use super::lost::LostCase;
+use flagperf_core::run_files::RECORD_FILE;
 use flagperf_plan::CasePlan;
 use flagperf_result::{Provenance, Record, write_record};
 
-/// Name of the record in the folder of a case.
-const RECORD_FILE: &str = "record.json";
 /// Largest size of a record in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Largest number of attempts at one case that are kept.

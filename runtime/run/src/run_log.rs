@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::log::{LogFile, LogLayer};
 use flagperf_config::CaseKey;
 use flagperf_core::event::Level;
+use flagperf_core::run_files::RUN_LOG;
 use flagperf_plan::Plan;
 use flagperf_result::{Record, WriteError};
 
@@ -21,7 +22,7 @@ impl RunLog {
     /// # Errors
     /// When the file cannot be written.
     pub fn create(plan: &Plan, folder: &Path) -> io::Result<Self> {
-        let log = RunLog(Arc::new(Mutex::new(LogFile::create(&folder.join("host.out.log"), &plan.site)?)));
+        let log = RunLog(Arc::new(Mutex::new(LogFile::create(&folder.join(RUN_LOG), &plan.site)?)));
         log.run_starts(plan, folder);
         Ok(log)
     }

@@ -12,14 +12,12 @@ use indexmap::IndexMap;
 use super::case::config_json;
 use flagperf_core::file::is_inside;
 use flagperf_core::hash::{hash_bytes, hash_file};
+use flagperf_core::run_files::{CONFIG_FILE, SOURCES_FOLDER};
 use flagperf_plan::{CasePlan, EffectiveValue, Plan};
-use flagperf_result::{FoundFile, Provenance, SOURCES_FOLDER as FOLDER, ScriptHashes, hash_scripts, list_files};
+use flagperf_result::{FoundFile, Provenance, ScriptHashes, hash_scripts, list_files};
 
 /// Largest configuration file that is copied. A larger one is refused before a run.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// Name of the copy of the merged configuration.
-const CONFIG: &str = "config.json";
 
 /// What a case reads before its phases begin.
 pub(super) struct CaseSources {
@@ -80,12 +78,12 @@ impl CaseSources {
 
     /// Hashes the sources and copies them into the folder of the case.
     pub(super) fn hash_and_copy(&self, folder: &Path) -> SourceHashes {
-        let folder = folder.join(FOLDER);
+        let folder = folder.join(SOURCES_FOLDER);
         let ScriptHashes { sha256, texts, mut problems } = hash_scripts(&self.scripts);
-        let not_copied = |name: &str, error: io::Error| format!("`{name}` is not in {FOLDER}: {error}");
+        let not_copied = |name: &str, error: io::Error| format!("`{name}` is not in {SOURCES_FOLDER}: {error}");
         let copy =
             |name: &str, text: &[u8]| write_copy(&folder, name, text).map_err(|error| not_copied(name, error)).err();
-        problems.extend(copy(CONFIG, self.config.as_bytes()));
+        problems.extend(copy(CONFIG_FILE, self.config.as_bytes()));
         problems.extend(texts.iter().filter_map(|(name, text)| copy(&format!("scripts/{name}"), text)));
         let mut config_files = IndexMap::new();
         for (name, path) in &self.files {
@@ -103,12 +101,12 @@ impl CaseSources {
 
 /// Adds the hashes of the copies in the folder of a case to its provenance: those that were made before the case was lost.
 pub(super) fn hash_copies(folder: &Path, provenance: &mut Provenance) {
-    let folder = folder.join(FOLDER);
+    let folder = folder.join(SOURCES_FOLDER);
     for FoundFile { path, .. } in list_files(&folder).unwrap_or_default() {
         let Ok(hash) = hash_file(&folder.join(&path)) else { continue };
         match path.strip_prefix("scripts/") {
             Some(script) => drop(provenance.scripts_sha256.insert(script.to_owned(), hash)),
-            None if path == CONFIG => provenance.config_sha256 = hash,
+            None if path == CONFIG_FILE => provenance.config_sha256 = hash,
             None => drop(provenance.config_files_sha256.insert(path, hash)),
         }
     }

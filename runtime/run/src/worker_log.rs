@@ -173,6 +173,7 @@ mod tests {
     use super::*;
     use flagperf_config::Overrides;
     use flagperf_config::fixture::Checkout;
+    use flagperf_core::run_files::CASE_LOG;
     use flagperf_result::{PhaseCollector, ReceivedEvent};
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
         let checkout = Checkout::new();
         let site = checkout.load(&Overrides::default()).unwrap().site;
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("container.out.log");
+        let path = folder.path().join(CASE_LOG);
         let mut log = WorkerLog::create(&path, &site, &"tiny:mock".parse().unwrap(), 1000).unwrap();
         let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
         let begin = Event::StepBegin { step: Step::Inference, detail: "x".into() };

@@ -7,11 +7,10 @@ use jiff::Zoned;
 
 use super::line_file::LineFile;
 use super::{Reading, Sample};
+use flagperf_core::run_files::MONITOR_FILE;
 use flagperf_core::units::Seconds;
 use flagperf_monitor::DeviceSample;
 
-/// Name of the file with every sample.
-pub const MONITOR_FILE: &str = "monitor.jsonl";
 /// Version of its format, in its first line.
 const FORMAT: u32 = 1;
 /// Largest size of the file.

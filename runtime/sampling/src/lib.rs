@@ -32,7 +32,7 @@ pub use context::{DeviceCommand, SourceContext};
 pub use device::{DEVICE_SOURCE, READ_DEVICES};
 pub use energy::EnergySource;
 pub use figures::{CaseUsage, DeviceIdentity, DeviceUsage, EnergyUsage, MemorySource, PhaseUsage, case_usage};
-pub use files::{MONITOR_FILE, MonitorFiles};
+pub use files::MonitorFiles;
 pub use reading::{Reading, Sample};
 pub use record::{MonitorRecord, SourceRecord};
 pub use sampler::{Sampler, SamplerOptions};

@@ -11,8 +11,9 @@ use super::events::{Replay, ReplayedPass, ReplayedPhase};
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
-use flagperf_evaluation::{FILE_KIND, StoredPass, digest_outputs, file_name, name_outputs};
-use flagperf_result::{Record, SOURCES_FOLDER};
+use flagperf_core::run_files::{CONFIG_FILE, SOURCES_FOLDER};
+use flagperf_evaluation::{FILE_KIND, StoredPass, digest_outputs, name_outputs};
+use flagperf_result::Record;
 use flagperf_script::{EvaluatorFn, HostServices, ScriptChoice, ScriptConfig, load_evaluator, run_on_script_stack};
 
 /// Largest merged configuration in bytes.
@@ -113,10 +114,10 @@ fn is_close(expected: f64, found: f64) -> bool {
 /// Calls the evaluator among the sources of the result, in the sandbox of scripts.
 fn evaluate(folder: &Path, record: &Record, stored: &StoredPass) -> Result<IndexMap<String, f64>, String> {
     let sources = folder.join(SOURCES_FOLDER);
-    let config = read_regular(&sources.join("config.json"), CONFIG_BYTES_MAX)
-        .map_err(|error| format!("`{SOURCES_FOLDER}/config.json`: {error}"))?;
+    let config = read_regular(&sources.join(CONFIG_FILE), CONFIG_BYTES_MAX)
+        .map_err(|error| format!("`{SOURCES_FOLDER}/{CONFIG_FILE}`: {error}"))?;
     let config: ScriptConfig =
-        serde_json::from_slice(&config).map_err(|error| format!("`{SOURCES_FOLDER}/config.json`: {error}"))?;
+        serde_json::from_slice(&config).map_err(|error| format!("`{SOURCES_FOLDER}/{CONFIG_FILE}`: {error}"))?;
     let is_name = Path::new(&record.case).components().eq([Component::Normal(record.case.as_ref())]);
     if !is_name {
         return Err(format!("`{}` is not the name of a case", record.case));

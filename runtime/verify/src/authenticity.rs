@@ -8,7 +8,8 @@
 use std::path::Path;
 
 use super::{CaseReport, Standing};
-use flagperf_result::{DIGEST_PREFIX, MANIFEST_FILE, PublicKey, ResultSignature, SIGNATURE_FILE};
+use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE};
+use flagperf_result::{DIGEST_PREFIX, PublicKey, ResultSignature};
 
 /// A public key that the reader trusts.
 #[derive(Clone, Debug)]

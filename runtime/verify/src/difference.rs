@@ -50,16 +50,17 @@ fn compare_values(report: &mut CaseReport, file: &str, place: &str, expected: &V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flagperf_core::run_files::RECORD_FILE;
     use serde_json::json;
 
     #[test]
     fn each_difference_is_named_with_its_place() {
         let mut report = CaseReport::new(std::path::Path::new("x"));
         let expected = json!({"a": [1, {"b": 2.5}], "c": null, "d": 1});
-        compare(&mut report, "record.json", "phase", &expected, &expected);
+        compare(&mut report, RECORD_FILE, "phase", &expected, &expected);
         assert_eq!(report.findings, []);
         let found = json!({"a": [1, {"b": 2.6}], "c": null, "e": [1]});
-        compare(&mut report, "record.json", "phase", &expected, &found);
+        compare(&mut report, RECORD_FILE, "phase", &expected, &found);
         let lines: Vec<String> = report
             .findings
             .iter()

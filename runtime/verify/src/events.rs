@@ -11,9 +11,9 @@ use super::CaseReport;
 use flagperf_core::event::Event;
 use flagperf_core::hash::OutputDigest;
 use flagperf_core::measure::Nanos;
+use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, samples_file};
 use flagperf_result::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, PhaseCollector, PhaseRecord, ReceivedEvent,
-    SampleFile, SampleHasher,
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, ReceivedEvent, SampleHasher,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -89,7 +89,7 @@ pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut C
             }
         }
     }
-    report.compare("record.json", "provenance.events_sha256", reader.hash(), last_hash);
+    report.compare(RECORD_FILE, "provenance.events_sha256", reader.hash(), last_hash);
     match replayer.finish() {
         Ok(replay) => Some(replay),
         Err(error) => {
@@ -148,7 +148,7 @@ impl Replayer {
         let passes = std::mem::take(&mut self.passes_found);
         let phase = collector.phase();
         if let Some(samples) = samples {
-            self.replay.samples.insert(SampleFile::name(phase), samples.finish()?);
+            self.replay.samples.insert(samples_file(phase), samples.finish()?);
         }
         let reported = collector.failure().map(|failure| failure.reason.clone());
         let contradiction = || collector.contradiction().map(str::to_owned);

@@ -6,10 +6,10 @@ use serde::de::DeserializeOwned;
 use super::CaseReport;
 use super::difference::compare;
 use super::events::{Replay, ReplayedPhase};
-use super::record_file::RECORD_FILE;
 use flagperf_config::{InputCost, parse_flops};
 use flagperf_core::metric::AgreementLimits;
 use flagperf_core::precision::Precision;
+use flagperf_core::run_files::RECORD_FILE;
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, PhaseRecord, Record, Status, Validity, ValidityCheck, verdict_failures,
 };

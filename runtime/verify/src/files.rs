@@ -6,9 +6,8 @@ use std::path::Path;
 use flagperf_core::regular_file::read_regular;
 
 use super::CaseReport;
-use flagperf_result::{
-    FoundFile, MANIFEST_BYTES_MAX, MANIFEST_FILE, ManifestFault, ResultManifest, digest, list_files,
-};
+use flagperf_core::run_files::MANIFEST_FILE;
+use flagperf_result::{FoundFile, MANIFEST_BYTES_MAX, ManifestFault, ResultManifest, digest, list_files};
 
 /// The files of a result as they are, by path.
 #[derive(Debug, Default)]

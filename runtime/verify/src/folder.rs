@@ -11,11 +11,12 @@ use super::figures::{check_derived, check_figures};
 use super::files::check_files;
 use super::log::check_log;
 use super::monitors::check_monitors;
-use super::record_file::{RECORD_FILE, ReadRecord, read_record};
+use super::record_file::{ReadRecord, read_record};
 use super::settings::check_settings;
 use super::sources::check_sources;
 use super::{CaseReport, Trust};
-use flagperf_result::{ChainError, EVENTS_FILE, MANIFEST_FILE, Record, SUMMARY_FILE, verify_chain};
+use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE, SUMMARY_FILE};
+use flagperf_result::{ChainError, Record, verify_chain};
 
 /// Largest number of entries of a folder in which results are looked for.
 const ENTRIES_MAX: usize = 10_000;

@@ -6,19 +6,18 @@ use std::path::Path;
 use flagperf_core::regular_file::open_regular;
 
 use super::CaseReport;
+use flagperf_core::run_files::CASE_LOG;
 use flagperf_core::text::one_line;
 use flagperf_result::Record;
 
-/// Name of the log.
-const LOG_FILE: &str = "container.out.log";
 /// Bytes at the end of the log that are read.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Checks that the log ends with the verdict and the result of the record.
 pub(super) fn check_log(folder: &Path, record: &Record, report: &mut CaseReport) {
-    let text = match read_end(&folder.join(LOG_FILE)) {
+    let text = match read_end(&folder.join(CASE_LOG)) {
         Ok(text) => text,
-        Err(error) => return report.unchecked.push(format!("`{LOG_FILE}`: {error}")),
+        Err(error) => return report.unchecked.push(format!("`{CASE_LOG}`: {error}")),
     };
     let info = serde_json::to_string(&record.finish_info).unwrap_or_default();
     let expected = [("Verdict", record.validity.line()), ("Finish Info", info)];
@@ -28,7 +27,7 @@ pub(super) fn check_log(folder: &Path, record: &Record, report: &mut CaseReport)
         let content = one_line(content);
         let line = last.get(index).copied().unwrap_or_default();
         if !(line.contains(name) && line.ends_with(&format!(" - {content}"))) {
-            report.add(LOG_FILE, format!("the line `{name}`"), Some(content.into_owned()), Some(line.to_owned()));
+            report.add(CASE_LOG, format!("the line `{name}`"), Some(content.into_owned()), Some(line.to_owned()));
         }
     }
 }

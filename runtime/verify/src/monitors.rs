@@ -5,9 +5,9 @@ use std::path::Path;
 use super::CaseReport;
 use super::difference::compare;
 use super::events::Replay;
-use super::record_file::RECORD_FILE;
+use flagperf_core::run_files::{MONITOR_FILE, RECORD_FILE};
 use flagperf_result::{PhaseRecord, Record};
-use flagperf_sampling::{DeviceIdentity, MONITOR_FILE, PhaseUsage, case_usage};
+use flagperf_sampling::{DeviceIdentity, PhaseUsage, case_usage};
 
 /// Compares the usage of each phase in the record with the usage computed from the samples. A record may have no usage, because
 /// no monitor ran or the file of the samples was incomplete.

@@ -7,10 +7,9 @@ use serde::Deserialize;
 
 use super::CaseReport;
 use super::difference::check_known;
+use flagperf_core::run_files::RECORD_FILE;
 use flagperf_result::Record;
 
-/// Name of the record in the folder of a case.
-pub(super) const RECORD_FILE: &str = "record.json";
 /// Largest record in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 

@@ -7,9 +7,9 @@ use flagperf_core::regular_file::read_regular_text;
 use serde_json::Value;
 
 use super::CaseReport;
-use super::record_file::RECORD_FILE;
 use flagperf_config::{Content, find_parameter, find_setting, parse_yaml};
-use flagperf_result::{Record, SOURCES_FOLDER};
+use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
+use flagperf_result::Record;
 
 /// Largest configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;

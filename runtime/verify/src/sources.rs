@@ -10,8 +10,8 @@ use super::CaseReport;
 use super::difference::compare;
 use super::events::Replay;
 use super::files::FileHashes;
-use super::record_file::RECORD_FILE;
-use flagperf_result::{Record, SOURCES_FOLDER};
+use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
+use flagperf_result::Record;
 
 /// Largest merged configuration in bytes.
 const CONFIG_BYTES_MAX: u64 = 64 << 20;

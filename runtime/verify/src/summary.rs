@@ -6,13 +6,12 @@ use flagperf_core::regular_file::read_regular_text;
 
 use super::CaseReport;
 use super::difference::{check_known, compare};
-use super::record_file::{RECORD_FILE, ReadRecord, read_record};
+use super::record_file::{ReadRecord, read_record};
 use flagperf_config::{CaseKey, is_host_name};
+use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
-use flagperf_result::{
-    EVENTS_FILE, Record, ReplicaMeasurement, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows,
-};
+use flagperf_result::{Record, ReplicaMeasurement, ReplicaSummary, ResultManifest, Summary, read_windows};
 
 /// Largest summary in bytes.
 const BYTES_MAX: u64 = 64 << 20;

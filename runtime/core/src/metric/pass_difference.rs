@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::AgreementLimits;
 use crate::units::null_is_nan;
 
-/// Factor between the limits of agreement with validation and those between two passes: either of them may differ from
+/// Factor between the limits of agreement with validation and those between two runs of inference: either of them may differ from
 /// validation by the limit.
 const LIMIT_FACTOR: f64 = 2.0;
 
@@ -35,13 +35,19 @@ impl PassDifference {
 }
 
 impl AgreementLimits {
+    /// Returns the limit for the figure that is judged between two runs of inference, and the name of the limit of agreement
+    /// that it follows.
+    pub fn between_runs(&self, difference: &PassDifference) -> (&'static str, f64) {
+        match difference.mismatches {
+            Some(_) => ("mismatches", self.mismatches * LIMIT_FACTOR),
+            None => ("relative_l2", self.relative_l2 * LIMIT_FACTOR),
+        }
+    }
+
     /// Describes a difference between the first pass and a later one of `passes` that two correct passes cannot have;
     /// `None` for a smaller one.
     pub fn pass_violation(&self, difference: &PassDifference, passes: u32) -> Option<String> {
-        let (name, limit) = match difference.mismatches {
-            Some(_) => ("mismatches", self.mismatches * LIMIT_FACTOR),
-            None => ("relative_l2", self.relative_l2 * LIMIT_FACTOR),
-        };
+        let (name, limit) = self.between_runs(difference);
         let (figure, pass) = (difference.judged(), difference.pass + 1);
         if figure.is_nan() {
             return Some(format!(

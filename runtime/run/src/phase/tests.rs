@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use super::*;
 use crate::testing;
 use flagperf_core::measure::MonotonicClock;
+use flagperf_core::run_files::WORKER_LOG;
 use flagperf_core::step::Step;
 
 fn worker(script: &str, limit_s: f64) -> (PhaseOutcome, String) {
@@ -33,7 +34,7 @@ fn run(script: &str, job: Job, interrupt: &Interrupt, on_update: &mut EventHandl
         worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
         clock: Arc::new(MonotonicClock::start()),
     };
-    let output = folder.path().join("stdout_err.out.log");
+    let output = folder.path().join(WORKER_LOG);
     let outcome = run_phase(&job, &WorkerLauncher::Direct(IndexMap::new()), &output, &options, interrupt, on_update);
     (outcome, std::fs::read_to_string(output).unwrap())
 }
@@ -183,7 +184,7 @@ fn a_worker_has_the_environment_variables_of_its_job() {
     };
     let mut job = testing::job();
     job.environment.insert("FLAGPERF_TEST_DEVICES".to_owned(), "0".to_owned());
-    let output = folder.path().join("stdout_err.out.log");
+    let output = folder.path().join(WORKER_LOG);
     run_phase(
         &job,
         &WorkerLauncher::Direct(IndexMap::new()),

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::{MONITOR_FILE, Sample, SourceRecord};
+use crate::{Sample, SourceRecord};
 use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_core::run_files::MONITOR_FILE;
 use flagperf_monitor::DeviceSample;
 
 /// What a source of a test does in its reading with this number, from 0.
