@@ -1,7 +1,5 @@
 //! Hosts for tests: containers with sshd on a private network (tests/lab/README.md), and faults of them.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;

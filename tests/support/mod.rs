@@ -4,6 +4,18 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod cases;
+pub mod graphs;
+pub mod jobs;
+pub mod kubernetes;
+pub mod lab;
+pub mod loopback;
+pub mod program;
+pub mod repository;
+pub mod results;
+pub mod site;
+pub mod slurm;
+
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::io::Write;

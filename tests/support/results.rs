@@ -1,15 +1,12 @@
 //! Results of small runs for tests that change them.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use flagperf_result::{MANIFEST_FILE, write_manifest};
 use tempfile::TempDir;
 
-use crate::program;
-use crate::support;
+use crate::support::{self, program};
 
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e6\nfp16: false\ncompiler: rten\nnum_workers: 1\nlog_freq: 1\nrepeat: 3\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 
