@@ -27,10 +27,11 @@ use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use flagperf_core::description::Delivery;
-use flagperf_engine::TABLE;
+use flagperf_engine::{TABLE, Unavailable};
 use libtest_mimic::{Arguments, Trial};
 
 use harness::{Harness, ModelForm, Subject};
+use support::Missing;
 
 /// Checks one promise of the trait on an engine; panics if it is violated.
 type Check = fn(&Harness);
@@ -92,19 +93,19 @@ fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
                         subjects.push(Subject::libtorch(&library));
                         subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
                     }
-                    Err(reason) => missing_subjects.push(MissingSubject {
+                    Err(missing) => missing_subjects.push(MissingSubject {
                         name: "libtorch",
                         forms: vec![ModelForm::Graph, ModelForm::File],
-                        reason,
+                        missing,
                     }),
                 }
             }
             Ok(_) if engine.description().delivery == Delivery::Command => match support::find_python() {
                 Ok(python) => subjects.push(Subject::onnxruntime_python(&python)),
-                Err(reason) => missing_subjects.push(MissingSubject {
+                Err(missing) => missing_subjects.push(MissingSubject {
                     name: "onnxruntime_py",
                     forms: vec![ModelForm::File],
-                    reason,
+                    missing,
                 }),
             },
             Ok(_) if engine.name() == "onnxruntime" => {
@@ -116,12 +117,12 @@ fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
                 subjects.extend([openvino.clone().with_streams(), openvino]);
             }
             Ok(_) => subjects.push(Subject::row(engine)),
-            Err(missing) => {
+            Err(unavailable) => {
                 let names = if engine.name() == "openvino" { &OPENVINO_SUBJECTS[..] } else { &[engine.name()] };
                 missing_subjects.extend(names.iter().map(|&name| MissingSubject {
                     name,
                     forms: ModelForm::of(engine.roles()),
-                    reason: format!("{}: {missing} ({})", engine.name(), missing.remedy),
+                    missing: why_missing(engine.name(), unavailable.clone()),
                 }));
             }
         }
@@ -133,7 +134,15 @@ fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
 struct MissingSubject {
     name: &'static str,
     forms: Vec<ModelForm>,
-    reason: String,
+    missing: Missing,
+}
+
+/// Describes why a row of the table is not tested.
+fn why_missing(name: &str, unavailable: Unavailable) -> Missing {
+    match name {
+        "tract" => Missing::new(format!("{name}: {unavailable}"), "run `tests/run --features tract`"),
+        _ => Missing::engine(name, unavailable),
+    }
 }
 
 impl MissingSubject {
@@ -144,9 +153,9 @@ impl MissingSubject {
         let mut trials = Vec::new();
         for form in self.forms {
             for (check, _) in checks(form).into_iter().filter(|(check, _)| !excepted(check)) {
-                let (name, reason) = (format!("{}::{form}::{check}", self.name), self.reason.clone());
+                let (name, missing) = (format!("{}::{form}::{check}", self.name), self.missing.clone());
                 trials.push(Trial::test(name.clone(), move || {
-                    support::leave_out_named(&name, &reason);
+                    support::leave_out_named(&name, &missing);
                     Ok(())
                 }));
             }

@@ -19,7 +19,7 @@ use assert_cmd::Command;
 use tempfile::TempDir;
 
 use crate::support::program::flagperf;
-use crate::support::{self, program};
+use crate::support::{self, Missing, program};
 
 /// Settings of the case `tiny`. Its data is synthetic, so no dataset is read or drawn.
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e6\nfp16: false\ncompiler: rten\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
@@ -231,7 +231,7 @@ fn the_record_has_the_revision_of_the_checkout_and_whether_files_differ_from_it(
     };
     fs::write(checkout.path().join(".gitignore"), "result\ngenerated\n").expect("a file");
     if git(&["init", "--quiet"]).is_none() {
-        return support::leave_out("the revision of the checkout: no `git`");
+        return support::leave_out(&Missing::new("no program `git`", "run `apt-get install git`"));
     }
     git(&["add", "."]).expect("git adds");
     git(&["commit", "--quiet", "-m", "all"]).expect("git commits");

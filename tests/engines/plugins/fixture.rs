@@ -73,8 +73,7 @@ impl Site {
 /// Compiles a plug-in in C with warnings as errors. Without a C compiler it returns `None` and reports the test as left
 /// out.
 pub fn compile(source: &str, library: &Path, defines: &[&str]) -> Option<()> {
-    if !is_installed("cc") {
-        support::leave_out("C plug-ins: no C compiler `cc`");
+    if !support::has_compiler("cc") {
         return None;
     }
     let mut command = Command::new("cc");
@@ -82,9 +81,4 @@ pub fn compile(source: &str, library: &Path, defines: &[&str]) -> Option<()> {
     command.args(["-shared", "-fPIC", "-I", "runtime/plugin/include", source, "-o"]).arg(library);
     command.args(defines.iter().map(|define| format!("-D{define}"))).assert().success();
     Some(())
-}
-
-/// Whether a program can be started.
-pub fn is_installed(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok()
 }

@@ -2,7 +2,6 @@
 
 use assert_cmd::Command;
 
-use super::fixture::is_installed;
 use crate::support;
 
 const HEADER: &str = "runtime/plugin/include/flagperf_plugin.h";
@@ -10,8 +9,7 @@ const HEADER: &str = "runtime/plugin/include/flagperf_plugin.h";
 #[test]
 fn the_header_compiles_in_c_and_in_cpp() {
     for (compiler, language, standards) in [("cc", "c", ["c11", "c17"]), ("c++", "c++", ["c++11", "c++20"])] {
-        if !is_installed(compiler) {
-            support::leave_out(&format!("the header in {language}: no compiler `{compiler}`"));
+        if !support::has_compiler(compiler) {
             continue;
         }
         for standard in standards {

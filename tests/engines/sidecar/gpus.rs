@@ -34,8 +34,7 @@ compilers:
 /// Compiles the stubs into a folder. Without a C compiler it returns `None` and reports the test as left out.
 #[track_caller]
 fn compile_stubs(folder: &Path) -> Option<()> {
-    if Command::new("cc").arg("--version").output().is_err() {
-        support::leave_out("libraries in C: no C compiler `cc`");
+    if !support::has_compiler("cc") {
         return None;
     }
     for library in ["libnvidia-ml.so.1", "libcuda.so.1"] {

@@ -15,7 +15,7 @@ use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 
 use super::sites::{BASE, docker_text};
-use crate::support;
+use crate::support::{self, Missing};
 
 /// Time in which the daemon starts on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -42,7 +42,10 @@ impl SecondEngine {
     pub fn start(options: &[&'static str]) -> Option<Self> {
         let is_possible = geteuid().is_root() && Command::new("dockerd").arg("--version").output().is_ok();
         if !is_possible {
-            support::leave_out("a second container engine: needs dockerd and root rights");
+            support::leave_out(&Missing::new(
+                "a second container engine needs dockerd and root",
+                "run the tests as root",
+            ));
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 
-use crate::support;
 use crate::support::site::Site;
+use crate::support::{self, Missing};
 
 /// The image on which the recipes of vendor `cpu` build.
 pub const BASE: &str = "debian:bookworm-slim";
@@ -30,10 +30,11 @@ pub fn docker_text(arguments: &[&str]) -> String {
 /// Returns whether there is an engine with the base image; otherwise the test is counted as left out.
 fn has_base() -> bool {
     let missing = match flagperf_container::ContainerEngine::connect() {
-        Err(error) => Some(error.to_string()),
-        Ok(_) => (!docker(&["image", "inspect", BASE]).status.success()).then(|| format!("no image `{BASE}`")),
+        Err(error) => Some(Missing::new(error.to_string(), error.hint())),
+        Ok(_) => (!docker(&["image", "inspect", BASE]).status.success())
+            .then(|| Missing::new(format!("containers: no image `{BASE}`"), "run `tests/lab/image`")),
     };
-    missing.iter().for_each(|reason| support::leave_out(&format!("containers: {reason}")));
+    missing.iter().for_each(support::leave_out);
     missing.is_none()
 }
 

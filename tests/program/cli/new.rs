@@ -82,14 +82,6 @@ fn checkout_with_small_case() -> TempDir {
     checkout
 }
 
-fn has_compiler() -> bool {
-    let found = Command::new("cc").arg("--version").output().is_ok();
-    if !found {
-        support::leave_out("a new plug-in: no C compiler `cc`");
-    }
-    found
-}
-
 #[test]
 fn a_new_case_runs_by_the_commands_that_are_printed() {
     let checkout = support::checkout();
@@ -143,7 +135,7 @@ fn a_new_vendor_needs_no_case_to_be_named() {
 
 #[test]
 fn a_new_plug_in_builds_and_runs_by_the_commands_that_are_printed() {
-    if !has_compiler() {
+    if !support::has_compiler("cc") {
         return;
     }
     let checkout = checkout_with_small_case();
@@ -168,7 +160,7 @@ fn a_new_sidecar_runs_by_the_commands_that_are_printed() {
 
 #[test]
 fn a_new_engine_of_a_vendor_adds_one_line_to_its_file() {
-    if !has_compiler() {
+    if !support::has_compiler("cc") {
         return;
     }
     let checkout = checkout_with_small_case();
