@@ -1,7 +1,6 @@
 //! Cases on several hosts and devices.
 
 use std::fs;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -13,12 +12,18 @@ use crate::support::lab::Lab;
 fn a_case_runs_on_two_hosts_and_a_cut_of_some_seconds_loses_nothing() {
     let Some(lab) = Lab::hosts(2) else { return };
     let site = Site::on_hosts(&lab, TWO);
-    let run = site.start(&["run", "--plain"]);
+    let printed = site.path().join("printed");
+    // The host must not finish before it is cut off.
+    let mut run = site.command(&["run", "--plain", "--set", "repeat=20"]);
+    let run = run.stderr(fs::File::create(&printed).expect("a file")).spawn().expect("the program starts");
     site.wait_for_pass(H2);
-    lab.host(2).cut_for(Duration::from_secs(12));
+    lab.host(2).cut();
+    let stderr = || fs::read_to_string(&printed).expect("a file");
+    wait_until(|| stderr().contains("host h2 is disconnected"));
+    lab.host(2).restore();
     let (code, text) = finish(run);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("host h2 is disconnected") && text.contains("host h2 has reconnected"), "{text}");
+    assert_eq!(code, Some(0), "{text}{}", stderr());
+    assert!(stderr().contains("host h2 has reconnected"), "{}", stderr());
     site.assert_consistent(2);
     let summary = site.json("tiny_own_2x1/summary.json");
     let [first, second] = [0, 1].map(|place| summary["replicas"][place]["measured"][1].clone());
@@ -35,7 +40,7 @@ fn a_case_runs_on_two_hosts_and_a_cut_of_some_seconds_loses_nothing() {
 #[test]
 fn a_lost_host_keeps_what_had_arrived_and_the_next_case_runs() {
     let Some(lab) = Lab::hosts(2) else { return };
-    let site = Site::on_hosts(&lab, &format!("{TWO}    \"tiny_again:own\": datasets/tiny\n"));
+    let site = Site::on_hosts(&lab, &format!("{TWO}    \"tiny_again:own\": datasets/tiny\n")).with_short_timeout();
     let run = site.start(&["run", "--plain"]);
     site.wait_for_pass(H2);
     lab.host(2).power_off();

@@ -12,7 +12,7 @@ use crate::support::{self, kubernetes, lab};
 #[test]
 fn a_run_within_a_slurm_job_uses_its_nodes_and_reports_what_slurm_says_of_a_lost_one() {
     let Some(cluster) = Slurm::start() else { return };
-    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let site = Site::new(&format!("CASES:\n{TWO}")).with_short_timeout();
     let (run, _) = start_job(&cluster, &site);
     site.wait_for_pass("tiny_own_2x1/n2_noderank1");
     cluster.kill("n2");
@@ -51,7 +51,7 @@ fn jobs_for_schedulers_are_accepted_by_them() {
 #[test]
 fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reasons() {
     let Some(cluster) = Slurm::start() else { return };
-    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let site = Site::new(&format!("CASES:\n{TWO}")).with_short_timeout();
     let (run, _) = start_job(&cluster, &site);
     site.wait_for_pass("tiny_own_2x1/n2_noderank1");
     cluster.set_down("n2");
@@ -67,7 +67,7 @@ fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reason
         "{lost}\n{text}"
     );
     cluster.resume("n2");
-    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let site = Site::new(&format!("CASES:\n{TWO}")).with_short_timeout();
     let (run, job) = start_job(&cluster, &site);
     site.wait_for_pass("tiny_own_2x1/n2_noderank1");
     cluster.output("scancel", &[&job]);

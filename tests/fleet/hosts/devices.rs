@@ -41,7 +41,7 @@ fn two_names_of_one_machine_and_an_unusable_lock_are_in_the_records_and_in_the_s
 
 #[test]
 fn a_second_signal_ends_the_run_and_says_what_its_hosts_do() {
-    let site = Site::new(CASES);
+    let site = Site::new(CASES).with_short_timeout();
     let run = site.start(&["run", "--plain"]);
     site.wait_for_pass(FIRST);
     kill(&run, Signal::SIGINT);

@@ -33,7 +33,7 @@ fn assert_measured(site: &Site, replica: &str) {
 #[test]
 fn a_host_that_answers_pings_and_nothing_else_is_lost_and_the_other_one_goes_on() {
     let Some(lab) = Lab::hosts(2) else { return };
-    let site = Site::on_hosts(&lab, TWO);
+    let site = Site::on_hosts(&lab, TWO).with_short_timeout();
     let run = site.start(&["run", "--plain"]);
     site.wait_for_pass(H2);
     lab.host(2).freeze();
@@ -49,7 +49,7 @@ fn a_host_that_answers_pings_and_nothing_else_is_lost_and_the_other_one_goes_on(
 #[test]
 fn a_host_that_does_not_answer_is_named_and_an_interruption_ends_the_wait() {
     let Some(lab) = Lab::hosts(1) else { return };
-    let site = Site::on_hosts(&lab, ONE);
+    let site = Site::on_hosts(&lab, ONE).with_short_timeout();
     lab.host(1).freeze();
     let (code, text) = site.run(&["run", "--plain"]);
     assert!(code == Some(2) && text.contains("error: host `h1` cannot be used: "), "{text}");
@@ -66,7 +66,7 @@ fn a_host_that_does_not_answer_is_named_and_an_interruption_ends_the_wait() {
 #[test]
 fn a_login_shell_that_hangs_and_a_port_on_which_nobody_listens_are_stated() {
     let Some(lab) = Lab::hosts(1) else { return };
-    let site = Site::on_hosts(&lab, ONE);
+    let site = Site::on_hosts(&lab, ONE).with_short_timeout();
     let shell = "printf '#!/bin/sh\\necho Welcome >&2\\nexec sleep 1000\\n' >/usr/local/bin/hang && \
                  chmod 755 /usr/local/bin/hang && usermod --shell /usr/local/bin/hang tester";
     lab.host(1).exec(shell);
@@ -128,7 +128,7 @@ fn two_runs_that_wait_for_the_same_hosts_both_end() {
 #[test]
 fn a_process_that_stops_on_a_host_that_answers_is_given_up_and_the_next_case_runs() {
     let Some(lab) = Lab::hosts(1) else { return };
-    let site = Site::on_hosts(&lab, TWO_CASES);
+    let site = Site::on_hosts(&lab, TWO_CASES).with_short_timeout();
     let run = site.start(&["run", "--plain"]);
     site.wait_for_pass(ONLY_H1);
     lab.host(1).exec("pkill -STOP -f '^/proc/self/exe session'");
@@ -149,7 +149,7 @@ fn a_process_that_stops_on_a_host_that_answers_is_given_up_and_the_next_case_run
 #[test]
 fn a_run_is_resumed_without_a_host_that_is_gone_only_if_the_user_says_so() {
     let Some(lab) = Lab::hosts(2) else { return };
-    let site = Site::on_hosts(&lab, TWO);
+    let site = Site::on_hosts(&lab, TWO).with_short_timeout();
     let run = site.start(&["run", "--plain"]);
     site.wait_for_pass(H2);
     kill(&run, Signal::SIGKILL);
@@ -320,7 +320,7 @@ fn a_summary_that_was_changed_is_wrong() {
 #[test]
 fn start_up_files_of_a_login_shell_that_print_or_end_it_are_stated() {
     let Some(lab) = Lab::hosts(1) else { return };
-    let site = Site::on_hosts(&lab, ONE);
+    let site = Site::on_hosts(&lab, ONE).with_short_timeout();
     let run = |line: &str| {
         lab.host(1).exec(&format!("echo '{line}' >/home/tester/.bashrc"));
         site.run(&["run", "--plain", "--set", "repeat=1"])

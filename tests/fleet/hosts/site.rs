@@ -45,8 +45,16 @@ impl Site {
         }
         site.write("vendors/side/vendor.yaml", VENDOR);
         site.write("datasets/tiny/nothing", "");
-        site.write("configs/host.yaml", &format!("VENDOR: side\nHOST_TIMEOUT: 15\n{host}"));
+        // On a busy machine, a new connection takes seconds.
+        site.write("configs/host.yaml", &format!("VENDOR: side\nHOST_TIMEOUT: 60\n{host}"));
         site
+    }
+
+    /// Gives up hosts and sessions soon, for tests that wait until one is lost.
+    pub fn with_short_timeout(self) -> Self {
+        let host = fs::read_to_string(self.path().join("configs/host.yaml")).expect("a file");
+        self.write("configs/host.yaml", &host.replace("HOST_TIMEOUT: 60", "HOST_TIMEOUT: 15"));
+        self
     }
 
     pub fn on_hosts(lab: &Lab, cases: &str) -> Self {
