@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -45,19 +46,21 @@ fn both(output: &std::process::Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
-/// Returns the warnings about monitors.
-fn warnings(record: &Value) -> Vec<&str> {
+/// Returns the warnings about a monitor. Other monitors may be read late on a busy machine, which is a warning, too.
+fn warnings<'r>(record: &'r Value, monitor: &str) -> Vec<&'r str> {
     let all = record["warnings"].as_array().expect("a list").iter().filter_map(Value::as_str);
-    all.filter(|warning| warning.contains("monitor")).collect()
+    all.filter(|warning| warning.contains(monitor)).collect()
 }
 
 #[test]
 fn a_vendors_command_gives_memory_and_power_of_its_device() {
     let checkout = monitored("echo 0, 250 W, 64 MiB", SCRIPT);
     let record = run(checkout.path(), 300);
-    assert_eq!(warnings(&record), [""; 0]);
-    let readings = record["monitors"]["sources"]["device"]["readings"].as_u64();
-    assert!(readings.is_some_and(|readings| readings > 3), "{}", record["monitors"]);
+    let source = &record["monitors"]["sources"]["device"];
+    assert_eq!((&source["failures"], &source["refused_values"]), (&0.into(), &0.into()), "{source}");
+    let problem = source["problem"].as_str().unwrap_or_default();
+    assert!(!problem.contains("contradictory"), "{problem}");
+    assert!(source["readings"].as_u64().is_some_and(|readings| readings > 3), "{source}");
     assert_eq!(record["phases"][0]["usage"]["devices"][0]["memory_source"].as_str(), Some("increase"));
     let usage = &record["phases"][1]["usage"];
     let device = &usage["devices"][0];
@@ -74,22 +77,30 @@ fn a_vendors_command_gives_memory_and_power_of_its_device() {
 
 #[test]
 fn a_command_that_fails_hangs_or_prints_nonsense_is_a_warning_and_the_case_succeeds() {
-    for (command, script, reason) in [
-        ("echo no driver >&2; exit 3", SCRIPT, "exited with status 3: `no driver`"),
-        ("sleep 600", SCRIPT, "the case ended before the first reading was complete"),
-        ("yes | head -c 3000000", SCRIPT, "printed more than 1048576 bytes and was killed"),
-        ("echo garbage", SCRIPT, "monitor.rhai:5:"),
-        ("printf '\\377\\376\\n'", "fn read_devices(output) { [#{ device: 0, powr_w: 1 }] }", "`powr_w` is unknown"),
-        ("echo 0, -5 W, 1 MiB", SCRIPT, "it reported an impossible value: `power_w` of device `0` is -5"),
-        ("echo 0, 1e6 W, 1 MiB", SCRIPT, "it reported an impossible value: `power_w` of device `0` is 1000000"),
-        ("true", SCRIPT, "chip-smi` contained no device"),
-        ("printf '0, 5 W, 1 MiB\\n0, 6 W, 1 MiB\\n'", SCRIPT, "a reading contains device `0` more than once"),
-        ("true", "fn read_devices(output) { let a = []; loop { a.push(a); } }", "monitor.rhai:1:"),
-    ] {
+    let cut_off =
+        ["the case ended before the first reading was complete", "chip-smi` took longer than 10 s and was killed"];
+    let cases: [(&str, &str, &[&str]); 10] = [
+        ("echo no driver >&2; exit 3", SCRIPT, &["exited with status 3: `no driver`"]),
+        // On a busy machine, the case may take longer than a reading may.
+        ("sleep 600", SCRIPT, &cut_off),
+        ("yes | head -c 3000000", SCRIPT, &["printed more than 1048576 bytes and was killed"]),
+        ("echo garbage", SCRIPT, &["monitor.rhai:5:"]),
+        ("printf '\\377\\376\\n'", "fn read_devices(output) { [#{ device: 0, powr_w: 1 }] }", &["`powr_w` is unknown"]),
+        ("echo 0, -5 W, 1 MiB", SCRIPT, &["it reported an impossible value: `power_w` of device `0` is -5"]),
+        ("echo 0, 1e6 W, 1 MiB", SCRIPT, &["it reported an impossible value: `power_w` of device `0` is 1000000"]),
+        ("true", SCRIPT, &["chip-smi` contained no device"]),
+        ("printf '0, 5 W, 1 MiB\\n0, 6 W, 1 MiB\\n'", SCRIPT, &["a reading contains device `0` more than once"]),
+        ("true", "fn read_devices(output) { let a = []; loop { a.push(a); } }", &["monitor.rhai:1:"]),
+    ];
+    let check = |(command, script, reasons): &(&str, &str, &[&str])| {
         let record = run(monitored(command, script).path(), 100);
-        let found = warnings(&record);
-        let device = &record["monitors"]["sources"]["device"];
-        assert!(found.len() == 1 && found[0].contains(reason), "{command}: {found:?} {device}");
+        let found = warnings(&record, "monitor `device`");
+        let is_stated = found.len() == 1 && reasons.iter().any(|reason| found[0].contains(reason));
+        assert!(is_stated, "{command}: {found:?} {}", record["monitors"]);
+    };
+    // They mostly wait.
+    for some in cases.chunks(5) {
+        thread::scope(|scope| some.iter().for_each(|case| drop(scope.spawn(|| check(case)))));
     }
 }
 
@@ -112,7 +123,7 @@ fn a_run_without_monitors_says_so() {
     let output = flagperf(checkout.path(), &["run"]);
     assert_eq!(output.status.code(), Some(0));
     let (folder, record) = record(checkout.path());
-    assert_eq!(warnings(&record), ["no monitor ran: `MONITOR_RATE` in host.yaml is 0"]);
+    assert_eq!(warnings(&record, "monitor"), ["no monitor ran: `MONITOR_RATE` in host.yaml is 0"]);
     assert_eq!((record["monitors"]["rate_per_s"].as_u64(), &record["phases"][0]["usage"]), (Some(0), &Value::Null));
     assert!(!folder.join("cpu_monitor.log").exists());
 }
