@@ -11,24 +11,29 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use flagperf_verify::{CaseReport, Standing, Trust, verify_result};
-use tempfile::TempDir;
 
+use crate::support::once::once_per_run;
 use crate::support::{program, results};
 
 /// A checkout with a run, and the results of two runs with their digests.
 struct Runs {
-    checkout: TempDir,
+    checkout: PathBuf,
     first: (PathBuf, String),
     second: (PathBuf, String),
 }
 
-/// Returns the runs that all tests of a process share. No test changes them.
+/// Returns the runs that all tests share. No test changes them.
 fn runs() -> &'static Runs {
     static RUNS: OnceLock<Runs> = OnceLock::new();
     RUNS.get_or_init(|| {
-        let checkout = results::checkout();
-        let [first, second] = [(); 2].map(|()| results::run(checkout.path(), &[]));
-        Runs { checkout, first, second }
+        let folder = once_per_run("verify", |folder| {
+            results::fill_checkout(folder);
+            let runs = [(); 2].map(|()| results::run(folder, &[]));
+            fs::write(folder.join("runs.json"), serde_json::to_string(&runs).unwrap()).unwrap();
+        });
+        let runs = fs::read_to_string(folder.join("runs.json")).unwrap();
+        let [first, second] = serde_json::from_str(&runs).unwrap();
+        Runs { checkout: folder, first, second }
     })
 }
 
@@ -147,16 +152,16 @@ fn missing_extra_and_swapped_files_are_found() {
 fn the_command_prints_the_standing_of_each_result_of_a_run() {
     let runs = runs();
     let run = runs.first.0.ancestors().nth(2).unwrap();
-    let output = program::flagperf(runs.checkout.path(), &["verify", run.to_str().unwrap()]);
+    let output = program::flagperf(&runs.checkout, &["verify", run.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.starts_with("consistent  tiny:interpreter\n"), "{text}");
     assert!(text.contains(&format!("  digest    {}\n", runs.first.1)), "{text}");
     assert!(text.contains("  verdict   unofficial: measured for 0 s (official: at least 10 min); "), "{text}");
     let arguments = ["verify", "--digest", &runs.first.1, run.to_str().unwrap()];
-    let text = String::from_utf8_lossy(&program::flagperf(runs.checkout.path(), &arguments).stdout).into_owned();
+    let text = String::from_utf8_lossy(&program::flagperf(&runs.checkout, &arguments).stdout).into_owned();
     assert!(text.starts_with("authentic  tiny:interpreter\n"), "{text}");
-    let output = program::flagperf(runs.checkout.path(), &["verify", "--json", runs.first.0.to_str().unwrap()]);
+    let output = program::flagperf(&runs.checkout, &["verify", "--json", runs.first.0.to_str().unwrap()]);
     let reports: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&reports[0]["standing"], &reports[0]["findings"]), (&"consistent".into(), &serde_json::json!([])));
 }

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod kubernetes;
 pub mod lab;
 pub mod loopback;
+pub mod once;
 pub mod program;
 pub mod repository;
 pub mod results;
@@ -175,10 +176,15 @@ pub fn leave_out_named(test: &str, missing: &Missing) {
 /// test may change.
 pub fn checkout() -> TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder can be made");
-    for folder in RUN_FOLDERS {
-        copy_folder(&root().join(folder), &copy.path().join(folder));
-    }
+    fill_checkout(copy.path());
     copy
+}
+
+/// Makes such a copy in an existing folder.
+pub fn fill_checkout(copy: &Path) {
+    for folder in RUN_FOLDERS {
+        copy_folder(&root().join(folder), &copy.join(folder));
+    }
 }
 
 /// Copies a folder, if it exists, without files that runs generated (`generated`).

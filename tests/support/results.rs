@@ -12,8 +12,15 @@ const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e6\nfp16: false\ncompiler: 
 
 /// Creates a checkout with the case `tiny` on the processor.
 pub fn checkout() -> TempDir {
-    let checkout = support::checkout();
-    let at = |path: &str| checkout.path().join(path);
+    let checkout = tempfile::tempdir().expect("a temporary folder can be made");
+    fill_checkout(checkout.path());
+    checkout
+}
+
+/// Makes such a checkout in an existing folder.
+pub fn fill_checkout(checkout: &Path) {
+    support::fill_checkout(checkout);
+    let at = |path: &str| checkout.join(path);
     for folder in ["configs/tiny/vendor_config", "scripts/tiny", "data"] {
         fs::create_dir_all(at(folder)).expect("a folder");
     }
@@ -24,7 +31,6 @@ pub fn checkout() -> TempDir {
     fs::write(at("configs/host.yaml"), "VENDOR: cpu\nCASES:\n    \"tiny:interpreter\": \"data\"\n").expect("a file");
     fs::write(at("configs/tiny/configurations.yaml"), CONFIGURATIONS).expect("a file");
     fs::write(at("configs/tiny/parameters.yaml"), "samples: 10\nweights: null\nseed: 0\n").expect("a file");
-    checkout
 }
 
 /// Runs the case in the checkout, and returns the folder of the result and its digest.
