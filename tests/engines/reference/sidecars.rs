@@ -26,7 +26,7 @@ fn check_agreement_with_the_interpreter(compiler: &str) {
         fs::write(data.join(format!("drawn/{index}.jpeg")), bytes).unwrap();
     }
     let (data, compiler) = (data.display().to_string(), format!("compiler={compiler}"));
-    let set = ["--case", "resnet50", "--data", &data, "--set", &compiler, "--set", "batch_size=4"];
+    let set = ["--case", "resnet50", "--data", &data, "--set", &compiler, "--set", "batch_size=4", "--set", "repeat=1"];
     let (record, code) = program::record(checkout.path(), &set);
     assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
     let inference = &record["phases"][1];
