@@ -11,7 +11,7 @@ run *options:
 plan *options:
     cargo run --release -- plan {{ options }}
 
-# Run every test and list those skipped on this machine.
+# Run every test and say what this machine skipped, and why.
 test *filter:
     tests/run {{ filter }}
 

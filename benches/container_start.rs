@@ -8,11 +8,9 @@
 
 #[path = "support/first_batch.rs"]
 mod first_batch;
-#[path = "../tests/hosts/site.rs"]
+#[path = "../tests/fleet/hosts/site.rs"]
 #[expect(dead_code, reason = "the tests of hosts use the rest")]
 mod site;
-#[path = "../tests/support/lab.rs"]
-mod lab;
 #[path = "../tests/support/mod.rs"]
 mod support;
 

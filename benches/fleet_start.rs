@@ -10,9 +10,7 @@
 
 #[path = "support/first_batch.rs"]
 mod first_batch;
-#[path = "../tests/support/lab.rs"]
-mod lab;
-#[path = "../tests/hosts/site.rs"]
+#[path = "../tests/fleet/hosts/site.rs"]
 #[expect(dead_code, reason = "the tests of hosts use the rest")]
 mod site;
 #[path = "../tests/support/mod.rs"]
@@ -21,8 +19,8 @@ mod support;
 use std::time::Duration;
 
 use first_batch::until_first_batch;
-use lab::Lab;
 use site::Site;
+use support::lab::Lab;
 
 const DELAY: Duration = Duration::from_millis(50);
 /// What the container's control group has used, in nanoseconds (version 1) or in microseconds (version 2).

@@ -16,21 +16,19 @@ mod operators;
 mod process;
 mod refusals;
 mod sessions;
+mod subjects;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::panic::resume_unwind;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
-use flagperf_core::description::Delivery;
-use flagperf_engine::TABLE;
 use libtest_mimic::{Arguments, Trial};
 
-use harness::{Harness, ModelForm, Subject};
+use harness::{Harness, ModelForm};
+use subjects::Candidate;
 
 /// Checks one promise of the trait on an engine; panics if it is violated.
 type Check = fn(&Harness);
@@ -42,14 +40,14 @@ const ONE_SHAPE: &str = "accepts inputs of one shape only, and refuses others wi
 const ONE_THREAD_PER_CORE: &str = "starts at most one thread per core, and reports how many";
 const SLOW_COMPILATION: &str = "takes minutes to compile a path of 10,000 nodes";
 
-/// Subjects that need something that not every machine has, such as Python or a device.
-const OPTIONAL_SUBJECTS: [&str; 3] = ["onnxruntime_py", "onnxruntime_cuda_graph", "openvino_streams"];
+/// A subject that exists only where the environment names a device.
+const ON_DEVICE: &str = "onnxruntime_cuda_graph";
 
 /// Checks that do not apply to an engine: engine, beginning of the check's name, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("onnxruntime_py", "refuses::unknown_option", "vendor.yaml defines the options; the process receives all of them"),
-    ("onnxruntime_cuda_graph", "computes::", ONE_SHAPE),
-    ("onnxruntime_cuda_graph", "sessions::odd_batches", ONE_SHAPE),
+    (ON_DEVICE, "computes::", ONE_SHAPE),
+    (ON_DEVICE, "sessions::odd_batches", ONE_SHAPE),
     ("openvino", "sessions::thread_count", ONE_THREAD_PER_CORE),
     ("openvino_streams", "sessions::thread_count", ONE_THREAD_PER_CORE),
     ("openvino", "limits::a_long_path", SLOW_COMPILATION),
@@ -78,110 +76,12 @@ fn checks(form: ModelForm) -> Vec<(String, Check)> {
         .collect()
 }
 
-/// Returns every row of the table that works on this machine; the example of a plug-in in Rust, which cargo builds next
-/// to this program; libtorch if it is built; and a sidecar. Subjects that can use the device that the environment names
-/// are also tested there. A subject that this machine lacks is returned as [`MissingSubject`].
-fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
-    let (mut subjects, mut missing_subjects, device) = (Vec::new(), Vec::new(), support::device());
-    for engine in TABLE.iter().copied() {
-        match engine.check() {
-            Ok(_) if engine.description().delivery == Delivery::Library => {
-                subjects.push(Subject::plugin(&interpreter_plugin()));
-                match support::find_libtorch() {
-                    Ok(library) => {
-                        subjects.push(Subject::libtorch(&library));
-                        subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
-                    }
-                    Err(reason) => missing_subjects.push(MissingSubject {
-                        name: "libtorch",
-                        forms: vec![ModelForm::Graph, ModelForm::File],
-                        reason,
-                    }),
-                }
-            }
-            Ok(_) if engine.description().delivery == Delivery::Command => match support::find_python() {
-                Ok(python) => subjects.push(Subject::onnxruntime_python(&python)),
-                Err(reason) => missing_subjects.push(MissingSubject {
-                    name: "onnxruntime_py",
-                    forms: vec![ModelForm::File],
-                    reason,
-                }),
-            },
-            Ok(_) if engine.name() == "onnxruntime" => {
-                subjects.push(Subject::onnxruntime(engine));
-                subjects.extend(device.iter().flat_map(|device| Subject::onnxruntime_cuda(engine, device)));
-            }
-            Ok(_) if engine.name() == "openvino" => {
-                let openvino = Subject::openvino(engine);
-                subjects.extend([openvino.clone().with_streams(), openvino]);
-            }
-            Ok(_) => subjects.push(Subject::row(engine)),
-            Err(missing) => {
-                let names = if engine.name() == "openvino" { &OPENVINO_SUBJECTS[..] } else { &[engine.name()] };
-                missing_subjects.extend(names.iter().map(|&name| MissingSubject {
-                    name,
-                    forms: ModelForm::of(engine.roles()),
-                    reason: format!("{}: {missing} ({})", engine.name(), missing.remedy),
-                }));
-            }
-        }
-    }
-    (subjects, missing_subjects)
-}
-
-/// A subject that this machine lacks.
-struct MissingSubject {
-    name: &'static str,
-    forms: Vec<ModelForm>,
-    reason: String,
-}
-
-impl MissingSubject {
-    /// Returns the subject's trials, each of which reports that it is left out.
-    fn trials(self) -> Vec<Trial> {
-        let excepted =
-            |check: &str| EXCEPTIONS.iter().any(|(row, begin, _)| *row == self.name && check.starts_with(begin));
-        let mut trials = Vec::new();
-        for form in self.forms {
-            for (check, _) in checks(form).into_iter().filter(|(check, _)| !excepted(check)) {
-                let (name, reason) = (format!("{}::{form}::{check}", self.name), self.reason.clone());
-                trials.push(Trial::test(name.clone(), move || {
-                    support::leave_out_named(&name, &reason);
-                    Ok(())
-                }));
-            }
-        }
-        trials
-    }
-}
-
-/// The subjects that test OpenVINO's row.
-const OPENVINO_SUBJECTS: [&str; 2] = ["openvino", "openvino_streams"];
-
-fn interpreter_plugin() -> PathBuf {
-    let library = format!("{DLL_PREFIX}flagperf_plugin_interpreter{DLL_SUFFIX}");
-    std::env::current_exe().unwrap().with_file_name(library)
-}
-
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let (subjects, missing_subjects) = subjects();
-    for subject in subjects.clone() {
-        for form in ModelForm::of(subject.roles) {
-            for (name, check) in checks(form) {
-                let harness = Harness { subject: subject.clone(), form };
-                let exclusive = needs_exclusive_process(&name);
-                let trial = Trial::test(format!("{}::{form}::{name}", subject.name), move || {
-                    run_trial(exclusive, || check(&harness));
-                    Ok(())
-                });
-                let excepted =
-                    EXCEPTIONS.iter().find(|(row, begins, _)| *row == subject.name && name.starts_with(begins));
-                if let Some((_, _, reason)) = excepted {
-                    eprintln!("left out: {}: {reason}", trial.name());
-                }
-                trials.push(trial.with_ignored_flag(excepted.is_some()));
-            }
+    let candidates: Vec<_> = subjects::candidates().into_iter().map(Arc::new).collect();
+    for candidate in &candidates {
+        for form in candidate.forms.iter().copied() {
+            trials.extend(checks(form).into_iter().map(|(name, check)| subject_trial(candidate, form, &name, check)));
         }
     }
     trials.extend(broken::FAULTS.iter().map(|(name, fault)| fault_trial(name, *fault)));
@@ -189,12 +89,29 @@ fn trials() -> Vec<Trial> {
         sessions::a_leak_is_distinguished_from_a_fixed_amount();
         Ok(())
     }));
-    trials.extend(missing_subjects.into_iter().flat_map(MissingSubject::trials));
     trials.push(Trial::test("every_exception_applies_to_an_existing_check", move || {
-        every_exception_applies_to_an_existing_check(&subjects);
+        every_exception_applies_to_an_existing_check(&candidates);
         Ok(())
     }));
     trials
+}
+
+/// Returns the trial of a check on a subject. If this machine lacks the subject, the trial reports that it is left out.
+fn subject_trial(candidate: &Arc<Candidate>, form: ModelForm, name: &str, check: Check) -> Trial {
+    let (candidate, exclusive) = (candidate.clone(), needs_exclusive_process(name));
+    let excepted = EXCEPTIONS.iter().find(|(row, begins, _)| *row == candidate.name && name.starts_with(begins));
+    let full_name = format!("{}::{form}::{name}", candidate.name);
+    if let Some((_, _, reason)) = excepted {
+        eprintln!("left out: {full_name}: {reason}");
+    }
+    let trial = Trial::test(full_name.clone(), move || {
+        run_trial(exclusive, || match candidate.subject() {
+            Ok(subject) => check(&Harness { subject, form }),
+            Err(missing) => support::leave_out_named(&full_name, &missing),
+        });
+        Ok(())
+    });
+    trial.with_ignored_flag(excepted.is_some())
 }
 
 /// Returns the trial that a check detects an engine with a fault.
@@ -235,10 +152,10 @@ fn run_trial(exclusive: bool, trial: impl FnOnce() + Send) {
 }
 
 /// Checks that each exception names an existing engine and check; a stale exception would go unnoticed.
-fn every_exception_applies_to_an_existing_check(subjects: &[Subject]) {
+fn every_exception_applies_to_an_existing_check(candidates: &[Arc<Candidate>]) {
     for (row, begins, reason) in EXCEPTIONS {
-        let in_table = TABLE.iter().any(|engine| engine.name() == *row) || OPTIONAL_SUBJECTS.contains(row);
-        assert!(in_table || subjects.iter().any(|subject| subject.name == *row), "unknown engine `{row}`");
+        let exists = *row == ON_DEVICE || candidates.iter().any(|candidate| candidate.name == *row);
+        assert!(exists, "unknown engine `{row}`");
         assert!(
             checks(ModelForm::File).iter().any(|(name, _)| name.starts_with(begins)),
             "no check begins with `{begins}`"

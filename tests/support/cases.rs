@@ -1,7 +1,5 @@
 //! The models that the scripts of the cases build.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::sync::Arc;
 
 use flagperf_core::limits::Limits;

@@ -1,7 +1,5 @@
 //! Checks Kubernetes manifests against the published schema of a Job.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Hosts for tests: containers with sshd on a private network (tests/lab/README.md), and faults of them.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -10,7 +8,7 @@ use std::time::Duration;
 use assert_cmd::Command;
 use tempfile::TempDir;
 
-use crate::support;
+use crate::support::{self, Missing};
 
 /// The longest time that a script or the engine may take.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -194,7 +192,9 @@ pub fn script(name: &str) -> Command {
 pub fn left_out(name: &str) -> Option<()> {
     let output = script(name).arg("check").output().expect("bash");
     if !output.status.success() {
-        support::leave_out(String::from_utf8_lossy(&output.stdout).trim_end());
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (what, remedy) = text.trim_end().split_once('\n').expect("what is missing, and how to get it");
+        support::leave_out(&Missing::new(what, remedy));
     }
     output.status.success().then_some(())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::support;
+use crate::support::{self, Missing};
 
 /// Programs of OpenSSH's server may be missing in PATH of a user.
 const SSHD: &str = "/usr/sbin/sshd";
@@ -29,7 +29,7 @@ impl LoopbackHost {
     /// as left out.
     pub fn start(cache: &Path) -> Option<Self> {
         if !Path::new(SSHD).exists() {
-            support::leave_out("sshd: not installed (package openssh-server)");
+            support::leave_out(&Missing::new("no sshd", "run `apt-get install openssh-server`"));
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");

@@ -4,16 +4,56 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod cases;
+pub mod graphs;
+pub mod jobs;
+pub mod kubernetes;
+pub mod lab;
+pub mod loopback;
+pub mod once;
+pub mod program;
+pub mod repository;
+pub mod results;
+pub mod site;
+pub mod slurm;
+
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use flagperf_engine::Unavailable;
 use flagperf_engine::backend::Backend;
 use tempfile::TempDir;
 
 /// The folders that a run reads from a checkout.
 const RUN_FOLDERS: [&str; 5] = ["configs", "datasets", "docker_images", "scripts", "vendors"];
+
+/// The commands of tests/reference/README.md in a line.
+const PYTHON_REMEDY: &str = "run `python3 -m venv ~/.cache/flagperf-python && ~/.cache/flagperf-python/bin/pip install \
+                             -r tests/reference/requirements.txt && \
+                             export FLAGPERF_PYTHON=~/.cache/flagperf-python/bin/python`";
+
+/// What this machine lacks for a test.
+#[derive(Clone)]
+pub struct Missing {
+    /// What is missing, the same for all tests that need it.
+    what: String,
+    /// How to get it; a command where there is one.
+    remedy: String,
+}
+
+impl Missing {
+    /// Describes what is missing and how to get it.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Missing { what: what.into(), remedy: remedy.into() }
+    }
+
+    /// Describes why an engine cannot be used.
+    pub fn engine(name: &str, unavailable: Unavailable) -> Self {
+        Missing::new(format!("{name}: {unavailable}"), unavailable.remedy)
+    }
+}
 
 /// Returns the root of the repository.
 pub fn root() -> &'static Path {
@@ -25,7 +65,7 @@ pub fn root() -> &'static Path {
 pub fn shared_data() -> Option<PathBuf> {
     let given = variable("FLAGPERF_SHARED").map(PathBuf::from);
     let data = given.unwrap_or_else(|| root().with_file_name("shared")).join("data");
-    let missing = || format!("shared data: no folder `{}` (set FLAGPERF_SHARED)", data.display());
+    let missing = || Missing::new(format!("no folder `{}`", data.display()), "set FLAGPERF_SHARED (tests/README.md)");
     or_leave_out(if data.is_dir() { Ok(data) } else { Err(missing()) })
 }
 
@@ -35,10 +75,10 @@ pub fn python() -> Option<PathBuf> {
     or_leave_out(find_python())
 }
 
-/// Returns the same Python, or the reason why it is missing.
-pub fn find_python() -> Result<PathBuf, String> {
-    let missing = "python: FLAGPERF_PYTHON is not set (tests/reference/README.md explains how to set it up)";
-    variable("FLAGPERF_PYTHON").map(PathBuf::from).ok_or_else(|| missing.to_owned())
+/// Returns the same Python, or that it is missing.
+pub fn find_python() -> Result<PathBuf, Missing> {
+    let missing = || Missing::new("no Python with the packages for comparison", PYTHON_REMEDY);
+    variable("FLAGPERF_PYTHON").map(PathBuf::from).ok_or_else(missing)
 }
 
 /// Returns the plug-in of libtorch: the one in this target folder (runtime/libtorch/README.md), else the installed one.
@@ -47,25 +87,28 @@ pub fn libtorch() -> Option<PathBuf> {
     or_leave_out(find_libtorch())
 }
 
-/// Returns the same plug-in, or the reason why it is missing.
-pub fn find_libtorch() -> Result<PathBuf, String> {
-    let missing = "libtorch: not built (`flagperf backend install libtorch`)";
-    plugin("flagperf_libtorch", "libtorch").ok_or_else(|| missing.to_owned())
+/// Returns the same plug-in, or that it is missing.
+pub fn find_libtorch() -> Result<PathBuf, Missing> {
+    plugin("flagperf_libtorch", "libtorch").ok_or_else(|| not_installed("libtorch"))
 }
 
 /// Returns the plug-in of TensorRT-RTX: the one in this target folder (vendors/nvidia/tensorrt/README.md), else the
 /// installed one. Without the plug-in or the library that it opens, the calling test is counted as left out.
 pub fn tensorrt_rtx() -> Option<PathBuf> {
-    let missing = "tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)";
-    let library = or_leave_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| missing.to_owned()))?;
+    let found = plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| not_installed("tensorrt_rtx"));
+    let library = or_leave_out(found)?;
     let checked = flagperf_engine::open_plugin(&library).and_then(|engine| engine.check());
-    or_leave_out(checked.map_err(|missing| format!("tensorrt_rtx: {missing} ({})", missing.remedy)))?;
+    or_leave_out(checked.map_err(|unavailable| Missing::engine("tensorrt_rtx", unavailable)))?;
     Some(library)
 }
 
 /// Returns the device on which engines are tested in addition to the processor: `FLAGPERF_DEVICE`, such as `cuda:0`.
 pub fn device() -> Option<String> {
     variable("FLAGPERF_DEVICE")
+}
+
+fn not_installed(backend: &str) -> Missing {
+    Missing::new(format!("{backend}: not installed"), format!("run `flagperf backend install {backend}`"))
 }
 
 /// Returns a plug-in that was built next to this program, else the installed one.
@@ -90,28 +133,36 @@ pub fn checkout_with_libtorch() -> Option<TempDir> {
 /// Otherwise the calling test is counted as left out.
 pub fn has_engine(name: &str) -> bool {
     let checked = flagperf_engine::find(name).expect("a row of the table").check();
-    or_leave_out(checked.map_err(|missing| format!("{name}: {missing} ({})", missing.remedy))).is_some()
+    or_leave_out(checked.map_err(|unavailable| Missing::engine(name, unavailable))).is_some()
 }
 
-fn or_leave_out<T>(found: Result<T, String>) -> Option<T> {
-    found.map_err(|reason| leave_out(&reason)).ok()
+/// Returns whether a compiler of C or C++ can be started. Otherwise the calling test is counted as left out.
+pub fn has_compiler(program: &str) -> bool {
+    let found = assert_cmd::Command::new(program).arg("--version").output();
+    let missing = |_| Missing::new(format!("no compiler `{program}`"), "run `apt-get install gcc g++ libc6-dev`");
+    or_leave_out(found.map_err(missing)).is_some()
+}
+
+fn or_leave_out<T>(found: Result<T, Missing>) -> Option<T> {
+    found.map_err(|missing| leave_out(&missing)).ok()
 }
 
 /// Reports that the calling test did not run completely, and why; the caller returns immediately afterwards.
 ///
 /// `tests/run` counts these tests by name, and fails on CI if there are any.
-pub fn leave_out(reason: &str) {
+pub fn leave_out(missing: &Missing) {
     // The test harness names the thread of a test after the test.
-    leave_out_named(std::thread::current().name().unwrap_or("a thread without a name"), reason);
+    leave_out_named(std::thread::current().name().unwrap_or("a thread without a name"), missing);
 }
 
 /// Reports the same for the test of the given name, for harnesses that do not name threads after tests.
-pub fn leave_out_named(test: &str, reason: &str) {
+pub fn leave_out_named(test: &str, missing: &Missing) {
     let program = std::env::current_exe().expect("this program has a path");
     let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     // Cargo appends a hash to the name.
     let binary = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
-    let line = format!("{binary} {test}\t{}", reason.replace('\n', " "));
+    let [what, remedy] = [&missing.what, &missing.remedy].map(|text| text.replace(['\n', '\t'], " "));
+    let line = format!("{binary} {test}\t{what}\t{remedy}");
     eprintln!("left out: {line}");
     if let Some(path) = variable("FLAGPERF_LEFT_OUT") {
         // A single short write, so that the lines of concurrent tests do not mix.
@@ -125,10 +176,15 @@ pub fn leave_out_named(test: &str, reason: &str) {
 /// test may change.
 pub fn checkout() -> TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder can be made");
-    for folder in RUN_FOLDERS {
-        copy_folder(&root().join(folder), &copy.path().join(folder));
-    }
+    fill_checkout(copy.path());
     copy
+}
+
+/// Makes such a copy in an existing folder.
+pub fn fill_checkout(copy: &Path) {
+    for folder in RUN_FOLDERS {
+        copy_folder(&root().join(folder), &copy.join(folder));
+    }
 }
 
 /// Copies a folder, if it exists, without files that runs generated (`generated`).

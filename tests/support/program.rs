@@ -1,7 +1,5 @@
 //! Runs the built program in a temporary checkout.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Output;

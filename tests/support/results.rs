@@ -1,7 +1,5 @@
 //! Results of small runs for tests that change them.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,15 +7,21 @@ use flagperf_core::run_files::MANIFEST_FILE;
 use flagperf_result::write_manifest;
 use tempfile::TempDir;
 
-use crate::program;
-use crate::support;
+use crate::support::{self, program};
 
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e6\nfp16: false\ncompiler: rten\nnum_workers: 1\nlog_freq: 1\nrepeat: 3\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 
 /// Creates a checkout with the case `tiny` on the processor.
 pub fn checkout() -> TempDir {
-    let checkout = support::checkout();
-    let at = |path: &str| checkout.path().join(path);
+    let checkout = tempfile::tempdir().expect("a temporary folder can be made");
+    fill_checkout(checkout.path());
+    checkout
+}
+
+/// Makes such a checkout in an existing folder.
+pub fn fill_checkout(checkout: &Path) {
+    support::fill_checkout(checkout);
+    let at = |path: &str| checkout.join(path);
     for folder in ["configs/tiny/vendor_config", "scripts/tiny", "data"] {
         fs::create_dir_all(at(folder)).expect("a folder");
     }
@@ -28,7 +32,6 @@ pub fn checkout() -> TempDir {
     fs::write(at("configs/host.yaml"), "VENDOR: cpu\nCASES:\n    \"tiny:interpreter\": \"data\"\n").expect("a file");
     fs::write(at("configs/tiny/configurations.yaml"), CONFIGURATIONS).expect("a file");
     fs::write(at("configs/tiny/parameters.yaml"), "samples: 10\nweights: null\nseed: 0\n").expect("a file");
-    checkout
 }
 
 /// Runs the case in the checkout, and returns the folder of the result and its digest.

@@ -1,13 +1,11 @@
 //! A checkout with the case `tiny` and a vendor of its own, whose engine the test supplies.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::{program, support};
+use crate::support::{self, program};
 
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e3\nfp16: false\ncompiler: own\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 

@@ -1,14 +1,12 @@
 //! A Slurm cluster with two nodes on this machine (tests/lab/README.md), and faults of it.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
-
 use std::path::PathBuf;
 use std::time::Duration;
 
 use assert_cmd::Command;
 use tempfile::TempDir;
 
-use crate::lab;
+use crate::support::lab;
 
 /// The longest time that a command of Slurm may take.
 const TIMEOUT: Duration = Duration::from_secs(120);

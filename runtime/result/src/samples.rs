@@ -22,11 +22,6 @@ pub struct SampleFile {
 }
 
 impl SampleFile {
-    /// Returns the name of the file of a phase.
-    pub fn name(phase: Phase) -> String {
-        format!("samples.{}.csv", phase.name())
-    }
-
     /// Creates the file of a phase in `folder`.
     ///
     /// # Errors

@@ -1,0 +1,13 @@
+//! Engines beyond the conformance suite: their own options and refusals, faulty plug-ins and sidecars, and agreement with other
+//! implementations.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod onnxruntime;
+mod openvino;
+mod plugins;
+mod reference;
+mod sidecar;
+mod tensorrt;

@@ -1,0 +1,200 @@
+//! The small configurations of the cases compute the outputs of torchvision and of Hugging Face's transformers, and the
+//! standard ones have their parameters and multiply-adds.
+
+use flagperf_onnx::{Dim, Graph, Model, Tensor, count};
+use flagperf_onnx_exec::{CpuOps, Executor};
+use flagperf_script::ScriptChoice;
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+
+use super::networks::largest_error;
+use super::{folder, formula, read_tensors, write_tensors};
+use crate::support::cases::{case_model, classification};
+
+/// The largest allowed error as a share of the largest output.
+const TOLERANCE: f64 = 1e-4;
+
+/// Returns the model of a case with the formula's weights, loaded strictly by their state_dict names.
+fn case_with_weights(case: &str, settings: &Value, choice: &ScriptChoice) -> Model {
+    let mut model = case_model(case, settings, choice);
+    for graph in model.graphs.values_mut() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write_tensors(file.path(), &formula::weights(graph));
+        graph.load_weights(file.path()).unwrap();
+        // The file is gone when the test ends; the mapped bytes must not be needed afterwards.
+        for name in graph.weights.keys().cloned().collect::<Vec<_>>() {
+            let tensor = graph.tensor(&name).unwrap();
+            graph.weights[&name].source = flagperf_onnx::WeightSource::Value(tensor);
+        }
+    }
+    model
+}
+
+/// Runs a graph and returns its outputs by name.
+fn run(graph: &Graph, inputs: &IndexMap<&str, Tensor>) -> IndexMap<String, Tensor> {
+    let ordered: Vec<Tensor> = graph.inputs.iter().map(|input| inputs[input.name.as_str()].clone()).collect();
+    let outputs = Executor::load(graph, CpuOps).unwrap().run_host(&ordered).unwrap();
+    graph.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect()
+}
+
+/// Returns the reference's output of a case.
+fn reference(case: &str, name: &str) -> Tensor {
+    let tensors = read_tensors(&folder().join("models").join(case).with_extension("safetensors"));
+    tensors.into_iter().find(|(found, _)| found == name).unwrap().1
+}
+
+#[track_caller]
+fn assert_close(actual: &Tensor, expected: &Tensor) {
+    let largest = expected.to_f64().into_iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+    let error = largest_error(actual, expected, |a, b| (a - b).abs() / largest);
+    println!("largest error relative to the largest output {error:.2e}");
+    assert!(error <= TOLERANCE, "largest error relative to the largest output {error:.2e}");
+}
+
+/// Checks a case of one graph whose output is `output`.
+#[track_caller]
+fn check_output(case: &str, vectors: &str, settings: &Value, choice: &ScriptChoice, inputs: &IndexMap<&str, Tensor>) {
+    let model = case_with_weights(case, settings, choice);
+    let outputs = run(&model.graphs[Model::SINGLE], inputs);
+    assert_close(&outputs["output"], &reference(vectors, "output"));
+}
+
+#[track_caller]
+fn check_image_case(case: &str, image_size: usize, classes: usize, choice: &ScriptChoice) {
+    let settings = json!({ "size": "tiny", "image_size": image_size, "classes": classes });
+    let inputs = IndexMap::from([("input", formula::tensor("image", &[2, 3, image_size, image_size]))]);
+    check_output(case, case, &settings, choice, &inputs);
+}
+
+#[test]
+fn vit_l_16_has_the_logits_of_torchvision() {
+    check_image_case("vit_l_16", 64, 10, &classification());
+}
+
+#[test]
+fn swin_transformer_has_the_logits_of_torchvision() {
+    check_image_case("swinTransformer", 56, 10, &classification());
+}
+
+#[test]
+fn resnet101_has_the_logits_of_torchvision() {
+    check_image_case("resnet101", 64, 10, &classification());
+}
+
+#[test]
+fn unet_tiny_has_the_outputs_of_the_same_network_in_pytorch() {
+    let settings = json!({ "size": "tiny", "image_size": 16, "classes": 3 });
+    let model = case_with_weights("unet_tiny", &settings, &ScriptChoice::default());
+    let inputs = IndexMap::from([("input", formula::tensor("image", &[2, 3, 16, 16]))]);
+    assert_close(&run(&model.graphs["segment"], &inputs)["output"], &reference("unet_tiny", "output"));
+    assert_close(&run(&model.graphs["denoise"], &inputs)["output"], &reference("unet_tiny", "clean"));
+}
+
+fn words() -> Tensor {
+    formula::integers("input", &[2, 16], 1024)
+}
+
+#[test]
+fn bert_large_has_the_logits_of_transformers() {
+    let settings = json!({ "size": "tiny", "task": "masked_lm", "seq_length": 16 });
+    let model = case_with_weights("bertLarge", &settings, &ScriptChoice::default());
+    let outputs = run(&model.graphs[Model::SINGLE], &IndexMap::from([("input", words())]));
+    let logits = outputs["output"].as_slice::<f32>().unwrap();
+    let first = logits.chunks_exact(16 * 1024).flat_map(|sample| sample[..1024].to_vec()).collect();
+    assert_close(&Tensor::from_vec([2, 1024], first).unwrap(), &reference("bertLarge", "first_token"));
+}
+
+#[test]
+fn bert_large_answers_questions_like_transformers() {
+    let settings = json!({ "size": "tiny", "task": "question_answering", "seq_length": 16 });
+    let types = formula::integers("token_types", &[2, 16], 2);
+    let mask = Tensor::from_vec([2, 16], (0..32i64).map(|at| i64::from(at < 27)).collect()).unwrap();
+    let inputs = IndexMap::from([("input", words()), ("token_types", types), ("attention_mask", mask)]);
+    check_output("bertLarge", "bertLarge_answers", &settings, &ScriptChoice::default(), &inputs);
+}
+
+/// Returns columns of a matrix of integers.
+fn columns(matrix: &Tensor, from: usize, to: usize) -> Tensor {
+    let (rows, width) = (matrix.shape()[0], matrix.shape()[1]);
+    let values = matrix.as_slice::<i64>().unwrap().chunks_exact(width).flat_map(|row| row[from..to].to_vec());
+    Tensor::from_vec([rows, to - from], values.collect()).unwrap()
+}
+
+/// The settings of smollm2_135m, greedy.
+fn language_settings(size: &str, task: &str) -> Value {
+    let lengths = json!({ "prompt_length": 64, "new_tokens": 64, "temperature": 0, "top_k": 0, "top_p": 1.0 });
+    let mut settings = lengths.as_object().expect("a map").clone();
+    settings.extend([("size".to_owned(), size.into()), ("task".to_owned(), task.into())]);
+    settings.into()
+}
+
+#[test]
+fn smollm2_has_the_logits_of_transformers_for_a_prompt_and_for_the_token_after_it() {
+    let settings = language_settings("tiny", "generation");
+    let model = case_with_weights("smollm2_135m", &settings, &ScriptChoice::default());
+    let tokens = formula::integers("input_ids", &[2, 8], 1024);
+    // The second prompt has two tokens less, and padding in front.
+    let positions = (0..8).chain([0, 0, 0, 1, 2, 3, 4, 5]).collect::<Vec<i64>>();
+    let positions = Tensor::from_vec([2, 8], positions).unwrap();
+    let mask = Tensor::from_vec([2, 8], (0..16i64).map(|at| i64::from(at != 8 && at != 9)).collect()).unwrap();
+
+    let mut caches = IndexMap::new();
+    for part in ["0.key", "0.value", "1.key", "1.value"] {
+        caches.insert(format!("past.{part}"), Tensor::from_vec([2, 2, 0, 8], Vec::<f32>::new()).unwrap());
+    }
+    for (range, mask, stage) in [(0..7, columns(&mask, 0, 7), "prefill"), (7..8, mask.clone(), "decode")] {
+        let mut inputs = IndexMap::from([
+            ("input_ids", columns(&tokens, range.start, range.end)),
+            ("position_ids", columns(&positions, range.start, range.end)),
+            ("attention_mask", mask),
+        ]);
+        inputs.extend(caches.iter().map(|(name, cache)| (name.as_str(), cache.clone())));
+        let outputs = run(&model.graphs["decoder"], &inputs);
+        assert_close(&outputs["logits"].reshape([2, 1024]).unwrap(), &reference("smollm2_135m", stage));
+        caches = outputs
+            .iter()
+            .filter_map(|(name, cache)| Some((format!("past.{}", name.strip_prefix("present.")?), cache.clone())))
+            .collect();
+        assert_eq!(caches["past.0.key"].shape(), [2, 2, range.end, 8]);
+    }
+}
+
+/// Checks the parameters and the multiply-adds of a standard configuration.
+#[track_caller]
+fn check_counts(graph: &Graph, case: &str) {
+    let text = std::fs::read_to_string(folder().join("models/counts.json")).unwrap();
+    let expected: Value = serde_json::from_str(&text).unwrap();
+    let counts = count(graph);
+    assert_eq!(Some(counts.parameters), expected[case]["parameters"].as_u64(), "parameters of {case}");
+    assert_eq!(counts.multiply_adds_per_sample, expected[case]["multiply_adds"].as_u64(), "multiply-adds of {case}");
+}
+
+#[test]
+fn the_image_networks_have_the_parameters_and_multiply_adds_of_torchvision() {
+    let settings = json!({ "size": "full", "image_size": 224, "classes": 1000 });
+    for case in ["vit_l_16", "swinTransformer", "resnet101"] {
+        check_counts(&case_model(case, &settings, &classification()).graphs[Model::SINGLE], case);
+    }
+    let settings = json!({ "size": "full", "image_size": 128, "classes": 3 });
+    let model = case_model("unet_tiny", &settings, &ScriptChoice::default());
+    check_counts(&model.graphs["segment"], "unet_tiny");
+    check_counts(&model.graphs["denoise"], "unet_tiny_denoise");
+}
+
+#[test]
+fn the_language_models_have_the_parameters_and_multiply_adds_of_transformers() {
+    for (task, case) in [("masked_lm", "bertLarge"), ("question_answering", "bertLarge_answers")] {
+        let settings = json!({ "size": "full", "task": task, "seq_length": 512 });
+        check_counts(&case_model("bertLarge", &settings, &ScriptChoice::default()).graphs[Model::SINGLE], case);
+    }
+    let settings = language_settings("full", "perplexity");
+    let mut model = case_model("smollm2_135m", &settings, &ScriptChoice::default());
+    let graph = &mut model.graphs[Model::SINGLE];
+    let sizes = [("S", 64), ("T", 64), ("P", 0)];
+    for dim in graph.inputs.iter_mut().flat_map(|input| &mut input.spec.dims) {
+        if let Some((_, size)) = sizes.iter().find(|(name, _)| *dim == Dim::Named((*name).to_owned())) {
+            *dim = Dim::Fixed(*size);
+        }
+    }
+    check_counts(graph, "smollm2_135m");
+}

@@ -1,0 +1,52 @@
+//! The Python engines of the vendor `cpu`, ONNX Runtime and torch.compile, through the whole program.
+
+use std::fs;
+
+use libjpeg_turbo_rs::{PixelFormat, Subsampling};
+
+use crate::support::{self, program};
+
+/// Number of pictures that are drawn for the run.
+const PICTURES: usize = 6;
+
+/// Runs ResNet-50 with the interpreter for validation and `compiler` for inference, and checks that both compute the same
+/// scores.
+fn check_agreement_with_the_interpreter(compiler: &str) {
+    if support::python().is_none() {
+        return;
+    }
+    let checkout = support::checkout();
+    let data = checkout.path().join("pictures");
+    fs::create_dir_all(data.join("drawn")).unwrap();
+    for index in 0..PICTURES {
+        let shade = 40 * index as u8;
+        let pixels: Vec<u8> =
+            (0..260 * 300).flat_map(|at: usize| [(at % 300) as u8, (at / 300) as u8, shade]).collect();
+        let bytes = libjpeg_turbo_rs::compress(&pixels, 300, 260, PixelFormat::Rgb, 75, Subsampling::S420).unwrap();
+        fs::write(data.join(format!("drawn/{index}.jpeg")), bytes).unwrap();
+    }
+    let (data, compiler) = (data.display().to_string(), format!("compiler={compiler}"));
+    let set = ["--case", "resnet50", "--data", &data, "--set", &compiler, "--set", "batch_size=4", "--set", "repeat=1"];
+    let (record, code) = program::record(checkout.path(), &set);
+    assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
+    let inference = &record["phases"][1];
+    let agreement = &inference["agreement"];
+    println!("{compiler}: {agreement}, {}", inference["engine"]);
+    assert_eq!(
+        (&agreement["samples"], &agreement["outputs"]["output"]["top1_agreement"]),
+        (&PICTURES.into(), &1.0.into())
+    );
+    assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
+    assert_eq!(inference["measured"][0]["padded_samples"], 2);
+    assert_eq!(inference["engine"]["device"], "cpu");
+}
+
+#[test]
+fn onnx_runtime_in_python_agrees_with_the_interpreter() {
+    check_agreement_with_the_interpreter("onnxruntime_py");
+}
+
+#[test]
+fn torch_compile_agrees_with_the_interpreter() {
+    check_agreement_with_the_interpreter("inductor");
+}

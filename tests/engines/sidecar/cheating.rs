@@ -1,0 +1,244 @@
+//! Engines that do not compute what they return. Each is a class that runs on the adaptor and is caught by the check that
+//! the test names.
+
+use crate::support;
+use crate::support::site::Site;
+
+/// A class that computes with ONNX Runtime, 5 ms per batch. `BODY` sets `outputs`.
+const CLASS: &str = "import collections, os, pickle, time
+import numpy
+import onnxruntime
+
+class InferModel:
+    takes_model = False
+
+    def __init__(self, config, onnx_path, model):
+        self.session = onnxruntime.InferenceSession(onnx_path, providers=['CPUExecutionProvider'])
+        self.kept = {}
+        self.calls = 0
+        self.honest = 0
+        self.folder = os.path.dirname(os.path.abspath(__file__))
+        self.path = onnx_path
+
+    def compute(self, images):
+        time.sleep(0.005)
+        return self.session.run(None, {'images': images})[0]
+
+    def __call__(self, model_inputs):
+        images = model_inputs[0].numpy()
+        self.calls += 1
+BODY
+        return [outputs], 0
+";
+
+/// Returns a site whose compiler has this body; `None` without a Python.
+fn engine(body: &str) -> Option<Site> {
+    support::python()?;
+    let own = "{engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py], options: {threads: 1}}";
+    let body: String = body.lines().map(|line| format!("        {line}\n")).collect();
+    Some(Site::new(own).with_vendor_file("engines/own.py", &CLASS.replace("BODY\n", &body)))
+}
+
+/// Runs eight passes and returns the reasons of the failures; `None` without a Python.
+#[track_caller]
+fn failures(body: &str) -> Option<String> {
+    failures_of(body, "samples=10")
+}
+
+/// Runs eight passes with a setting. See [`failures`].
+#[track_caller]
+fn failures_of(body: &str, setting: &str) -> Option<String> {
+    let (record, code) = engine(body)?.run(&["--set", "repeat=8", "--set", setting]);
+    let reasons: Vec<&str> =
+        record["failures"].as_array()?.iter().filter_map(|failure| failure["reason"].as_str()).collect();
+    assert_eq!(code, Some(i32::from(!reasons.is_empty())), "{record}");
+    Some(reasons.join("\n"))
+}
+
+#[test]
+fn an_engine_that_computes_passes_the_audit() {
+    let Some(site) = engine("outputs = self.compute(images)") else { return };
+    let record = site.run_successfully(&["--set", "repeat=8", "--audit", "full"]);
+    let audit = &record["phases"][1]["audit"];
+    assert_eq!(record["audit"]["verdict"], "exact", "{}", record["audit"]);
+    assert_eq!(record["audit"]["notes"], serde_json::json!([]));
+    for times in ["repeated_s", "fresh_s", "uniform_s", "measured_s", "after_pass"] {
+        assert_eq!(audit[times].as_array().map(Vec::len), Some(50), "{audit}");
+    }
+    let changed = &audit["changed_model"];
+    assert_eq!((&changed["steps"], &changed["unchanged_steps"]), (&3.into(), &0.into()), "{changed}");
+    assert_eq!((&audit["changed"]["output"], &audit["fresh"]["samples"]), (&1.0.into(), &4.into()), "{audit}");
+}
+
+#[test]
+fn results_kept_by_the_content_of_a_batch_are_found_by_fresh_inputs() {
+    let body = "key = images.tobytes()
+if key not in self.kept:
+    self.kept[key] = self.compute(images)
+outputs = self.kept[key]";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("inputs that the engine had not seen took "), "{found}");
+}
+
+#[test]
+fn results_kept_by_the_content_of_a_sample_are_found_by_fresh_inputs() {
+    let body = "missing = [row for row in range(len(images)) if images[row].tobytes() not in self.kept]
+for row in missing:
+    time.sleep(0.001)
+    self.kept[images[row].tobytes()] = self.session.run(None, {'images': images})[0][row]
+outputs = numpy.stack([self.kept[image.tobytes()] for image in images])";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("inputs that the engine had not seen took "), "{found}");
+}
+
+#[test]
+fn each_distinct_sample_computed_once_is_found_by_a_uniform_batch() {
+    let body = "distinct = {image.tobytes() for image in images}
+time.sleep(0.002 * len(distinct))
+outputs = self.session.run(None, {'images': images})[0]";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("different samples took ") && found.contains("does the engine skip samples?"), "{found}");
+}
+
+#[test]
+fn an_engine_that_computes_only_while_it_is_audited_is_slower_then() {
+    let body = "key = images.tobytes()
+if key not in self.kept and self.calls > 30:
+    self.honest = 2
+self.honest -= 1
+if key not in self.kept or self.honest > 0:
+    self.kept[key] = self.compute(images)
+outputs = self.kept[key]";
+    // A pass is so long that it is not honest throughout, too.
+    let Some(found) = failures_of(body, "samples=48") else { return };
+    assert!(
+        found.contains("does it keep results?")
+            || found.contains("compute less, or before the step begins, when it is measured?"),
+        "{found}"
+    );
+}
+
+#[test]
+fn batches_computed_before_their_step_are_found_by_batches_that_cannot_be_seen_before() {
+    // A thread computes every batch that the loader writes to a buffer, several at once.
+    let body = "import threading
+def work(address, content, batch):
+    outputs = self.compute(batch)
+    self.done[content] = outputs
+def watch():
+    while True:
+        for address, view in list(self.buffers.items()):
+            content = view.tobytes()
+            if self.seen.get(address) != content:
+                self.seen[address] = content
+                threading.Thread(target=work, args=(address, content, view.copy()), daemon=True).start()
+        time.sleep(0.0002)
+if self.calls == 1:
+    self.buffers, self.done, self.seen = {}, {}, {}
+    threading.Thread(target=watch, daemon=True).start()
+self.buffers[images.ctypes.data] = images
+content = images.tobytes()
+while content not in self.done:
+    time.sleep(0.0001)
+outputs = self.done[content]";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("before the step begins"), "{found}");
+}
+
+#[test]
+fn an_engine_that_ignores_its_model_is_found_by_changed_weights() {
+    let body = "if self.calls == 1:
+    first = self.folder + '/first'
+    if not os.path.exists(first):
+        open(first, 'w').write(self.path)
+    self.session = onnxruntime.InferenceSession(open(first).read(), providers=['CPUExecutionProvider'])
+outputs = self.compute(images)";
+    let Some(site) = engine(body) else { return };
+    site.run_successfully(&["--set", "repeat=8"]);
+    let (record, code) = site.run(&["--set", "repeat=8", "--audit", "full"]);
+    let found = record["failures"].to_string();
+    assert_eq!(code, Some(1), "{found}");
+    assert!(found.contains("3 of 3 steps returned the same outputs with changed weights"), "{found}");
+}
+
+#[test]
+fn answers_kept_by_position_do_not_fit_the_random_order() {
+    let body = "if self.calls < 60:
+    outputs = self.compute(images)
+    self.kept[self.calls % 3] = outputs
+outputs = self.kept[self.calls % 3]";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("does the engine compute in every run?"), "{found}");
+}
+
+#[test]
+fn answers_of_an_earlier_run_are_found_by_inputs_that_only_this_run_has() {
+    let first = "outputs = self.compute(images)
+for image, output in zip(images, outputs):
+    self.kept[image.tobytes()] = output
+pickle.dump(self.kept, open(self.folder + '/answers', 'wb'))";
+    let Some(site) = engine(first) else { return };
+    site.run_successfully(&[]);
+    let stored = "answers = pickle.load(open(self.folder + '/answers', 'rb'))
+near = lambda image: min(answers, key=lambda k: numpy.abs(numpy.frombuffer(k, 'float32') - image.ravel()).sum())
+time.sleep(0.005)
+outputs = numpy.stack([answers[near(image)] for image in images])";
+    let body: String = stored.lines().map(|line| format!("        {line}\n")).collect();
+    site.write("vendors/side/engines/own.py", &CLASS.replace("BODY\n", &body));
+    let (record, code) = site.run(&["--set", "repeat=8"]);
+    let found = record["failures"].to_string();
+    assert_eq!(code, Some(1), "{found}");
+    assert!(found.contains("of inputs that exist in no other run"), "{found}");
+    assert!(found.contains("no output changed when the inputs changed slightly"), "{found}");
+}
+
+#[test]
+fn outputs_of_validation_that_a_sidecar_rewrites_are_not_compared() {
+    let body = "if not self.kept:
+    self.kept[0] = True
+    path = os.path.join(os.path.dirname(self.path), 'outputs.safetensors')
+    data = bytearray(open(path, 'rb').read())
+    size = int.from_bytes(data[:8], 'little')
+    for name, entry in __import__('json').loads(data[8:8 + size]).items():
+        if '.output.' in name:
+            begin, end = (8 + size + offset for offset in entry['data_offsets'])
+            data[begin:end] = numpy.full((end - begin) // 4, 0.25, 'float32').tobytes()
+    open(path, 'wb').write(data)
+    open(self.folder + '/rewritten', 'w').write(path)
+outputs = numpy.full_like(self.compute(images), 0.25)";
+    let Some(site) = engine(body) else { return };
+    let (record, code) = site.run(&[]);
+    let found = record["failures"].to_string();
+    assert!(site.vendor_folder().join("engines/rewritten").is_file(), "the engine found no outputs: {found}");
+    assert_eq!(code, Some(1), "{found}");
+    assert!(found.contains("inference does not agree with validation"), "{found}");
+}
+
+#[test]
+fn a_lower_precision_is_found_by_the_agreement_with_validation() {
+    let body = "coarse = lambda x: (x.view('uint32') & numpy.uint32(0xffc00000)).view('float32')
+outputs = self.compute(coarse(numpy.ascontiguousarray(images)))";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("inference does not agree with validation: output `output`"), "{found}");
+    assert!(found.contains("of inputs that exist in no other run"), "{found}");
+}
+
+#[test]
+fn rows_that_are_copies_of_the_first_one_do_not_agree_with_validation() {
+    let body = "outputs = numpy.repeat(self.compute(images[:1].repeat(len(images), 0))[:1], len(images), 0)";
+    let Some(found) = failures(body) else { return };
+    assert!(found.contains("inference does not agree with validation"), "{found}");
+    assert!(found.contains("when the samples of a batch are in another order"), "{found}");
+}
+
+#[test]
+fn time_that_an_engine_claims_is_not_subtracted() {
+    let Some(site) = engine("outputs = self.compute(images)\n") else { return };
+    let class = CLASS
+        .replace("BODY\n", "        outputs = self.compute(images)\n")
+        .replace("[outputs], 0", "[outputs], 0.0049");
+    site.write("vendors/side/engines/own.py", &class);
+    let record = site.run_successfully(&["--set", "repeat=8"]);
+    let fastest = record["phases"][1]["measured"][0]["latency"]["min_s"].as_f64();
+    assert!(fastest.is_some_and(|fastest| fastest >= 0.005), "{record}");
+}

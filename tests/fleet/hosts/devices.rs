@@ -1,0 +1,94 @@
+//! Cases on several devices of this machine, whose sessions need no connection.
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill as signal};
+
+use super::site::{Site, finish, kill};
+
+/// Two cases, each on two devices of this machine.
+const CASES: &str = "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n    \
+                     \"tiny_again:own:1x2\": datasets/tiny\n";
+const FIRST: &str = "tiny_own_1x2/localhost_noderank0_device0";
+const SECOND: &str = "tiny_again_own_1x2/localhost_noderank0_device1";
+
+/// Runs the program with this file as the lock of the host.
+fn start_with_lock(site: &Site, lock: &Path, words: &[&str]) -> std::process::Child {
+    site.command(words).env("FLAGPERF_HOST_LOCK", lock).spawn().expect("the program starts")
+}
+
+#[test]
+fn two_names_of_one_machine_and_an_unusable_lock_are_in_the_records_and_in_the_summary() {
+    let site = Site::new("HOSTS: [localhost, 127.0.0.1]\nCASES:\n    \"tiny:own:2x1\": datasets/tiny\n");
+    let lock = site.path().join("no/lock");
+    let (code, text) = finish(start_with_lock(&site, &lock, &["run", "--plain"]));
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let summary = site.json("tiny_own_2x1/summary.json");
+    for (index, (host, other)) in [("localhost", "127.0.0.1"), ("127.0.0.1", "localhost")].iter().enumerate() {
+        let record = site.json(&format!("tiny_own_2x1/{host}_noderank{index}/record.json"));
+        let same = format!("host `{host}` is the same machine as `{other}`: ");
+        let unusable = "the lock of this host cannot be used, so other runs on it are not noticed: `";
+        let reasons = &summary["replicas"][index]["validity_reasons"];
+        for list in [&record["warnings"], &record["validity"]["reasons"], reasons] {
+            let texts: Vec<&str> = list.as_array().expect("a list").iter().filter_map(|text| text.as_str()).collect();
+            for expected in [same.as_str(), unusable] {
+                assert_eq!(texts.iter().filter(|text| text.starts_with(expected)).count(), 1, "{expected}: {texts:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_run_and_says_what_its_hosts_do() {
+    let site = Site::new(CASES).with_short_timeout();
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(FIRST);
+    kill(&run, Signal::SIGINT);
+    kill(&run, Signal::SIGTERM);
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(130), "{text}");
+    let expected = "warning: this process ends now and does not wait for the hosts, which stop and are free for other runs after 45 s \
+                    without contact (`HOST_TIMEOUT` plus 30 s); `flagperf resume result/run";
+    assert!(text.contains(expected), "{text}");
+    let folder = site.run_folder();
+    let (_, text) = site.run(&["resume", folder.to_str().expect("text"), "--plain"]);
+    assert!(site.json(&format!("{FIRST}/record.json"))["status"].is_string(), "{text}");
+}
+
+#[test]
+fn a_killed_run_is_named_to_its_user_and_its_finished_cases_are_in_the_overview_when_it_is_resumed() {
+    let site = Site::new(CASES);
+    let lock = site.path().join("lock");
+    let run = start_with_lock(&site, &lock, &["run", "--plain"]);
+    site.wait_for_pass(SECOND);
+    kill(&run, Signal::SIGKILL);
+    finish(run);
+    let folder = site.run_folder();
+    let name = folder.file_name().expect("a name").to_str().expect("text");
+    let (code, text) = finish(start_with_lock(&site, &lock, &["run", "--plain"]));
+    assert_eq!(code, Some(2), "{text}");
+    let holder = format!("error: host `localhost`: another run is using this host: {name} of user `");
+    assert!(text.contains(&holder) && text.contains(", started by `") && text.contains(", since 20"), "{text}");
+    let own = format!("that is your own run, whose main process has ended: `flagperf resume {}`", folder.display());
+    assert!(text.contains(&own), "{text}");
+    let words = ["resume", folder.to_str().expect("text"), "--plain"];
+    let (code, text) = finish(start_with_lock(&site, &lock, &words));
+    assert_eq!(code, Some(0), "{text}");
+    let overview: Vec<&str> = text.lines().filter(|line| line.contains(", finished before")).collect();
+    assert!(overview.len() == 2 && overview[0].starts_with("ok  tiny:own "), "{text}");
+}
+
+#[test]
+fn the_record_of_a_lost_replica_states_what_it_was_to_measure() {
+    let site = Site::new(CASES);
+    let run = site.start(&["run", "--plain", "--case", "tiny:own:1x2"]);
+    site.wait_for_pass(FIRST);
+    site.sessions().into_iter().for_each(|session| signal(session, Signal::SIGKILL).expect("it runs"));
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(1), "{text}");
+    let provenance = &site.json(&format!("{FIRST}/record.json"))["provenance"];
+    assert!(provenance["scripts_sha256"]["tiny/model.rhai"].is_string(), "{provenance}");
+    assert!(provenance["config_files_sha256"]["configs/tiny/parameters.yaml"].is_string(), "{provenance}");
+    assert_ne!(provenance["run_seed"], "0".repeat(64), "{provenance}");
+}

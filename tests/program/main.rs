@@ -1,0 +1,15 @@
+//! The program, from the command line to the files of a result: what every command prints, records and refuses.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod cli;
+mod datasets;
+mod instructions;
+mod models;
+mod monitor_scripts;
+mod runner;
+mod shipped_cases;
+mod verify;
+mod worker;

@@ -1,0 +1,130 @@
+//! Every case of the repository runs end to end in its small size, on the data that it reads when none are given.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{self, program};
+
+/// Cases that classify images, by the size at which they are quick. The weights and the class list of EfficientNet-Lite0
+/// may not be redistributed.
+const CONVOLUTIONS: [&str; 3] = ["resnet50", "resnet101", "efficientnet_lite0"];
+const TRANSFORMERS: [&str; 2] = ["vit_l_16", "swinTransformer"];
+const DRAWN: [&str; 4] = ["weights=null", "class_list=null", "image_dir=.", "default_data=datasets/drawn/generated"];
+
+/// Runs cases with `size=tiny` and more settings on the framework `interpreter` and the compiler `rten`, and returns the
+/// records.
+fn run(checkout: &Path, cases: &[&str], settings: &[&str]) -> Vec<Value> {
+    let mut arguments = vec!["run", "--json", "--vendor", "cpu", "--set", "size=tiny"];
+    let named: Vec<String> = cases.iter().map(|case| format!("{case}:interpreter")).collect();
+    arguments.extend(named.iter().flat_map(|case| ["--case", case.as_str()]));
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let output = program::flagperf(checkout, &arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let records = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    let records: Vec<Value> = records.map(|record| record.expect("a record")).collect();
+    assert_eq!(records.len(), cases.len(), "{errors}");
+    records
+}
+
+/// Checks that a run succeeded, and that its record says that it is neither the benchmark nor accurate.
+fn check(record: &Value) {
+    let case = &record["case"];
+    assert_eq!(record["status"], "ok", "{case}: {}", record["failures"]);
+    let engines: Vec<&Value> =
+        record["phases"].as_array().expect("phases").iter().map(|phase| &phase["engine"]["name"]).collect();
+    assert_eq!(engines, ["interpreter", "rten"], "{case}");
+    assert_eq!(record["agreement"]["verdict"], "met", "{case}: {}", record["agreement"]);
+    let departures = record["departures"].as_array().expect("departures");
+    assert!(departures.contains(&json!("size=tiny")), "{case}: {departures:?}");
+    let accuracy = &record["accuracy"];
+    let synthetic = "random weights, synthetic data";
+    assert_eq!((&accuracy["verdict"], &accuracy["unknown"]), (&json!("unknown"), &json!(synthetic)), "{case}");
+}
+
+/// Returns the names of the metrics that the evaluator computed, although their values mean nothing.
+fn metrics(record: &Value) -> BTreeSet<&str> {
+    let measured = &record["phases"][0]["measured"][0];
+    let counted = measured["counted"].as_object().expect("observations by metric");
+    counted.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn every_case_of_the_repository_is_in_a_test_below() {
+    let entries = fs::read_dir(support::root().join("configs")).expect("configs").flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let cases: BTreeSet<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&["unet_tiny", "bertLarge", "smollm2_135m"]);
+    assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
+}
+
+#[test]
+fn the_cases_that_classify_images_run_on_drawn_images() {
+    let checkout = support::checkout();
+    let convolutions = [&DRAWN[..], &["image_size=32", "resize=32"]].concat();
+    let transformers = [&DRAWN[..], &["image_size=56", "resize=56"]].concat();
+    let records = run(checkout.path(), &CONVOLUTIONS, &convolutions);
+    for record in records.into_iter().chain(run(checkout.path(), &TRANSFORMERS, &transformers)) {
+        check(&record);
+        assert_eq!(metrics(&record), BTreeSet::from(["top1", "top5"]), "{}", record["case"]);
+    }
+}
+
+#[test]
+fn unet_tiny_runs_two_graphs_as_spans_on_drawn_masks() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["unet_tiny"], &["image_size=32"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["mean_iou", "pixel_accuracy"]));
+    for phase in record["phases"].as_array().expect("phases") {
+        let spans = phase["measured"][0]["spans"].as_object().expect("spans");
+        let items: Vec<_> = spans.iter().map(|(name, span)| (name.as_str(), span["items"].as_u64())).collect();
+        assert_eq!(items, [("denoise", Some(32)), ("segment", Some(32))]);
+    }
+}
+
+#[test]
+fn bert_large_runs_both_tasks() {
+    let checkout = support::checkout();
+    for (task, metric) in [("task=masked_lm", "token_accuracy"), ("task=question_answering", "exact_match")] {
+        let record = run(checkout.path(), &["bertLarge"], &["seq_length=64", task]).remove(0);
+        check(&record);
+        assert_eq!(metrics(&record), BTreeSet::from([metric]), "{task}");
+    }
+}
+
+#[test]
+fn smollm2_135m_generates_tokens() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["smollm2_135m"], &["prompt_length=8", "new_tokens=4"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["equal_answers", "equal_tokens"]));
+    // Framework and compiler draw the same tokens from the same seed.
+    let sampled = ["prompt_length=8", "new_tokens=4", "temperature=0.8", "top_p=0.9"];
+    check(&run(checkout.path(), &["smollm2_135m"], &sampled).remove(0));
+    let perplexity = run(checkout.path(), &["smollm2_135m"], &["prompt_length=8", "task=perplexity"]).remove(0);
+    check(&perplexity);
+    assert_eq!(metrics(&perplexity), BTreeSet::from(["perplexity"]));
+}
+
+#[test]
+fn settings_without_meaning_are_refused_before_anything_runs() {
+    let checkout = support::checkout();
+    for (setting, reason) in [
+        ("top_p=0", "top_p is 0, but must be above 0 and at most 1"),
+        ("temperature=-1", "temperature is -1 and top_k is 50, but both must be at least 0"),
+        (
+            "prompt_length=2000",
+            "prompt_length is 2000 and new_tokens is 64, but each must be at least 1, and their sum at most 1024",
+        ),
+        ("task=translate", "task is translate, but must be generation or perplexity"),
+    ] {
+        let arguments = ["plan", "--case", "smollm2_135m", "--set", "size=tiny", "--set", setting];
+        let output = program::flagperf(checkout.path(), &arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{setting}: {stderr}");
+        assert!(stderr.contains(reason), "{setting}: {stderr}");
+    }
+}
