@@ -12,7 +12,7 @@ use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::run_files::{CONFIG_FILE, SOURCES_FOLDER};
-use flagperf_evaluation::{FILE_KIND, StoredPass, digest_outputs, name_outputs};
+use flagperf_evaluation::{FILE_KIND, StoredPass, digest_outputs, file_name, name_outputs};
 use flagperf_result::Record;
 use flagperf_script::{EvaluatorFn, HostServices, ScriptChoice, ScriptConfig, load_evaluator, run_on_script_stack};
 
