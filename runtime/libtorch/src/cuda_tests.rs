@@ -1,6 +1,6 @@
 //! Tests that need a CUDA device: `cargo test -- --ignored`.
 
-use flagperf_onnx::exec::{Conv, ConvEpilogue, TensorOps, Unary};
+use flagperf_onnx_exec::{Conv, ConvEpilogue, TensorOps, Unary};
 use tch::{Device, Kind, Tensor};
 
 use crate::capture::CapturedGraph;

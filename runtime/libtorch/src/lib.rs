@@ -15,7 +15,7 @@ mod session;
 mod shim;
 mod tensor;
 
-use flagperf_onnx::exec::{ExecError, OpError};
+use flagperf_onnx_exec::{ExecError, OpError};
 use flagperf_plugin::{DType, Engine, EngineInfo, Error, Load};
 
 pub use session::TorchSession;

@@ -5,8 +5,8 @@ mod elementwise;
 mod movement;
 mod windows;
 
-use flagperf_onnx::exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
 use flagperf_onnx::{DType, Tensor as HostTensor};
+use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::tensor::{self, TorchTensor, sizes, torch_error};

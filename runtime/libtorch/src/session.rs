@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::slice;
 use std::thread::available_parallelism;
 
-use flagperf_onnx::exec::{Executor, OpError};
 use flagperf_onnx::{ValueInfo as OnnxValue, read_onnx};
+use flagperf_onnx_exec::{Executor, OpError};
 use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
 use flagperf_plugin::{
     Artifact, DType, DeviceTensor, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo,

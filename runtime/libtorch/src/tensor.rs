@@ -1,7 +1,7 @@
 //! libtorch's tensors, shared between threads, and copies to and from host memory.
 
-use flagperf_onnx::exec::OpError;
 use flagperf_onnx::{DType, Tensor as HostTensor};
+use flagperf_onnx_exec::OpError;
 use tch::{Device, Kind, TchError, Tensor};
 
 /// A libtorch tensor. Clones share its memory, and nothing writes to it after its creation.

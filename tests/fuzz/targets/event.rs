@@ -8,9 +8,9 @@ use std::fs;
 
 use flagperf_core::event::{Event, Failure, LINE_BYTES_MAX, ModelFacts};
 use flagperf_core::measure::{Nanos, PassReport, StepColumns, StepTimes};
-use flagperf_result::{ChainReader, EventChain, PhaseCollector, PhaseRecord, ReceivedEvent};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{Bytes, Seconds};
+use flagperf_result::{ChainReader, EventChain, PhaseCollector, PhaseRecord, ReceivedEvent};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(init: support::write_seeds(seeds), |text: &str| {

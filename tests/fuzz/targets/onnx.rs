@@ -4,12 +4,12 @@
 
 mod support;
 
-use flagperf_onnx::exec::{CpuOps, Executor, ReferenceOps, TensorOps};
 use flagperf_onnx::layers::{self, Conv2d, Linear, Pool2d};
 use flagperf_onnx::{
     DType, Graph, GraphBuilder, HalfPrecision, Tensor, TensorSpec, byte_count, check, check_limits, count,
     find_unknown_operator, infer_shapes, lower, read_onnx, to_half_precision, write_onnx,
 };
+use flagperf_onnx_exec::{CpuOps, Executor, ReferenceOps, TensorOps};
 use libfuzzer_sys::fuzz_target;
 
 /// A graph is executed if all of its values together have at most this many elements.

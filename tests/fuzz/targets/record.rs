@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
 
+use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE};
 use flagperf_result::{Record, digest, list_files};
 use flagperf_verify::{Standing, Trust, contradictions, find_results, verify_result};
-use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 

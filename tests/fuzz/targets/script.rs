@@ -6,15 +6,15 @@ mod support;
 
 use std::sync::{Arc, LazyLock, Mutex};
 
-use flagperf_engine::{Artifact, LoadOptions, find};
+use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
-use flagperf_plan::Limits;
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_engine::{Artifact, LoadOptions, find};
 use flagperf_script::{
     CaseScripts, ForwardKind, HostServices, ScriptChoice, ScriptConfig, ScriptError, ScriptParser, Sessions,
     StepOutput, run_on_script_stack,
 };
-use flagperf_core::tensor::{DType, Tensor};
-use flagperf_core::units::{Bytes, Seconds};
 use indexmap::IndexMap;
 use libfuzzer_sys::fuzz_target;
 

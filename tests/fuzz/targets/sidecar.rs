@@ -6,8 +6,8 @@
 mod support;
 
 use flagperf_core::description::{DescriptionMessage, OptionMessage};
-use flagperf_engine::{Artifact, EngineError, LoadOptions, Value, find};
 use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::{Artifact, EngineError, LoadOptions, Value, find};
 use flagperf_onnx::{Graph, GraphBuilder, layers};
 use libfuzzer_sys::fuzz_target;
 

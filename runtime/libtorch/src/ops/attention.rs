@@ -33,8 +33,8 @@ fn with_dense_rows(x: &Tensor) -> Result<Tensor, TchError> {
 
 #[cfg(test)]
 mod tests {
-    use flagperf_onnx::exec::{Executor, ReferenceOps, TensorOps};
     use flagperf_onnx::{DType, Graph, GraphBuilder, Tensor, layers};
+    use flagperf_onnx_exec::{Executor, ReferenceOps, TensorOps};
     use tch::Device;
 
     use crate::ops::TorchOps;

@@ -1,6 +1,6 @@
 //! Elementwise functions of one and of two tensors.
 
-use flagperf_onnx::exec::{Binary, Unary};
+use flagperf_onnx_exec::{Binary, Unary};
 use tch::{Kind, TchError, Tensor};
 
 /// Applies an elementwise function, into a new tensor.

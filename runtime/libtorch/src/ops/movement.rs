@@ -1,6 +1,6 @@
 //! Slices, gathers and padding.
 
-use flagperf_onnx::exec::PadMode;
+use flagperf_onnx_exec::PadMode;
 use tch::{Kind, TchError, Tensor};
 
 /// Returns `count` entries along `axis`, starting at `start`, at intervals of `step`. libtorch's own slices support

@@ -1,6 +1,6 @@
 //! Convolutions and pools. libtorch supports symmetric padding only; for asymmetric padding, the input is padded first.
 
-use flagperf_onnx::exec::{Conv, Pool};
+use flagperf_onnx_exec::{Conv, Pool};
 use tch::{TchError, Tensor};
 
 /// Computes a two-dimensional convolution.
