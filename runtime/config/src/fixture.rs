@@ -1,4 +1,5 @@
 //! A small checkout in a temporary folder, for tests. Knows no rule of the configuration.
+#![expect(clippy::unwrap_used, reason = "only tests use it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ devices:
 ";
 
 impl Checkout {
+    #[expect(clippy::new_without_default, reason = "each call creates a folder")]
     pub fn new() -> Self {
         let checkout = Checkout(tempfile::tempdir().unwrap());
         checkout
