@@ -94,8 +94,8 @@ fn add(key: String, node: &Node, line: usize, values: &mut Values) {
 pub(super) fn overlay_refusal(key: &str, case: &str, after: &dyn Snapshot) -> Option<String> {
     let name = key.split(['.', '[']).next().unwrap_or_default();
     let parameters = format!("configs/{case}/parameters.yaml");
-    if let Err(problem) = check_key_owner(name) {
-        return Some(problem.to_string());
+    if let Err(finding) = check_key_owner(name) {
+        return Some(finding.message);
     }
     let is_rule = find_parameter(name).is_some() || find_setting(name).is_some_and(|key| key.owner == Owner::Case);
     if is_rule {
