@@ -12,10 +12,15 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// `O_NONBLOCK` on Linux: opening a FIFO does not wait for its writer. It has no effect on a regular file.
 const NONBLOCK: i32 = 0o4000;
 
+/// A path that leads to something else than a regular file; the cause of an [`io::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("is {0}, not a regular file")]
+pub struct NotRegular(&'static str);
+
 /// Opens a regular file for reading, following links.
 ///
 /// # Errors
-/// When the file cannot be opened or is not a regular file; the message then names its actual kind.
+/// When the file cannot be opened or is not a regular file; the cause is then [`NotRegular`], whose message names its actual kind.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Checked before opening, because opening a device can have effects, and again after, because the path may have
     // changed.
@@ -67,7 +72,7 @@ fn check_regular(kind: FileType) -> io::Result<()> {
         kind if kind.is_char_device() || kind.is_block_device() => "a device",
         _ => "a special file",
     };
-    Err(io::Error::other(format!("is {found}, not a regular file")))
+    Err(io::Error::other(NotRegular(found)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use flagperf_core::regular_file::open_regular;
+use flagperf_core::regular_file::{NotRegular, open_regular};
 
 use super::Unavailable;
 
@@ -37,10 +37,9 @@ pub(super) fn check_library(path: &Path) -> Result<(), LibraryFault> {
     let shown = path.display();
     let mut header = [0; 20];
     let mut file = open_regular(path).map_err(|error| {
-        // The message of the system begins with an upper-case letter, that of `open_regular` with `is a`.
-        let text = error.to_string();
-        let separator = if text.starts_with("is ") { " " } else { " cannot be read: " };
-        LibraryFault::new(format!("the library `{shown}`{separator}{text}"))
+        let is_other_file = error.get_ref().is_some_and(|cause| cause.is::<NotRegular>());
+        let separator = if is_other_file { " " } else { " cannot be read: " };
+        LibraryFault::new(format!("the library `{shown}`{separator}{error}"))
     })?;
     if !cfg!(target_os = "linux") {
         return Ok(());

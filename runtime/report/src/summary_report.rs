@@ -11,7 +11,7 @@ use super::text::{digits, display_text, percent, rate, wrap};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_result::{MEASURED_FOR, ReplicaSummary, StepSummary, Summary};
+use flagperf_result::{ReplicaSummary, ShortTime, StepSummary, Summary};
 
 /// Largest number of hosts whose processor times are listed separately.
 const HOSTS_NAMED: usize = 4;
@@ -80,26 +80,20 @@ fn whole_time_line(step: &StepSummary, unit: &str) -> Option<String> {
 
 /// Returns the reasons why the result is not valid, each with the hosts and devices whose records state it, unless all do.
 fn placed_reasons(summary: &Summary) -> Vec<String> {
-    let mut places: IndexMap<String, (Vec<String>, Vec<u64>)> = IndexMap::new();
+    let mut places: IndexMap<String, (Vec<String>, Option<ShortTime>)> = IndexMap::new();
     for replica in &summary.replicas {
         for reason in &replica.validity_reasons {
             // The measured times of replicas differ by a little, and are one reason.
-            let (kind, time) = match short_time(reason) {
-                Some((time, rule)) => (rule.to_owned(), Some(time)),
-                None => (reason.clone(), None),
-            };
+            let time = replica.short_time.filter(|time| *reason == time.to_string());
+            let kind = if time.is_some() { String::new() } else { reason.clone() };
             let (names, times) = places.entry(kind).or_default();
             names.push(display_name(replica));
-            times.extend(time);
+            *times = times.zip(time).map(|(known, own)| known.or(own)).or(time);
         }
     }
     let all = summary.replicas.len();
     let of_replicas = places.into_iter().map(|(kind, (names, times))| {
-        let reason = match (times.iter().min(), times.iter().max()) {
-            (Some(min), Some(max)) if min < max => format!("{MEASURED_FOR}{min} s to {max} s{kind}"),
-            (Some(time), _) => format!("{MEASURED_FOR}{time} s{kind}"),
-            _ => kind,
-        };
+        let reason = times.map_or(kind, |time| time.to_string());
         match names.len() {
             count if count == all => format!("all: {reason}"),
             count if count > PLACES_NAMED => {
@@ -109,13 +103,6 @@ fn placed_reasons(summary: &Summary) -> Vec<String> {
         }
     });
     summary.validity_reasons.iter().cloned().chain(of_replicas).collect()
-}
-
-/// Returns the time in seconds in a reason such as `measured for 13 s (official: at least 10 min)`, and the text after it; `None`
-/// for any other reason.
-fn short_time(reason: &str) -> Option<(u64, &str)> {
-    let (time, rule) = reason.strip_prefix(MEASURED_FOR)?.split_once(" s")?;
-    Some((time.parse().ok()?, rule))
 }
 
 /// Returns the name of a replica: `h2`, or `h2 device 7`.
@@ -193,6 +180,7 @@ fn sum_row(step: &StepSummary, summary: &Summary) -> [String; 6] {
 mod tests {
     use super::*;
     use flagperf_config::Replica;
+    use flagperf_core::units::Seconds;
     use flagperf_result::{FailureRecord, Record, Status, testing};
 
     /// Returns the summary of replicas whose records state these reasons.
@@ -208,16 +196,16 @@ mod tests {
 
     #[test]
     fn replicas_that_measured_for_different_short_times_have_one_reason() {
-        let reason = |time| format!("measured for {time} s (official: at least 10 min)");
-        let of = |times: [u32; 2]| {
-            let summary = Summary {
-                validity_reasons: Vec::new(),
-                ..summary_of(&[&[reason(times[0])], &[reason(times[1]), "no accuracy".to_owned()]])
-            };
+        let of = |times: [f64; 2]| {
+            let times = times.map(|time| ShortTime { least: Seconds(time), most: Seconds(time) });
+            let [first, second] = times.map(|time| time.to_string());
+            let mut summary = summary_of(&[&[first], &[second, "no accuracy".to_owned()]]);
+            summary.validity_reasons.clear();
+            summary.replicas.iter_mut().zip(times).for_each(|(replica, time)| replica.short_time = Some(time));
             placed_reasons(&summary)
         };
-        assert_eq!(of([14, 13]), ["all: measured for 13 s to 14 s (official: at least 10 min)", "h2: no accuracy"]);
-        assert_eq!(of([13, 13])[0], "all: measured for 13 s (official: at least 10 min)");
+        assert_eq!(of([14.0, 13.0]), ["all: measured for 13 s to 14 s (official: at least 10 min)", "h2: no accuracy"]);
+        assert_eq!(of([13.0, 13.0])[0], "all: measured for 13 s (official: at least 10 min)");
     }
 
     #[test]

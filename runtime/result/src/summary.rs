@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Record, Status, Validity};
+use super::{Record, ShortTime, Status, Validity};
 use flagperf_config::Replica;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
@@ -58,6 +58,9 @@ pub struct ReplicaSummary {
     pub reasons: Vec<String>,
     /// Reasons why the result does not count as valid; empty when it does.
     pub validity_reasons: Vec<String>,
+    /// The measured time if it is one of these reasons, so that a report can join those of several replicas.
+    #[serde(skip)]
+    pub short_time: Option<ShortTime>,
     /// Digest of the replica's result; `None` when it has no manifest.
     pub digest: Option<String>,
     /// Processor time on its host; `None` when the replica was lost.
@@ -129,6 +132,7 @@ impl ReplicaSummary {
             validity: record.validity.verdict,
             reasons: record.failures.iter().map(|failure| failure.reason.clone()).collect(),
             validity_reasons: record.validity.reasons.clone(),
+            short_time: ShortTime::of(record),
             digest,
             processor,
             machine: None,
@@ -313,6 +317,7 @@ mod tests {
             validity: Validity::Valid,
             reasons: Vec::new(),
             validity_reasons: Vec::new(),
+            short_time: None,
             digest: None,
             processor: None,
             machine: None,

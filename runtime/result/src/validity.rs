@@ -2,6 +2,8 @@
 //!
 //! A pure function of the record.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
@@ -15,8 +17,39 @@ pub const OFFICIAL_TIME_MAX: Seconds = Seconds(86_400.0);
 /// Largest relative half-width of the 95 % interval of a throughput in an official result.
 pub const OFFICIAL_HALF_WIDTH_MAX: f64 = 0.05;
 
-/// Begin of the reason that a case was measured for too short or too long.
-pub const MEASURED_FOR: &str = "measured for ";
+/// The measured time of a result in whole seconds, or the shortest and the longest of several results, which is too short
+/// for an official one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShortTime {
+    /// The shortest.
+    pub least: Seconds,
+    /// The longest.
+    pub most: Seconds,
+}
+
+impl ShortTime {
+    /// Returns the measured time of a record if it is too short.
+    pub fn of(record: &Record) -> Option<Self> {
+        let time = time_of(headline(record)?);
+        let seconds = Seconds(time.0.floor());
+        (time.0.is_nan() || time.0 < OFFICIAL_TIME_MIN.0).then_some(ShortTime { least: seconds, most: seconds })
+    }
+
+    /// Returns the shortest and the longest of both.
+    pub fn or(self, other: Self) -> Self {
+        ShortTime { least: Seconds(self.least.0.min(other.least.0)), most: Seconds(self.most.0.max(other.most.0)) }
+    }
+}
+
+impl fmt::Display for ShortTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "measured for {:.0} s", self.least.0)?;
+        if self.least.0 < self.most.0 {
+            write!(f, " to {:.0} s", self.most.0)?;
+        }
+        f.write_str(" (official: at least 10 min)")
+    }
+}
 
 /// Number of readings of a device from which one that was idle in all of them was not used.
 const READINGS_MIN: u64 = 3;
@@ -115,14 +148,21 @@ fn time_of(measured: &Measurement) -> Seconds {
     measured.passes.iter().map(|pass| pass.whole_s).sum()
 }
 
+/// Returns the loop whose time is judged: that of inference if there is one.
+fn headline(record: &Record) -> Option<&Measurement> {
+    record.measured_loops().next_back()
+}
+
 fn measured_time(record: &Record) -> Vec<String> {
-    let Some(headline) = record.measured_loops().next_back() else { return vec!["nothing was measured".to_owned()] };
-    let (time, total) = (time_of(headline), measurements(record).map(time_of).sum::<Seconds>());
-    if time.0.is_nan() || time.0 < OFFICIAL_TIME_MIN.0 {
-        return vec![format!("{MEASURED_FOR}{:.0} s (official: at least 10 min)", time.0.floor())];
+    if headline(record).is_none() {
+        return vec!["nothing was measured".to_owned()];
     }
+    if let Some(short) = ShortTime::of(record) {
+        return vec![short.to_string()];
+    }
+    let total = measurements(record).map(time_of).sum::<Seconds>();
     if total.0 > OFFICIAL_TIME_MAX.0 {
-        return vec![format!("{MEASURED_FOR}{:.1} h (official: at most 24 h)", total.0 / 3600.0)];
+        return vec![format!("measured for {:.1} h (official: at most 24 h)", total.0 / 3600.0)];
     }
     Vec::new()
 }

@@ -17,7 +17,7 @@ use flagperf_data::Pipeline;
 use flagperf_engine::Session;
 
 use super::compiled::{CompiledScript, ScriptPlace};
-use super::error::{ScriptError, UNKNOWN_PROPERTY, file_error};
+use super::error::{ScriptError, file_error};
 use super::forward::{EvaluatorFn, ForwardFn, settings};
 use super::packages::data::Pipeline as ScriptPipeline;
 use super::packages::nn::Graph;
@@ -353,7 +353,7 @@ fn call_with_config<T>(
 /// Adds to an error about an unknown property where the properties of `config` are set.
 fn explain_config(error: ScriptError, config: &ScriptConfig) -> ScriptError {
     let case = config.get("case").and_then(Json::as_str);
-    match case.filter(|_| error.reason.starts_with(UNKNOWN_PROPERTY) && !error.reason.contains("did you mean")) {
+    match case.filter(|_| error.is_strange_property) {
         Some(case) => {
             let reason = format!("{}: `config` has what configs/{case}/parameters.yaml sets", error.reason);
             ScriptError { reason, ..error }

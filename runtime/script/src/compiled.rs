@@ -19,7 +19,7 @@ use super::sandbox::{Fallible, HostServices, ScriptState};
 use super::shared::{LoadedScript, Loader, log_name, shared_file, ungranted_reason};
 use super::stack::RunningScript;
 use super::stage::Stage;
-use super::suggestion::suggestion;
+use super::suggestion::{Suggestion, suggestion};
 
 /// The packages granted to dataloader.rhai whose functions describe no source of samples.
 const OTHER_PACKAGES: [&str; 2] = ["image", "log"];
@@ -200,7 +200,7 @@ impl CompiledScript {
                 }
                 None => {
                     let near = suggestion(function.name, self.tree.ast.iter_functions().map(|f| f.name));
-                    let near = if near.starts_with(';') { near } else { String::new() };
+                    let near = if let Suggestion::Near(_) = near { near } else { Suggestion::Nothing };
                     let missing = || format!("the function `{expected}` is missing{near}");
                     file_error(&self.sources.main().file, ungranted(function.name).unwrap_or_else(missing))
                 }

@@ -14,7 +14,7 @@ use super::sandbox::{
     ARRAY_ELEMENTS_MAX, CALL_LEVELS_MAX, EXPRESSION_DEPTH_MAX, FUNCTIONS_MAX, MAP_ENTRIES_MAX, STRING_BYTES_MAX,
     VARIABLES_MAX,
 };
-use super::suggestion::suggestion;
+use super::suggestion::{Suggestion, suggestion};
 
 /// An error in a script: its position, the reason, and the source line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct ScriptError {
     pub source_line: String,
     /// Files and lines of the calls that led to the function with the error, innermost first.
     pub called_from: Vec<(PathBuf, usize)>,
+    /// Whether the script reads a property that its map does not have and that resembles no known one.
+    pub is_strange_property: bool,
 }
 
 impl std::error::Error for ScriptError {}
@@ -65,6 +67,7 @@ pub(super) fn file_error(file: &Path, reason: impl Into<String>) -> ScriptError 
         reason: reason.into(),
         source_line: String::new(),
         called_from: Vec::new(),
+        is_strange_property: false,
     }
 }
 
@@ -182,7 +185,10 @@ impl Sources {
         }
         called_from.reverse();
         let position = Some(error.take_position()).filter(|position| !position.is_none()).unwrap_or(names.last_call);
-        ScriptError { called_from, ..self.error_at(position, error_reason(&error, names)) }
+        let is_strange_property = matches!(&error, EvalAltResult::ErrorPropertyNotFound(name, _)
+            if !matches!(names.suggest_property(name), Suggestion::Near(_)));
+        let reason = error_reason(&error, names);
+        ScriptError { called_from, is_strange_property, ..self.error_at(position, reason) }
     }
 }
 
@@ -199,13 +205,19 @@ pub(super) struct KnownNames<'a> {
     pub(super) last_call: Position,
 }
 
+impl KnownNames<'_> {
+    fn suggest_property(&self, name: &str) -> Suggestion {
+        suggestion(name, self.properties.iter().map(String::as_str))
+    }
+}
+
 fn error_reason(error: &EvalAltResult, names: &KnownNames<'_>) -> String {
     use EvalAltResult as E;
     match error {
         E::ErrorRuntime(reason, _) | E::ErrorTerminated(reason, _) => reason.to_string(),
         E::ErrorVariableNotFound(name, _) => format!("unknown variable `{name}`"),
         E::ErrorPropertyNotFound(name, _) => {
-            format!("{UNKNOWN_PROPERTY} `{name}`{}", suggestion(name, names.properties.iter().map(String::as_str)))
+            format!("{UNKNOWN_PROPERTY} `{name}`{}", names.suggest_property(name))
         }
         E::ErrorFunctionNotFound(signature, _) => function_not_found(signature, &(names.functions)()),
         E::ErrorModuleNotFound(name, _) => {
