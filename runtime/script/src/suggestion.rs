@@ -4,8 +4,7 @@
 /// Largest number of known names that a message lists.
 const LISTED: usize = 12;
 
-/// Longer names are not compared: they cannot be typing errors, and the cost of a comparison is the product of both
-/// lengths.
+/// Longer names are not compared: the cost of a comparison is the product of both lengths.
 const COMPARED_BYTES: usize = 200;
 
 /// Returns the text to append after an unknown name: the closest known name, or all of `known` when they are few; empty

@@ -257,7 +257,7 @@ impl Worker<'_> {
     ) -> Result<(MeasuredLoop<'_>, ForwardFn, EvaluatorFn), Failure> {
         let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
         let config = &self.job.config;
-        let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
+        let forward = scripts.forward(which, sessions.clone()).with_config(config);
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
         let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
