@@ -144,10 +144,7 @@ pub(super) fn register(module: &mut Module) {
                 .set_into_module(module, move |context: NativeCallContext<'_>, a: Tensor, b: Dynamic| {
                     operator(&context, (symbol, function.op), &Dynamic::from(a), &b)
                 });
-            let text = format!(
-                "Does the same with a number on the left; for a tensor of booleans, with a truth value. {}",
-                function.text
-            );
+            let text = format!("{} The left operand is a number, or a truth value for booleans.", function.text);
             documented(symbol, &["a: Dynamic", "b: Tensor"], &text, &format!("{number} {symbol} {tensor}"))
                 .set_into_module(module, move |context: NativeCallContext<'_>, a: Dynamic, b: Tensor| {
                     operator(&context, (symbol, function.op), &a, &Dynamic::from(b))
