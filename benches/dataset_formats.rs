@@ -17,8 +17,8 @@ use std::sync::Arc;
 use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::tensor::DType;
 use flagperf_data::{
-    BadSamplePolicy, CocoOptions, Dataset, Filter, Loader, LoaderOptions, PaddingOptions, PaddingSide, Pipeline,
-    PromptOptions, SampleSource, TokenizerFiles, Transform,
+    BadSamplePolicy, CocoOptions, Dataset, Filter, Geometry, Loader, LoaderOptions, PaddingOptions, PaddingSide,
+    Pipeline, PromptOptions, SampleSource, Target, TokenizerFiles, Transform,
 };
 use flagperf_engine::HeapMemory;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -132,7 +132,7 @@ fn compare_images(directory: &Path, workers: usize, seconds: f64) -> Outcome<()>
     write_coco(directory, data.path())?;
     let open = |source| -> Outcome<(Loader, usize)> {
         let transforms = vec![
-            Transform::ResizeTo { size: (256, 256), filter: Filter::Bilinear },
+            Transform::Geometry(Geometry::Resize { target: Target::Exactly((256, 256)), filter: Filter::Bilinear }),
             Transform::Normalize { mean: [0.5; 3], std: [0.5; 3] },
         ];
         let dataset = Pipeline { source, transforms }.open(data.path(), DType::F32)?;

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::tensor::DType;
-use flagperf_data::{BadSamplePolicy, Dataset, Filter, Loader, LoaderOptions, Pipeline, SampleSource, Transform};
+use flagperf_data::{
+    BadSamplePolicy, Dataset, Filter, Geometry, Loader, LoaderOptions, Pipeline, SampleSource, Target, Transform,
+};
 use flagperf_engine::HeapMemory;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
@@ -41,8 +43,8 @@ fn main() -> Outcome<()> {
 
 fn open_dataset(directory: &Path, mean: [f32; 3], std: [f32; 3]) -> Outcome<Arc<dyn Dataset>> {
     let transforms = vec![
-        Transform::Resize { size: 256, filter: Filter::Bilinear },
-        Transform::CenterCrop { size: (224, 224) },
+        Transform::Geometry(Geometry::Resize { target: Target::Shorter(256), filter: Filter::Bilinear }),
+        Transform::Geometry(Geometry::CenterCrop((224, 224))),
         Transform::Normalize { mean, std },
     ];
     let source = SampleSource::ImageFolder { images: PathBuf::from("."), classes: None };

@@ -44,7 +44,7 @@ fn main() {
     (0..10).for_each(|_| drop(CaseScripts::load(&dir, &choice, &Limits::default(), host.clone())));
     println!("loading the scripts of a case: {:.3} ms", clock.now().since(begin).0 * 1e2);
     let sessions = Sessions::from([("model".to_owned(), session)]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions).expect("the case has a forward function");
+    let mut forward = scripts.forward(ForwardKind::Model, sessions);
 
     let images =
         Tensor::from_vec([64, 3, 224, 224], vec![0.0f32; 64 * 3 * 224 * 224]).expect("the shape fits the data");
@@ -77,7 +77,7 @@ fn measure_decode_loop(host: HostServices) {
     let load = |graph| find("null").expect("a row of the table").load(Artifact::Graph(graph), &LoadOptions::default());
     let load = |graph| Arc::new(Mutex::new(load(graph).expect("the null engine accepts any model")));
     let sessions: Sessions = model.graphs.iter().map(|(name, graph)| (name.clone(), load(graph))).collect();
-    let forward = scripts.forward(ForwardKind::Model, sessions).expect("the case has a forward function");
+    let forward = scripts.forward(ForwardKind::Model, sessions);
     let mut forward = forward.with_config(&config).expect("settings");
     let tokens = Tensor::from_vec([1, 64], vec![1i64; 64]).expect("the shape fits the data");
     let lengths = Tensor::from_vec([1], vec![64i64]).expect("the shape fits the data");

@@ -73,7 +73,7 @@ fn script_seconds(expression: &str, size: usize, calls: usize) -> f64 {
     let session = find("null").expect("a row of the table").load(Artifact::Onnx(Path::new("x")), &options);
     let session = Arc::new(Mutex::new(session.expect("the null engine accepts any model")));
     let sessions = Sessions::from([("model".to_owned(), session)]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions).expect("the case has a forward function");
+    let mut forward = scripts.forward(ForwardKind::Model, sessions);
     let numbers = (0..size).map(|i| (i % 251) as f32 / 125.0).collect();
     let columns = size.min(100);
     let x = Tensor::from_vec([size / columns, columns], numbers).expect("the shape fits the elements");

@@ -2,8 +2,6 @@
 //!
 //! Every rule is a function of a file's text and is itself tested on a sample that violates it.
 
-#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
-
 use std::fs;
 use std::path::Path;
 

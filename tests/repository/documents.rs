@@ -1,7 +1,5 @@
 //! The documents: every link leads somewhere, and the pages that a newcomer reads first are short.
 
-#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
-
 use std::path::Path;
 
 use crate::markdown;

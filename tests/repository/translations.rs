@@ -1,8 +1,6 @@
 //! Pages in Chinese: those for users have one, and each has the structure of its original: the same headings, fenced lines,
 //! and tables with the same code. What the sentences say is not checked.
 
-#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
-
 use std::path::Path;
 
 use crate::markdown;

@@ -48,7 +48,6 @@ pub struct EngineFacts {
     pub name: String,
     /// The version: `20.10.24`.
     pub version: String,
-    /// The socket of the engine.
     pub socket: PathBuf,
     /// Whether the engine runs without root privileges: user 0 in a container is then the user of this process.
     pub is_rootless: bool,

@@ -8,116 +8,71 @@ use flagperf_host::ProcessError;
 /// Why a container engine, an image or a container cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// No engine answered.
     #[error("no container engine answered (tried: {tried})")]
     NoEngine {
         /// The sockets, each with the reason.
         tried: String,
     },
-    /// The engine is not on this machine.
     #[error(
         "`DOCKER_HOST` names `{address}`, but only an engine on this machine can mount the folders of this machine"
     )]
-    NotLocal {
-        /// The address.
-        address: String,
-    },
-    /// The engine did not answer in time, or the connection failed.
+    NotLocal { address: String },
     #[error("the container engine cannot be reached (request: {request}): {reason}")]
     Unreachable {
         /// What was requested: `start a container`.
         request: &'static str,
-        /// The cause.
         reason: String,
     },
-    /// The engine refused a request.
     #[error("the container engine refused to {request}: {message}")]
     Refused {
-        /// What was requested.
         request: &'static str,
         /// The status of the reply: 404 for an unknown image or container.
         status: u16,
-        /// The engine's message.
         message: String,
     },
-    /// A recipe cannot be read.
     #[error("cannot read the recipe `{path}`: {source}")]
-    Recipe {
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The requirements of a case, or a file that sets variables for their installation, cannot be read.
+    Recipe { path: PathBuf, source: io::Error },
     #[error("cannot read {source}")]
-    Requirements {
-        /// The file and the cause.
-        source: io::Error,
-    },
-    /// An image could not be built.
+    Requirements { source: io::Error },
     #[error("image `{image}` could not be built: {reason}{}", quoted_lines(.output))]
     Build {
-        /// Name and tag of the image.
         image: String,
-        /// The engine's message.
         reason: String,
         /// The last lines of the build's output.
         output: Vec<String>,
     },
-    /// The engine neither has the base image of a recipe nor could get it.
     #[error(
         "the base image `{image}` ({}:{line}) is not on this machine, and the container engine could not get it: {reason}",
         .dockerfile.display()
     )]
     BaseImage {
-        /// Name of the base image.
         image: String,
-        /// The Dockerfile that names it.
         dockerfile: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// The engine's message.
         reason: String,
     },
-    /// A container must not see a path that the configuration names.
     #[error("{named_by} names `{path}`, which a container must not see: {reason}")]
     Exposed {
         /// What names the path: "option `cache` of engine `rten`".
         named_by: String,
-        /// The path.
         path: PathBuf,
-        /// Why a container must not see it.
         reason: String,
     },
-    /// The program in the container ended before it had connected.
     #[error("the container ended before its worker had started: {ending}{}", quoted_lines(.output))]
     EndedEarly {
-        /// How it ended.
         ending: String,
         /// The last lines of the container's log.
         output: Vec<String>,
     },
-    /// The program in the container did not connect in time.
     #[error("the worker in the container did not connect within {seconds} s")]
-    NotConnected {
-        /// The limit.
-        seconds: u64,
-    },
-    /// The run was interrupted.
+    NotConnected { seconds: u64 },
     #[error("interrupted")]
     Interrupted,
-    /// This program could not be copied to the folder from which containers use it.
     #[error("cannot store this program in `{path}`: {source}")]
-    Store {
-        /// The file or folder.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// There is no folder for cached files.
+    Store { path: PathBuf, source: io::Error },
     #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no folder in which to store a copy of this program")]
     NoCache,
-    /// A socket or a stream of a worker could not be created.
     #[error("cannot set up the standard streams of a worker in a container: {0}")]
     Handover(io::Error),
     /// The streams of the worker could not be opened.

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Largest number of files and folders that are looked at.
+/// Largest number of files and folders that are examined.
 const ENTRIES_MAX: usize = 100_000;
 
 /// Returns why a container must not see the file or folder `path`; `None` if neither it nor anything below it is a socket. `engine`

@@ -18,7 +18,7 @@ const CONDUCTOR_LABEL: &str = "flagperf.conductor";
 const RUN_LABEL: &str = "flagperf.run";
 const CASE_LABEL: &str = "flagperf.case";
 
-/// The identity of a process, which no other process has, not even one before the last start of the machine.
+/// Identifies a process uniquely on this machine, also across restarts of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProcessIdentity {
     /// Id that the kernel draws each time it starts.
@@ -59,7 +59,7 @@ impl ProcessIdentity {
         self.has_ended_in(&own, Self::of(self.pid).as_ref())
     }
 
-    /// Returns the same as [`Self::has_ended`] for a process that is `own`, where the process with this id is `found`.
+    /// Implements [`Self::has_ended`] as seen by the process `own`; `found` is the process that has this id now.
     fn has_ended_in(&self, own: &Self, found: Option<&Self>) -> bool {
         if self.boot != own.boot {
             return true;

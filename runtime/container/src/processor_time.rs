@@ -15,9 +15,9 @@ use flagperf_core::units::Seconds;
 const GROUPS: &str = "/sys/fs/cgroup";
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// The same while a container ends, and how often it is read so frequently. Its control group is removed some milliseconds after
-/// its last process has ended, so that the last reading is complete. What a container that ends otherwise, such as by a kill of the
-/// engine, uses after the last reading is not counted.
+/// Interval while a container ends, and the number of readings at that interval. The control group is removed some milliseconds
+/// after its last process has ended, so the last reading is complete. If the container ends in another way, for example
+/// because the engine kills it, the processor time after the last reading is not counted.
 const INTERVAL_AT_END: Duration = Duration::from_millis(1);
 const READINGS_AT_END: u32 = 5000;
 

@@ -27,7 +27,6 @@ pub(super) const DOCKERFILE: &str = "Dockerfile";
 /// A recipe from which an image is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// The folder.
     folder: PathBuf,
     /// Name of the repository of its images: `flagperf-inference-cpu-interpreter`.
     pub(super) repository: String,
@@ -40,7 +39,6 @@ pub struct Recipe {
 /// A line of a Dockerfile that names an image to build on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BaseImageLine {
-    /// Name of the image.
     pub(super) name: String,
     /// Number of the line, from 1.
     pub(super) line: usize,

@@ -31,7 +31,6 @@ pub struct ContainerSpec {
     pub image: String,
     /// Name of the container, for users.
     pub name: String,
-    /// Labels.
     pub labels: IndexMap<String, String>,
     /// The program and its arguments, with paths inside the container.
     pub argv: Vec<String>,

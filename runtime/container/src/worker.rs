@@ -149,7 +149,7 @@ impl ContainerWorker {
         self.ended
     }
 
-    /// Counts the engine as lost if it does not report the end of a container although the worker closed its output long ago.
+    /// Treats the engine as lost if it does not report the end of a container although the worker closed its output long ago.
     fn check_closed(&mut self, timeout: Duration) {
         self.notice.send();
         let now = self.clock.now();

@@ -20,7 +20,6 @@ pub enum StoredType {
     U16,
     /// Unsigned, 32 bits; read as `i64`.
     U32,
-    /// A type of tensors.
     Tensor(DType),
 }
 

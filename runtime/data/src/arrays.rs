@@ -11,7 +11,6 @@ use flagperf_core::tensor::{DType, TensorSpec};
 /// One field of a dataset of arrays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArrayField {
-    /// Name of the field.
     pub name: String,
     /// Which script functions may see it.
     pub role: FieldRole,

@@ -72,9 +72,7 @@ pub trait Dataset: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{sample}: {reason}")]
 pub struct SampleError {
-    /// Name of the sample.
     pub sample: String,
-    /// Why it could not be read.
     pub reason: String,
 }
 

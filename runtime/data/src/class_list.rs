@@ -8,8 +8,8 @@ use super::{DataError, DataRoot};
 /// Largest size of a class list in bytes; that of ImageNet has 10,000.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// Largest length of a folder name in bytes. Longer lines are not suggested: they cannot be folder names, and comparing
-/// them would need memory proportional to the square of their length.
+/// Largest length of a folder name in bytes. Longer lines are not compared for suggestions: comparing needs memory quadratic
+/// in the length.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The class of every folder name.

@@ -17,7 +17,6 @@ pub struct FillTask {
     pub pass: u64,
     /// Position of the batch in its pass.
     pub position: u64,
-    /// The batch.
     pub request: BatchRequest,
 }
 
@@ -34,9 +33,7 @@ pub struct BatchRequest {
 
 /// A filled slot.
 pub struct FilledSlot {
-    /// The slot.
     pub slot: Slot,
-    /// The task that filled it.
     pub task: FillTask,
     /// Rows whose samples could not be read, in order; their memory is zeroed.
     pub failed: Vec<(usize, SampleError)>,

@@ -177,8 +177,7 @@ fn decode_mask(file: &[u8]) -> Result<(Vec<u8>, (usize, usize)), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Transform;
-    use crate::resize::Filter;
+    use crate::{Filter, Geometry, Target, Transform};
 
     /// Writes an image of 4x2 pixels and a mask with these labels.
     fn folder(size: (u32, u32), labels: &[u8]) -> tempfile::TempDir {
@@ -199,9 +198,10 @@ mod tests {
 
     fn open_with_points(folder: &Path, points: usize) -> Result<ImageMasks, String> {
         let moves = [
-            Transform::Flip { probability: 1.0, seed: 0 },
-            Transform::ResizeTo { size: (8, 2), filter: Filter::Bilinear },
-        ];
+            Geometry::Flip { probability: 1.0, seed: 0 },
+            Geometry::Resize { target: Target::Exactly((8, 2)), filter: Filter::Bilinear },
+        ]
+        .map(Transform::Geometry);
         let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3, points };
         let transforms = ImageTransforms::new(&moves, DType::F32).unwrap();
         ImageMasks::open(&DataRoot::open(folder).unwrap(), &options, transforms).map_err(|error| error.to_string())

@@ -41,6 +41,7 @@ pub use arrays::ArrayField;
 pub use batch::{Batch, Dataset, Field, FieldRole, OpenLength, SampleError};
 pub use coco::CocoOptions;
 pub use error::DataError;
+pub use geometry::{Geometry, Target};
 pub use image_masks::ImageMaskOptions;
 pub use loader::{BadSamplePolicy, BatchRequest, LoadError, Loader, LoaderOptions};
 pub use masking::Masking;

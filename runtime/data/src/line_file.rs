@@ -80,7 +80,8 @@ impl LineFile {
     }
 }
 
-/// Skips a line. Returns its bytes with its end, 0 at the end of the file, and whether it has an end.
+/// Skips a line. Returns its length in bytes with its line break (0 at the end of the file), and whether it has a line
+/// break.
 fn next_line(reader: &mut impl BufRead) -> std::io::Result<(u64, bool)> {
     let mut bytes = 0;
     loop {

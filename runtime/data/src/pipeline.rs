@@ -20,7 +20,6 @@ use flagperf_core::tensor::DType;
 /// [`Pipeline::open`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
-    /// Source of the samples.
     pub source: SampleSource,
     /// Transforms applied to every sample, in order.
     pub transforms: Vec<Transform>,
@@ -31,7 +30,6 @@ pub struct Pipeline {
 pub enum SampleSource {
     /// Images with one folder per class. Fields: `images` (input) and `labels` (truth, `i64`).
     ImageFolder {
-        /// The folder that contains the class folders.
         images: PathBuf,
         /// A text file with the name of one class folder per line: the class of a folder is its line, from 0. Without
         /// this file, the class of a folder is its rank among the folders in byte order.
@@ -39,16 +37,12 @@ pub enum SampleSource {
     },
     /// Seeded random values in memory, for which accuracy is meaningless.
     Synthetic {
-        /// The fields of a sample.
         fields: Vec<SyntheticField>,
-        /// Number of samples.
         samples: usize,
-        /// Seed of the values.
         seed: u64,
     },
     /// A stream of tokens, cut into samples.
     Tokens(TokenStreamOptions),
-    /// Tokenized prompts.
     Prompts(PromptOptions),
     /// Multiple-choice questions.
     Questions(QuestionOptions),

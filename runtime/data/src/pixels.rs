@@ -4,7 +4,7 @@
 
 use half::{bf16, f16};
 
-use super::geometry::{Geometry, Part, Placement, Scaling, Size, Target};
+use super::geometry::{Geometry, Placement, Size, Step, Target};
 use super::resize::ResizeScratch;
 use super::{DataError, Transform};
 use flagperf_core::tensor::{DType, TensorSpec};
@@ -14,7 +14,7 @@ pub const CHANNELS: usize = 3;
 
 /// The checked transforms of an image, ready to apply: those that move pixels, then those that compute values.
 pub struct ImageTransforms {
-    geometry: Vec<Geometry>,
+    steps: Vec<Step>,
     /// Width and height of every transformed image.
     size: Size,
     dtype: DType,
@@ -53,13 +53,17 @@ impl ImageTransforms {
     /// [`DataError::UnsupportedType`] for an unsupported type.
     pub fn new(transforms: &[Transform], dtype: DType) -> Result<Self, DataError> {
         let unsupported = DataError::Transforms;
-        let moves = transforms.iter().take_while(|transform| transform.moves_pixels()).count();
-        let (moves, values) = transforms.split_at(moves);
-        if let Some(late) = values.iter().find(|transform| transform.moves_pixels()) {
+        let geometry = |transform: &Transform| match transform {
+            Transform::Geometry(geometry) => Some(geometry.clone()),
+            _ => None,
+        };
+        let moves: Vec<Geometry> = transforms.iter().map_while(geometry).collect();
+        let values = &transforms[moves.len()..];
+        if let Some(late) = values.iter().find(|transform| matches!(transform, Transform::Geometry(_))) {
             let reason = format!("`{late}` moves pixels: place it before `{}`", values[0]);
             return Err(unsupported(reason));
         }
-        let (geometry, size) = geometry(moves).map_err(unsupported)?;
+        let (steps, size) = steps(moves).map_err(unsupported)?;
         let Some(size) = size else {
             return Err(unsupported("these transforms do not produce an image of a fixed shape".to_owned()));
         };
@@ -67,7 +71,7 @@ impl ImageTransforms {
         let dtype = values.dtype;
         let values = level_table(&values).ok_or(DataError::UnsupportedType(dtype))?;
         let descriptions = transforms.iter().map(ToString::to_string).collect();
-        Ok(ImageTransforms { geometry, size, dtype, values, descriptions })
+        Ok(ImageTransforms { steps, size, dtype, values, descriptions })
     }
 
     /// Returns a description of each transform, for the record.
@@ -100,8 +104,8 @@ impl ImageTransforms {
     ) -> Result<(), String> {
         let CropScratch { resize, front, back } = scratch;
         let (mut found, mut moved) = (size, false);
-        for geometry in &self.geometry {
-            found = geometry.apply(if moved { front.as_slice() } else { rgb }, found, index, resize, back)?;
+        for step in &self.steps {
+            found = step.apply(if moved { front.as_slice() } else { rgb }, found, index, resize, back)?;
             std::mem::swap(front, back);
             moved = true;
         }
@@ -121,8 +125,8 @@ impl ImageTransforms {
     /// As [`ImageTransforms::apply`].
     pub fn apply_to_mask(&self, labels: Vec<u8>, size: Size, index: u64, out: &mut [u8]) -> Result<(), String> {
         let (mut labels, mut found) = (labels, size);
-        for geometry in &self.geometry {
-            (labels, found) = geometry.apply_to_mask(&labels, found, index)?;
+        for step in &self.steps {
+            (labels, found) = step.apply_to_mask(&labels, found, index)?;
         }
         self.check_size(size, found)?;
         if labels.len() != out.len() {
@@ -137,8 +141,8 @@ impl ImageTransforms {
     /// # Errors
     /// As [`ImageTransforms::apply`].
     pub fn placement(&self, size: Size, index: u64) -> Result<Placement, String> {
-        let place = |(placement, size), geometry: &Geometry| geometry.place(placement, size, index);
-        Ok(self.geometry.iter().try_fold((Placement::IDENTITY, size), place)?.0)
+        let place = |(placement, size), step: &Step| step.place(placement, size, index);
+        Ok(self.steps.iter().try_fold((Placement::IDENTITY, size), place)?.0)
     }
 
     fn check_size(&self, size: Size, found: Size) -> Result<(), String> {
@@ -150,55 +154,37 @@ impl ImageTransforms {
     }
 }
 
-/// Converts the transforms that move pixels, and returns the size of the result if it is the same for every image.
-/// Scaling and the central crop after it are one step, which computes only the pixels that remain.
-fn geometry(transforms: &[Transform]) -> Result<(Vec<Geometry>, Option<Size>), String> {
-    let (mut steps, mut size): (Vec<Geometry>, Option<Size>) = (Vec::new(), None);
+/// Combines central crops with the transforms before them, and returns the size of the result if it is the same for every
+/// image.
+fn steps(transforms: Vec<Geometry>) -> Result<(Vec<Step>, Option<Size>), String> {
+    let (mut steps, mut size): (Vec<Step>, Option<Size>) = (Vec::new(), None);
     // The shorter side, while only that is known.
     let mut shorter = None;
-    for transform in transforms {
-        let step = match *transform {
-            Transform::Resize { size: side, filter } => {
-                shorter = Some(side);
-                size = None;
-                Geometry::Scale(Scaling { target: Target::Shorter(side), filter, centre: None })
-            }
-            Transform::ResizeTo { size: target, filter } => {
+    for geometry in transforms {
+        match geometry {
+            Geometry::Resize { target: Target::Shorter(side), .. } => (shorter, size) = (Some(side), None),
+            Geometry::Resize { target: Target::Exactly(target), .. } | Geometry::Letterbox { size: target, .. } => {
                 size = Some(target);
-                Geometry::Scale(Scaling { target: Target::Exactly(target), filter, centre: None })
             }
-            Transform::CenterCrop { size: crop } => {
+            Geometry::CenterCrop(crop) => {
                 check_crop(crop, (0, 0), size, shorter)?;
                 size = Some(crop);
-                match steps.pop() {
-                    Some(Geometry::Scale(scaling)) if scaling.centre.is_none() => {
-                        Geometry::Scale(Scaling { centre: Some(crop), ..scaling })
-                    }
-                    last => {
-                        steps.extend(last);
-                        Geometry::Crop(Part::Centre(crop))
-                    }
+                if let Some(Step { geometry: Geometry::Resize { .. }, centre: centre @ None }) = steps.last_mut() {
+                    *centre = Some(crop);
+                    continue;
                 }
             }
-            Transform::Crop { left, top, size: crop } => {
+            Geometry::Crop { left, top, size: crop } => {
                 check_crop(crop, (left, top), size, None)?;
                 size = Some(crop);
-                Geometry::Crop(Part::At(left, top, crop))
             }
-            Transform::Pad { sides, level } => {
-                let [left, top, right, bottom] = sides;
+            Geometry::Pad { sides: [left, top, right, bottom], .. } => {
                 size = size.map(|(width, height)| (width + left + right, height + top + bottom));
                 shorter = None;
-                Geometry::Pad { sides, level }
             }
-            Transform::Letterbox { size: target, level } => {
-                size = Some(target);
-                Geometry::Letterbox { size: target, level }
-            }
-            Transform::Flip { probability, seed } => Geometry::Flip { probability, seed },
-            Transform::Scale { .. } | Transform::Normalize { .. } | Transform::To { .. } => continue,
-        };
-        steps.push(step);
+            Geometry::Flip { .. } => {}
+        }
+        steps.push(Step { geometry, centre: None });
     }
     Ok((steps, size))
 }
@@ -296,11 +282,11 @@ mod tests {
     const NORMALIZE: Transform = Transform::Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
     fn resize(size: usize) -> Transform {
-        Transform::Resize { size, filter: Filter::Bilinear }
+        Transform::Geometry(Geometry::Resize { target: Target::Shorter(size), filter: Filter::Bilinear })
     }
 
     fn crop_to(size: usize) -> Transform {
-        Transform::CenterCrop { size: (size, size) }
+        Transform::Geometry(Geometry::CenterCrop((size, size)))
     }
 
     fn image_transforms(size: usize, crop: usize, dtype: DType) -> ImageTransforms {
@@ -375,12 +361,12 @@ mod tests {
     #[test]
     fn transforms_compose_in_any_order_that_has_a_meaning() {
         let shape = |transforms: &[Transform]| ImageTransforms::new(transforms, DType::F32).unwrap().spec().to_string();
-        let wide = Transform::ResizeTo { size: (8, 6), filter: Filter::Bicubic };
+        let wide = Transform::Geometry(Geometry::Resize { target: Target::Exactly((8, 6)), filter: Filter::Bicubic });
         assert_eq!(shape(std::slice::from_ref(&wide)), "3,6,8,f32");
-        let pad = Transform::Pad { sides: [1, 2, 3, 4], level: 0 };
+        let pad = Transform::Geometry(Geometry::Pad { sides: [1, 2, 3, 4], level: 0 });
         assert_eq!(shape(&[wide.clone(), pad, crop_to(5)]), "3,5,5,f32");
-        let flip = Transform::Flip { probability: 0.5, seed: 1 };
-        let letterbox = Transform::Letterbox { size: (4, 2), level: 114 };
+        let flip = Transform::Geometry(Geometry::Flip { probability: 0.5, seed: 1 });
+        let letterbox = Transform::Geometry(Geometry::Letterbox { size: (4, 2), level: 114 });
         let to = Transform::To { dtype: DType::U8 };
         assert_eq!(shape(&[flip.clone(), letterbox, flip, to]), "3,2,4,u8");
     }

@@ -22,13 +22,11 @@ pub struct PromptOptions {
     pub key: Option<String>,
     /// A text in which `{}` stands for the prompt, such as a chat template.
     pub template: Option<String>,
-    /// The tokenizer.
     pub tokenizer: TokenizerFiles,
     /// Number of tokens of the model. `None` for no check.
     pub vocabulary: Option<u32>,
     /// Whether the tokenizer adds its special tokens.
     pub special_tokens: bool,
-    /// Padding.
     pub padding: PaddingOptions,
     /// Further keys of the JSON objects: texts for the evaluator, each with the most bytes it may have.
     pub texts: Vec<(String, usize)>,

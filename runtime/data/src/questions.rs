@@ -31,7 +31,6 @@ pub struct QuestionOptions {
     pub subjects: Vec<String>,
     /// Number of examples before each question.
     pub shots: usize,
-    /// The tokenizer.
     pub tokenizer: TokenizerFiles,
     /// Number of tokens of the model. `None` for no check.
     pub vocabulary: Option<u32>,

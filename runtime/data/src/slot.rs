@@ -145,15 +145,8 @@ fn batch_shape(field: &Field, rows: usize) -> Option<Vec<usize>> {
 /// The reason why a batch could not be recycled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecycleError {
-    /// A tensor of the batch is still held; the loader reclaims the memory once it is dropped.
     #[error("field `{field}` of batch {batch} is still held")]
-    Held {
-        /// Number of the batch in its pass.
-        batch: u64,
-        /// A field whose tensor is held.
-        field: String,
-    },
-    /// The batch did not come from this loader, or was recycled before.
+    Held { batch: u64, field: String },
     #[error("batch {0} is not in use by this loader")]
     Unknown(u64),
 }

@@ -28,7 +28,6 @@ const CONTEXT_WINDOWS_MAX: usize = 1000;
 pub struct SquadOptions {
     /// The JSON file.
     pub file: PathBuf,
-    /// The tokenizer.
     pub tokenizer: TokenizerFiles,
     /// Number of tokens of the model. `None` for no check.
     pub vocabulary: Option<u32>,

@@ -17,46 +17,35 @@ pub struct CheckedItem {
     pub path: String,
     /// Whether a case needs the item.
     pub required: bool,
-    /// What was found.
     pub state: ItemState,
 }
 
-/// What was found of an item.
+/// The files found for an item. `expected` is the value in the description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemState {
     /// Everything that the description states is true.
     Intact {
-        /// Number of files.
         files: u64,
-        /// Their size in bytes.
         bytes: u64,
     },
-    /// Nothing exists at the path.
     Missing,
     /// A file has another size in bytes.
     WrongSize {
-        /// The size in the description.
         expected: u64,
-        /// The size found.
         found: u64,
     },
     /// The content, or the index of several files, has another SHA-256.
     WrongChecksum {
-        /// The checksum in the description.
         expected: String,
-        /// The checksum found.
         found: String,
     },
     /// There are more or fewer files.
     WrongCount {
-        /// The number in the description.
         expected: u64,
-        /// The number found.
         found: u64,
     },
     /// What exists is not a file that can be read.
     Unusable {
-        /// Why not.
         reason: String,
     },
 }

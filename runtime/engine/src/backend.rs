@@ -22,9 +22,7 @@ use plugin::PluginCrate;
 /// A library that can be installed.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
-    /// The name.
     pub name: &'static str,
-    /// A one-line description.
     pub about: &'static str,
     /// The tested version: of the Python package, or of the library itself when the user has installed it separately.
     pub version: &'static str,
@@ -121,7 +119,8 @@ const LIBTORCH: Option<PluginCrate> = Some(PluginCrate {
     environment: &[("LIBTORCH", "torch")],
 });
 
-/// The Python version whose wheels are downloaded. The libraries do not depend on it, but the sums do.
+/// The Python version whose wheels are downloaded. The checksums are those of the wheels for this version; the library
+/// inside is the same for all.
 const PYTHON_VERSION: &str = "3.12";
 /// The accepted platform tags of wheels, newest first.
 const SYSTEMS: [&str; 5] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux_2_18", "manylinux2014"];

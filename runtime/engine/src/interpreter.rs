@@ -1,4 +1,4 @@
-//! interpreter: flagperf's own framework, which runs a graph operator by operator with the crate `flagperf-onnx`.
+//! interpreter: flagperf's own framework, which runs a graph operator by operator with the crate `flagperf-onnx-exec`.
 //!
 //! Reads no files: it loads graphs in memory.
 

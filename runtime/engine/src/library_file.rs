@@ -44,7 +44,7 @@ pub(super) fn check_library(path: &Path) -> Result<(), LibraryFault> {
     if !cfg!(target_os = "linux") {
         return Ok(());
     }
-    // A file that is shorter has no such beginning.
+    // A file shorter than the header is not an ELF file.
     if file.read_exact(&mut header).is_err() || !header.starts_with(b"\x7fELF") {
         return Err(LibraryFault::new(format!("`{shown}` is not a shared library")));
     }
@@ -60,8 +60,8 @@ pub(super) fn check_library(path: &Path) -> Result<(), LibraryFault> {
     }
 }
 
-/// As [`check_library`], for the path of an option; a name without a slash is left to the system's loader, which looks it
-/// up in its own folders.
+/// Checks the path of an option as [`check_library`] does. A name without a slash is left to the system's loader, which
+/// searches its own folders.
 ///
 /// # Errors
 /// As [`check_library`].

@@ -30,9 +30,7 @@ pub(super) fn lower_for(engine: &EngineDescription, graph: &Graph) -> Result<Gra
 
 /// A model file that an engine can load.
 pub(super) struct ModelSource {
-    /// The file.
     pub path: PathBuf,
-    /// Its graph.
     pub graph: Graph,
     /// The folder of the file, if it was written for the engine. It is removed with this value.
     pub folder: Option<TempDir>,

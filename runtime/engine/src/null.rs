@@ -1,4 +1,4 @@
-//! The null row: accepts any model and computes nothing, to measure the host's own overhead.
+//! The engine `null`: accepts any model and computes nothing, to measure the host's own overhead.
 //!
 //! Reads the shapes of a model, and none of its operators.
 

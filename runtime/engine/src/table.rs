@@ -1,6 +1,6 @@
 //! The table of engines, and the lookup by name.
 //!
-//! The default build is pure Rust: validation runs on `interpreter`, the executor of `flagperf-onnx`, and inference on
+//! The default build is pure Rust: validation runs on `interpreter`, the executor of `flagperf-onnx-exec`, and inference on
 //! `rten`. Knows nothing about vendors: each `vendor.yaml` lists the engines that its vendor offers.
 
 use super::Engine;
@@ -38,9 +38,8 @@ pub fn is_own_code(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown engine `{name}` (known: {known}{})", .nearest.map(|n| format!("; nearest: {n}")).unwrap_or_default())]
 pub struct UnknownEngine {
-    /// The requested name.
     pub name: String,
-    /// The known name that is similar enough to be what the user meant.
+    /// The nearest known name, if one is similar.
     pub nearest: Option<&'static str>,
     /// The names of all engines, separated by commas.
     pub known: String,

@@ -10,19 +10,16 @@ use serde::{Deserialize, Serialize};
 pub struct DeviceSample {
     /// Id of the device in the vendor's monitor: a UUID, or a number.
     pub device: String,
-    /// Name of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Memory in use by all processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
-    /// Memory of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
     /// Share of the time in which the device computed, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_share: Option<f64>,
-    /// Power in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
     /// Energy in joules: a counter that increases from an unspecified start.
@@ -31,10 +28,8 @@ pub struct DeviceSample {
     /// Clock of the compute units in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<f64>,
-    /// Clock of the memory in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_clock_mhz: Option<f64>,
-    /// Temperature in degrees Celsius.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<f64>,
     /// The reasons why the device is slowed down; empty when it is not.
@@ -67,7 +62,6 @@ pub struct DeviceProcess {
 
 /// A numeric field of a sample: its name, its possible values, and access to it.
 pub struct SampleNumber {
-    /// Name of the field.
     pub name: &'static str,
     /// Possible values. A value outside this range is a mistake of the driver or of a script.
     pub range: RangeInclusive<f64>,

@@ -72,15 +72,11 @@ pub struct DeviceReading {
     pub clock_mhz: Option<u32>,
     /// Highest clock of the compute units that the device supports, in MHz.
     pub clock_max_mhz: Option<u32>,
-    /// Power in watts.
     pub power_w: Option<f64>,
-    /// Limit of the power in watts.
     pub power_limit_w: Option<f64>,
-    /// Default limit of the power in watts.
     pub power_limit_default_w: Option<f64>,
     /// Share of the time since the driver's last sample in which the device computed, from 0 to 1.
     pub busy_share: Option<f64>,
-    /// Temperature in degrees Celsius.
     pub temperature_c: Option<u32>,
 }
 

@@ -13,7 +13,6 @@ pub struct Sample {
     /// How long the reading took; `at_s` is in the middle of this time. Zero in an older file.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub took_s: Seconds,
-    /// The reading.
     #[serde(flatten)]
     pub reading: Reading,
 }

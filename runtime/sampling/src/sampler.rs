@@ -16,7 +16,7 @@ use flagperf_core::units::Seconds;
 
 /// Longest wait for all sources at the end of a case. The thread of a source that does not answer is abandoned.
 const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
-/// Longest wait for the first readings, and for those before a phase, which tell what was in use before.
+/// Longest wait for the first readings, and for those before a phase, which show what was in use before.
 const FIRST_READINGS_WAIT: Seconds = Seconds(1.0);
 /// Longest interval of a source that is read once more when the case ends.
 const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
@@ -42,7 +42,7 @@ pub struct Sampler {
 struct SourceThread {
     source: &'static dyn Source,
     state: Arc<Mutex<SourceState>>,
-    /// Asks for a reading; dropping it ends the thread.
+    /// Requests readings; dropping it ends the thread.
     requests: Option<Sender<Request>>,
     /// Is disconnected after the first reading, or when there will be none.
     first: Receiver<()>,
@@ -82,7 +82,7 @@ impl Sampler {
     /// Requests readings of power, energy and devices, because a pass begins or ends.
     pub fn follow_pass(&self) {
         for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
-            // It is full if the thread has been asked already.
+            // The channel is full if a request is already pending.
             let _ = thread
                 .requests
                 .as_ref()
@@ -187,7 +187,6 @@ enum Trigger {
     Phase,
     /// A pass begins or ends.
     Pass,
-    /// The case ends.
     CaseEnd,
 }
 
@@ -226,8 +225,8 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due, and returns its trigger with what is dropped after it. One that a pass asks for is due at once,
-    /// but at least `distance` after the last one; one before a phase is due at once.
+    /// Waits until a reading is due. Returns its trigger, and the senders that are dropped after the reading. A reading before a
+    /// phase is due at once; one that a pass requests is due at once, but at least `distance` after the last one.
     fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> (Trigger, Vec<Sender<()>>) {
         let (mut asked, mut pending) = (Trigger::Interval, Vec::new());
         loop {

@@ -31,7 +31,6 @@ pub(super) struct Series {
     pub(super) memory: Vec<Point>,
     /// Energy and power of the processors' packages.
     pub(super) processor: PowerSeries,
-    /// Power of the machine.
     pub(super) machine: PowerSeries,
     /// The devices by their ids.
     pub(super) devices: BTreeMap<String, DeviceSeries>,
@@ -50,7 +49,7 @@ pub(super) struct DeviceSeries {
     pub(super) power: PowerSeries,
     /// Bytes in use by all processes.
     pub(super) memory: Vec<Point>,
-    /// When each reading of them began and ended.
+    /// When each reading in `memory` began and ended.
     pub(super) spans: Vec<[f64; 2]>,
     /// Bytes in use by the processes of the run, where the memory of each of them is known.
     pub(super) own_memory: Vec<Point>,
@@ -105,7 +104,7 @@ impl DeviceSeries {
         self.power.add(at, sample.energy_j, sample.power_w);
         if let Some(used) = sample.memory_used_bytes {
             add(&mut self.memory, at, used as f64);
-            // Of a reading that was not added, there is no span, either.
+            // A reading that was not added has no span.
             self.spans.resize(self.memory.len(), [at - took.0 / 2.0, at + took.0 / 2.0]);
         }
         if let Some(processes) = &sample.processes {

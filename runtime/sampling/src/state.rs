@@ -143,7 +143,7 @@ impl SourceState {
     }
 }
 
-/// Returns the problem that a contradiction between the values of a source is.
+/// Describes a contradiction between the values of a source as a problem.
 pub(super) fn contradiction(what: &str) -> String {
     format!("it reported contradictory values: {what}")
 }

@@ -10,7 +10,7 @@ use flagperf_core::units::Seconds;
 pub struct PassWindow {
     /// Arrival of the event that begins the pass.
     pub begin: Seconds,
-    /// Arrival of its first times.
+    /// Arrival of the first event with times of the pass.
     pub end: Seconds,
     /// Samples of the pass, without padding and failed samples.
     pub samples: u64,
@@ -28,7 +28,6 @@ pub struct MeasuredDevice {
 /// When a phase and its passes began and ended, in time since the case began.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseWindows {
-    /// The phase.
     pub phase: Phase,
     /// Arrival of the last event of the phase before; the begin of the case for the first phase.
     pub end_before: Seconds,

@@ -222,10 +222,7 @@ impl CaseScripts {
 
     /// Returns the forward function for the loaded models. A case without `engine_forward` runs `model_forward` with
     /// the engine.
-    ///
-    /// # Errors
-    /// None at present: the scripts were checked when they were loaded.
-    pub fn forward(&self, kind: ForwardKind, sessions: Sessions) -> Result<ForwardFn, ScriptError> {
+    pub fn forward(&self, kind: ForwardKind, sessions: Sessions) -> ForwardFn {
         let (script, function) = match (kind, &self.adapter) {
             (ForwardKind::Engine, Some(adapter)) => (adapter, "engine_forward"),
             (ForwardKind::Engine, None) if self.forward.defines("engine_forward") => (&self.forward, "engine_forward"),
@@ -246,10 +243,9 @@ impl CaseScripts {
             Some((_, only)) if single => only,
             first => Dynamic::from(first.into_iter().chain(models).collect::<rhai::Map>()),
         };
-        Ok(ForwardFn::new(script.clone(), function, model, runs))
+        ForwardFn::new(script.clone(), function, model, runs)
     }
 
-    /// Returns the evaluator.
     pub fn evaluator(&self) -> EvaluatorFn {
         EvaluatorFn::new(self.evaluator.clone())
     }

@@ -39,7 +39,7 @@ pub(super) fn inputs() -> IndexMap<String, Tensor> {
 
 fn step(text: &str) -> Result<StepOutput<Value>, ScriptError> {
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
-    scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap().call(&inputs())
+    scripts.forward(ForwardKind::Model, sessions(&["model"])).call(&inputs())
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn several_models_are_passed_by_name_and_spans_are_recorded() {
         timing::span(\"decode\", || model.decoder.run([batch.images])[0])
     }";
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["encoder", "decoder"])).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["encoder", "decoder"]));
     forward.call(&inputs()).unwrap();
     let names: Vec<String> = forward.take_spans().into_iter().map(|span| span.name.to_string()).collect();
     assert_eq!(names, ["encode", "decode"]);
@@ -98,7 +98,7 @@ fn an_adapter_takes_precedence_over_engine_forward_and_that_over_model_forward()
     let rows = |text: &[(&str, &str)]| {
         let (_dir, scripts) = load(text);
         let scripts = scripts.for_vendor("mock").unwrap();
-        let mut forward = scripts.forward(ForwardKind::Engine, sessions(&["model"])).unwrap();
+        let mut forward = scripts.forward(ForwardKind::Engine, sessions(&["model"]));
         let StepOutput::One(value) = forward.call(&inputs()).unwrap() else { panic!("one tensor") };
         value.spec().to_string()
     };

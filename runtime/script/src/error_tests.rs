@@ -11,7 +11,7 @@ use super::*;
 fn forward_error(body: &str) -> ScriptError {
     let text = format!("fn model_forward(model, batch) {{\n{body}\n;model.run([batch.images])[0]\n}}");
     let (_dir, scripts) = load(&[("forward.rhai", &text)]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"]));
     forward.call(&inputs()).err().unwrap()
 }
 

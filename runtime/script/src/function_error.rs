@@ -13,7 +13,7 @@ use super::suggestion::suggestion;
 /// Largest number of signatures that a message lists.
 const LISTED: usize = 4;
 
-/// Functions of PyTorch and NumPy, each with the function that is used here in its place, and how.
+/// Functions of PyTorch and NumPy, each with the function that replaces it in scripts, and an example.
 const OTHER_NAMES: [(&str, &str, &str); 12] = [
     ("astype", "cast", ""),
     ("cat", "concat", ""),
@@ -47,12 +47,12 @@ pub(super) fn function_not_found(signature: &str, known: &[String]) -> String {
     }
     let listed: Vec<String> = overloads.iter().take(LISTED).map(|signature| describe(signature)).collect();
     let more = if overloads.len() > LISTED { " or another form" } else { "" };
-    let other = here_instead_of(name, known).map(|other| format!(", or {other}")).unwrap_or_default();
+    let other = replacement(name, known).map(|other| format!(", or {other}")).unwrap_or_default();
     format!("`{name}` does not accept ({}); expected {}{more}{other}", arguments.join(", "), listed.join(" or "))
 }
 
-/// Returns what is used here in place of a function of PyTorch or NumPy, if the script may call it.
-fn here_instead_of(name: &str, known: &[String]) -> Option<String> {
+/// Returns the replacement of a function of PyTorch or NumPy, if the script may call it.
+fn replacement(name: &str, known: &[String]) -> Option<String> {
     let (_, here, how) = OTHER_NAMES.iter().find(|(other, ..)| *other == last_part(name))?;
     let is_known = known.iter().any(|signature| last_part(function_name(signature)) == *here);
     is_known.then(|| format!("`{here}`{how}"))
@@ -61,7 +61,7 @@ fn here_instead_of(name: &str, known: &[String]) -> Option<String> {
 /// Returns the reason for a call of a function that does not exist. Functions of the language are not suggested: the
 /// caller meant one of a package, or one of its own.
 pub(super) fn unknown_function(name: &str, known: &[String]) -> String {
-    if let Some(here) = here_instead_of(name, known) {
+    if let Some(here) = replacement(name, known) {
         return format!("unknown function `{name}`; use {here}");
     }
     let candidates = known.iter().map(|signature| function_name(signature)).filter(|known| !is_of_language(known));

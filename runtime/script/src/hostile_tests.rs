@@ -23,7 +23,7 @@ fn load_error(replaced: &[(&str, &str)]) -> ScriptError {
 
 fn forward(text: &str) -> (tempfile::TempDir, ForwardFn) {
     let (dir, scripts) = load(&[("forward.rhai", text)]);
-    let forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap();
+    let forward = scripts.forward(ForwardKind::Model, sessions(&["model"]));
     (dir, forward)
 }
 
@@ -132,7 +132,7 @@ fn a_script_that_keeps_nothing_leaks_nothing() {
         metric::top_k(scores, truth.labels, [1, 5]) + metric::mean(`m${1}`, 1.0, 1)
     }";
     let (_dir, scripts) = load(&[("forward.rhai", step), ("evaluator.rhai", evaluator)]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"]));
     let mut evaluator = scripts.evaluator();
     let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 2]).unwrap())]);
     let mut leaked = Vec::new();

@@ -137,7 +137,7 @@ pub(super) fn ungranted_functions(ast: &AST, granted: &CallableFunctions) -> Ind
     }
 }
 
-/// Returns what a name already stands for that a script must not redefine; `None` when it is free.
+/// Returns what the name already means, if a script must not define a function of this name; `None` when it may.
 pub(super) fn reserved_meaning(name: &str, packages: &[&str], granted: &CallableFunctions) -> Option<String> {
     let has = |package: &&&str| granted.names().any(|function| function.split_once("::") == Some((**package, name)));
     if packages.contains(&name) {

@@ -11,7 +11,6 @@ use super::packages::tensor::Tensor;
 /// The output of one step.
 #[derive(Clone, Debug)]
 pub enum StepOutput<T> {
-    /// One tensor.
     One(T),
     /// Several tensors, in order.
     Many(Vec<T>),

@@ -58,7 +58,7 @@ struct SharedFunctions {
 
 /// The functions that a script gets through its imports, under the names that it gives to them.
 #[derive(Default)]
-struct Imported {
+struct ImportedFunctions {
     /// Functions that it can call.
     callable: CallableFunctions,
     /// Functions that its stage cannot call, each with the name of the function that is not granted.
@@ -112,13 +112,13 @@ impl Loader {
     pub(super) fn load_own(&mut self) -> Result<LoadedScript, ScriptError> {
         let ast = self.parse(self.sources.main(), &self.engine, &self.state, self.stage.packages())?;
         self.check_definitions(&ast, self.sources.main(), self.stage.packages(), &granted(&self.engine))?;
-        let Imported { mut callable, ungranted, names: imports } = self.import_all(&ast)?;
+        let ImportedFunctions { mut callable, ungranted, names: imports } = self.import_all(&ast)?;
         callable.add(self.engine.gen_fn_signatures(true).into_iter().chain(names::own_signatures(&ast)));
         self.check_calls(&ast, &callable, &ungranted)?;
         Ok(LoadedScript { tree: ScriptTree { ast, imports }, callable, ungranted: IndexMap::new() })
     }
 
-    /// Loads the shared script `name`, whose source is the one that was added last.
+    /// Loads the shared script `name` from the source added most recently.
     pub(super) fn load_shared(&mut self, name: &str) -> Result<LoadedScript, ScriptError> {
         let all = packages::names();
         let (parser, state) = self.parser.get_or_init(|| self.build_parser());
@@ -127,7 +127,7 @@ impl Loader {
         let mut ast = self.parse(source, parser, state, &all)?;
         self.check_definitions(&ast, source, &all, &everywhere)?;
         self.pending.push(name.to_owned());
-        let Imported { mut callable, ungranted: withheld, names: imports } = self.import_all(&ast)?;
+        let ImportedFunctions { mut callable, ungranted: withheld, names: imports } = self.import_all(&ast)?;
         self.pending.pop();
         let mut known = everywhere;
         known.add_imported(callable.signatures.iter().chain(withheld.keys()).cloned());
@@ -142,8 +142,8 @@ impl Loader {
     }
 
     /// Loads everything that a script imports.
-    fn import_all(&mut self, ast: &AST) -> Result<Imported, ScriptError> {
-        let mut imported = Imported::default();
+    fn import_all(&mut self, ast: &AST) -> Result<ImportedFunctions, ScriptError> {
+        let mut imported = ImportedFunctions::default();
         for Import { name, alias, position } in self.imports(ast)? {
             self.import(&name, position)?;
             let functions = self.loaded.get(&name).cloned().unwrap_or_default();

@@ -106,7 +106,7 @@ fn one_shared_script_serves_several_stages() {
     let scripts = load_case(root.path(), &roles()).unwrap_or_else(|error| panic!("{error}"));
     let config = ScriptConfig::from([("images".to_owned(), json!("val"))]);
     scripts.build_dataloader(&config).unwrap_or_else(|error| panic!("{error}"));
-    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"]));
     assert!(matches!(forward.call(&inputs()), Ok(StepOutput::One(_))));
     assert_eq!(forward.take_spans().len(), 1);
     let output = StepOutput::One(Tensor::from_vec([1, 2], vec![0.1f32, 0.9]).unwrap());

@@ -31,7 +31,7 @@ fn step(forward: &str) -> Result<StepOutput<Value>, ScriptError> {
     let session = find("interpreter").unwrap().load(Artifact::Graph(&model.graphs["model"]), &options).unwrap();
     let sessions = IndexMap::from([("model".to_owned(), Arc::new(Mutex::new(session)))]);
     let x = Tensor::from_vec([2, 1], vec![1.0f32, 2.0]).unwrap();
-    scripts.forward(ForwardKind::Model, sessions).unwrap().call(&IndexMap::from([("x".to_owned(), x)]))
+    scripts.forward(ForwardKind::Model, sessions).call(&IndexMap::from([("x".to_owned(), x)]))
 }
 
 fn one(output: StepOutput<Value>) -> Tensor {
@@ -100,7 +100,7 @@ fn a_function_of_every_step_may_take_the_settings() {
     let evaluator = "fn evaluator(output, truth, config) { metric::mean(\"rows\", config.rows.to_float(), 1) }";
     let (_dir, scripts) = load(&[("forward.rhai", forward), ("evaluator.rhai", evaluator)]);
     let config = ScriptConfig::from([("rows".to_owned(), json!(2))]);
-    let forward = scripts.forward(ForwardKind::Engine, sessions(&["model"])).unwrap();
+    let forward = scripts.forward(ForwardKind::Engine, sessions(&["model"]));
     let output = forward.with_config(&config).unwrap().call(&inputs()).unwrap();
     let output = output.try_map(|value| value.to_host()).unwrap();
     let metrics = scripts.evaluator().with_config(&config).unwrap().call(&output, &IndexMap::new()).unwrap();
@@ -116,7 +116,7 @@ fn a_step_cannot_pass_anything_to_the_next_through_the_settings() {
     }";
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
     let config = ScriptConfig::from([("rows".to_owned(), json!(2))]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap().with_config(&config).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).with_config(&config).unwrap();
     for _ in 0..2 {
         forward.call(&inputs()).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -129,7 +129,7 @@ fn spans_count_their_runs_and_items() {
         timing::span(\"rest\", || batch.images * 1)
     }";
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
-    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"]));
     forward.call(&inputs()).unwrap();
     let spans = forward.take_spans();
     let counts: Vec<_> = spans.iter().map(|span| (span.name.as_str(), span.runs, span.items)).collect();
@@ -138,6 +138,6 @@ fn spans_count_their_runs_and_items() {
     assert!(spans[0].times.len() == 3 && (sum.0 - spans[0].total.0).abs() < 1e-12);
     let (_dir, scripts) =
         load(&[("forward.rhai", "fn model_forward(model, batch) { timing::span(\"a\", -1, || batch.images) }")]);
-    let error = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap().call(&inputs()).unwrap_err();
+    let error = scripts.forward(ForwardKind::Model, sessions(&["model"])).call(&inputs()).unwrap_err();
     assert_eq!(error.reason, "span `a`: the number of items must be from 0 to 4294967296, not -1");
 }

@@ -6,8 +6,7 @@ use std::fmt;
 /// Largest number of known names that a message lists.
 const LISTED: usize = 12;
 
-/// Longer names are not compared: they cannot be typing errors, and the cost of a comparison is the product of both
-/// lengths.
+/// Longer names are not compared: the cost of a comparison is the product of both lengths.
 const COMPARED_BYTES: usize = 200;
 
 /// What to append after an unknown name.

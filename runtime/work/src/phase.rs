@@ -254,7 +254,7 @@ impl Worker<'_> {
             EngineRole::Compiler => ForwardKind::Engine,
         };
         let (job, config) = (self.job, &self.job.config);
-        let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
+        let forward = scripts.forward(which, sessions.clone()).with_config(config);
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
         let unknown = facts::accuracy_unknown_reason(&model.facts, dataset.facts());

@@ -48,11 +48,6 @@ impl Accumulator {
         observed.flat_map(|(name, state)| state.finish(name)).collect()
     }
 
-    /// Returns the names of the metrics that an evaluator added without any observation.
-    pub fn unobserved(&self) -> impl Iterator<Item = &str> {
-        self.states.iter().filter(|(_, state)| state.count() == 0).map(|(name, _)| name.as_str())
-    }
-
     /// Returns the names of all figures, with and without observations.
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.states.iter().flat_map(|(name, state)| state.names(name))
@@ -74,14 +69,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_without_observations_has_no_figure_and_is_listed() {
+    fn a_metric_without_observations_has_no_figure_but_a_name() {
         let mut sums = Accumulator::mean("top1", 0.0, 0);
         sums.merge(&Accumulator::mean("top3", 0.0, 0)).unwrap();
         assert!(sums.finish().is_empty());
-        assert_eq!(sums.unobserved().collect::<Vec<_>>(), ["top1", "top3"]);
+        assert_eq!(sums.names().collect::<Vec<_>>(), ["top1", "top3"]);
         assert_eq!(sums.observations(), 0);
         sums.merge(&Accumulator::mean("top1", 1.0, 2)).unwrap();
-        assert_eq!(sums.unobserved().collect::<Vec<_>>(), ["top3"]);
         assert_eq!(sums.finish().keys().collect::<Vec<_>>(), ["top1"]);
     }
 

@@ -55,7 +55,8 @@ fn score<T: Eq + Hash>(predictions: &[Vec<T>], answers: &[Vec<Vec<T>>]) -> Resul
     Ok(figures)
 }
 
-/// Returns the harmonic mean of precision and recall over the words; without words on one side, whether both have none.
+/// Returns the harmonic mean of precision and recall over the words. If a side has no words, returns 1 if both have none,
+/// else 0.
 fn f1_of<T: Eq + Hash>(prediction: &[T], answer: &[T]) -> f64 {
     if prediction.is_empty() || answer.is_empty() {
         return f64::from(u8::from(prediction.len() == answer.len()));

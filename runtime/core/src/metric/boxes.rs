@@ -52,11 +52,9 @@ pub struct Suppression {
 /// A box that remains after non-maximum suppression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KeptBox {
-    /// Index of the box.
     pub index: usize,
     /// Class of the score.
     pub class: usize,
-    /// The score.
     pub score: f64,
 }
 

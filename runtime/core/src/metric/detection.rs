@@ -73,7 +73,7 @@ pub struct DetectionMatches {
 }
 
 impl DetectionMatches {
-    /// Adds the matches of further images, which follow the own ones in the order of the dataset.
+    /// Appends the matches of later images.
     ///
     /// # Errors
     /// [`MetricError::Detections`] when there are too many.

@@ -36,7 +36,7 @@ pub struct SpanTruth<'t> {
     pub answers: &'t Tensor,
 }
 
-/// The best answer to a question in the windows so far, and what it is worth.
+/// The best answer to a question in the windows so far, with its score.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct BestAnswer {
     /// Sum of the two logits.

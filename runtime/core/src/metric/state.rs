@@ -28,9 +28,7 @@ pub enum MetricState {
 /// The sum and the number of observations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricSum {
-    /// Sum of the observations.
     pub sum: f64,
-    /// Number of observations.
     pub count: u64,
 }
 

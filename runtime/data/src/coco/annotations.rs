@@ -47,7 +47,6 @@ struct CategoryEntry {
 
 /// An annotated image.
 pub struct AnnotatedImage {
-    /// Its id in the file.
     pub id: i64,
     /// Its file, relative to the folder of images.
     pub file: Box<str>,

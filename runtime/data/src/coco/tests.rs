@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Transform;
+use crate::{Geometry, Transform};
 
 /// Two images, two categories, three objects; in the file, ids are in no order.
 fn instances() -> Value {
@@ -33,7 +33,8 @@ fn open_text(text: &str, options: CocoOptions) -> Result<(tempfile::TempDir, Coc
     image::RgbImage::new(2, 4).save(folder.path().join("images/a.png")).unwrap();
     image::RgbImage::new(4, 2).save(folder.path().join("images/b.png")).unwrap();
     std::fs::write(folder.path().join("instances.json"), text).unwrap();
-    let transforms = [Transform::Letterbox { size: (8, 8), level: 114 }, Transform::Flip { probability: 1.0, seed: 0 }];
+    let transforms = [Geometry::Letterbox { size: (8, 8), level: 114 }, Geometry::Flip { probability: 1.0, seed: 0 }];
+    let transforms = transforms.map(Transform::Geometry);
     let transforms = ImageTransforms::new(&transforms, DType::F32).unwrap();
     let coco = Coco::open(&DataRoot::open(folder.path()).unwrap(), &options, transforms);
     coco.map(|coco| (folder, coco)).map_err(|error| error.to_string())

@@ -28,7 +28,7 @@ const MASKS: &str = "masks";
 /// JPEG quality, out of 100: it results in about 45 KB per picture, as for a photograph of this size.
 const QUALITY: u8 = 84;
 
-/// Largest size in bytes of a description or mark; this program writes no longer ones.
+/// Largest size in bytes of a description or a mark.
 const DESCRIPTION_BYTES_MAX: u64 = 1 << 16;
 
 /// What is drawn, as `generator` in dataset.yaml selects it.
@@ -174,11 +174,8 @@ fn mask(picture: &Picture) -> io::Result<Vec<u8>> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot draw the sample images in `{}`: {reason}", .folder.display())]
 pub struct DrawError {
-    /// The folder to be generated.
     pub folder: PathBuf,
-    /// Why it could not be generated.
     pub reason: String,
-    /// The kind of the error.
     pub kind: ErrorKind,
 }
 

@@ -8,21 +8,13 @@ use rand_chacha::rand_core::Rng;
 /// The shape in a picture, which is its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A checkerboard.
     Checker,
-    /// Two crossed bars.
     Cross,
-    /// A filled circle.
     Disc,
-    /// A filled rhombus.
     Rhombus,
-    /// A disc with a hole.
     Ring,
-    /// A filled square.
     Square,
-    /// Parallel bars.
     Stripes,
-    /// A filled triangle.
     Triangle,
 }
 
@@ -80,9 +72,7 @@ const OUTLINE: f32 = 3.0;
 pub struct Picture {
     /// RGB levels, row by row.
     pub rgb: Vec<u8>,
-    /// Width in pixels.
     pub width: usize,
-    /// Height in pixels.
     pub height: usize,
     shape: Shape,
     figures: Vec<Figure>,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::ensure;
 use crate::stored_files::check_items;
-use crate::{DataRoot, Dataset, Filter, ImageMaskOptions, Pipeline, SampleSource, Transform};
+use crate::{DataRoot, Dataset, Filter, Geometry, ImageMaskOptions, Pipeline, SampleSource, Target, Transform};
 use flagperf_config::DatasetDescription;
 use flagperf_core::tensor::DType;
 
@@ -29,8 +29,8 @@ fn open(home: &Path) -> std::sync::Arc<dyn Dataset> {
     let source =
         SampleSource::ImageFolder { images: "generated".into(), classes: Some("generated/classes.txt".into()) };
     let transforms = vec![
-        Transform::Resize { size: 256, filter: Filter::Bilinear },
-        Transform::CenterCrop { size: (224, 224) },
+        Transform::Geometry(Geometry::Resize { target: Target::Shorter(256), filter: Filter::Bilinear }),
+        Transform::Geometry(Geometry::CenterCrop((224, 224))),
         Transform::Normalize { mean: [0.5; 3], std: [0.5; 3] },
     ];
     Pipeline { source, transforms }.open(home, DType::F32).unwrap()
@@ -64,7 +64,8 @@ fn drawn_masks_match_their_description_and_have_every_class() {
     let home = tempfile::tempdir().unwrap();
     let description = draw(home.path(), DESCRIPTION_OF_MASKS);
     let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3, points: 0 };
-    let transforms = vec![Transform::ResizeTo { size: (64, 48), filter: Filter::Bilinear }];
+    let transforms =
+        vec![Transform::Geometry(Geometry::Resize { target: Target::Exactly((64, 48)), filter: Filter::Bilinear })];
     let dataset = Pipeline { source: SampleSource::ImageMasks(options), transforms };
     let dataset = dataset.open(&home.path().join("generated"), DType::F32).unwrap();
     assert_eq!((Some(dataset.facts().samples), dataset.facts().synthetic), (description.samples, true));

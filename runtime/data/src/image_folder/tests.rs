@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Pipeline, SampleSource, Transform};
+use crate::{Geometry, Pipeline, SampleSource, Transform};
 
 /// Creates a data directory with these files, each of which begins like a JPEG file.
 fn directory(files: &[&str]) -> TempDir {
@@ -21,7 +21,7 @@ fn directory(files: &[&str]) -> TempDir {
 
 fn pipeline(classes: Option<&str>) -> Pipeline {
     let transforms =
-        vec![Transform::CenterCrop { size: (2, 2) }, Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] }];
+        vec![Transform::Geometry(Geometry::CenterCrop((2, 2))), Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] }];
     let source = SampleSource::ImageFolder { images: "images".into(), classes: classes.map(PathBuf::from) };
     Pipeline { source, transforms }
 }

@@ -10,27 +10,14 @@ pub enum LoadError {
     /// A sample could not be read; the error contains its file.
     #[error(transparent)]
     Sample(#[from] SampleError),
-    /// Every batch is still held, so there is no memory for the next one.
     #[error("all {slots} batches of the loader are still held: there is no memory for the next one")]
-    AllHeld {
-        /// Number of batches that fit in the loader's memory.
-        slots: usize,
-    },
-    /// The session could not lend memory.
+    AllHeld { slots: usize },
     #[error("{prefix}{0}", prefix = memory_prefix(.0))]
     Memory(EngineError),
-    /// The lent memory cannot be used for tensors.
     #[error("cannot use the memory lent for batches: {0}")]
     Tensor(TensorError),
-    /// The reader threads could not be started.
     #[error("cannot start {workers} threads to load data: {reason}")]
-    Threads {
-        /// Number of threads.
-        workers: usize,
-        /// Why they could not be started.
-        reason: String,
-    },
-    /// The batch size is 0.
+    Threads { workers: usize, reason: String },
     #[error("the batch size is 0")]
     BatchSize,
 }
@@ -46,7 +33,7 @@ impl LoadError {
     }
 }
 
-/// Says what the memory was for; any other failure of the engine speaks for itself.
+/// Returns the purpose of the memory for an error about memory; every other error of an engine is complete by itself.
 fn memory_prefix(error: &EngineError) -> &'static str {
     if matches!(error, EngineError::OutOfMemory { .. }) { "cannot allocate memory for batches: " } else { "" }
 }

@@ -44,11 +44,9 @@ struct AnswerEntry {
 
 /// A question about a context.
 pub struct SquadQuestion {
-    /// Its id in the file.
     pub id: Box<str>,
     /// Index of its context.
     pub context: usize,
-    /// The question.
     pub text: Box<str>,
     /// The accepted answers, at least one and each once.
     pub answers: Vec<Box<str>>,
@@ -57,7 +55,6 @@ pub struct SquadQuestion {
 /// The texts of a SQuAD file.
 #[derive(Default)]
 pub struct SquadTexts {
-    /// The contexts.
     pub contexts: Vec<Box<str>>,
     /// The questions, in the order of the file.
     pub questions: Vec<SquadQuestion>,

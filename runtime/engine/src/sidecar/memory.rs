@@ -25,7 +25,7 @@ pub(super) struct LentRegions {
 struct LentState {
     next_buffer: u32,
     lent: Vec<RegionRange>,
-    /// Regions that were dropped here and that the sidecar still has to be told to take back.
+    /// Dropped regions, to be reported to the sidecar.
     dropped: Vec<u32>,
 }
 

@@ -18,7 +18,7 @@ use flagperf_core::tensor::{DType, TensorSpec};
 /// The version of the protocol that this program supports.
 pub(super) const PROTOCOL: u32 = 1;
 
-/// The record's text for a version or a device that the sidecar does not tell.
+/// The record's text for a version or a device that the sidecar does not report.
 pub(super) const NOT_TOLD: &str = "not told";
 
 /// A request of the host. The sidecar answers each one with a [`Reply`], in order.
@@ -71,7 +71,6 @@ impl Request {
 pub(super) struct LoadRequest {
     /// The side of the case for which the model is loaded.
     pub(super) role: EngineRole,
-    /// The kind of the file.
     pub(super) kind: FileKind,
     /// The file.
     pub(super) path: PathBuf,
@@ -95,7 +94,6 @@ pub(super) struct LoadRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FileKind {
-    /// An ONNX file.
     Onnx,
     /// A file that the compiler wrote earlier (`exist_compiler_path`).
     Compiled,
@@ -167,7 +165,7 @@ pub(super) enum Reply {
 pub(super) struct HelloReply {
     pub(super) protocol: u32,
     pub(super) name: String,
-    /// The version for the record; null or absent if the sidecar does not tell it.
+    /// The version for the record; null or absent if the sidecar does not report it.
     #[serde(default)]
     pub(super) version: Option<String>,
     pub(super) roles: Vec<EngineRole>,
@@ -194,7 +192,7 @@ pub(super) struct LoadReply {
     pub(super) inputs: Option<Vec<NamedSpec>>,
     #[serde(default)]
     pub(super) outputs: Option<Vec<NamedSpec>>,
-    /// The device, as the record names it; null or absent if the sidecar does not tell it.
+    /// The device, as the record names it; null or absent if the sidecar does not report it.
     #[serde(default)]
     pub(super) device: Option<String>,
     /// The number of threads that actually compute; 0 or left out if the sidecar does not know it.

@@ -61,7 +61,7 @@ struct SharedState {
     output_regions: Mutex<Vec<Arc<Region>>>,
     /// The region from which outputs are copied while no output region is free.
     copy_region: Mutex<Option<Region>>,
-    /// Runs whose outputs were dropped and that the sidecar still has to be told to forget.
+    /// Runs whose outputs were dropped, to be reported to the sidecar.
     dropped_runs: Mutex<Vec<u64>>,
 }
 

@@ -6,7 +6,7 @@ use rhai::{Array, Map, Module};
 use super::data::Pipeline;
 use super::options::{FunctionOptions, number, size};
 use crate::sandbox::Fallible;
-use flagperf_data::{Filter, Transform};
+use flagperf_data::{Filter, Geometry, Target, Transform};
 
 /// Largest side of an image in pixels.
 const SIDE_PIXELS_MAX: usize = 1 << 14;
@@ -23,6 +23,10 @@ fn add_transform(mut pipeline: Pipeline, transform: Transform) -> Fallible<Pipel
     }
     pipeline.0.transforms.push(transform);
     Ok(pipeline)
+}
+
+fn add_geometry(pipeline: Pipeline, geometry: Geometry) -> Fallible<Pipeline> {
+    add_transform(pipeline, Transform::Geometry(geometry))
 }
 
 fn side_length(pixels: i64) -> Fallible<usize> {
@@ -69,7 +73,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn resize(pipeline: Pipeline, size: i64) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::Resize { size: side_length(size)?, filter: Filter::Bilinear })
+        resize_with(pipeline, size, "bilinear")
     }
 
     /// Scales the shorter side to `size` pixels with one of PIL's antialiased filters: `bilinear` or `bicubic`.
@@ -79,7 +83,8 @@ mod functions {
     /// ```
     #[rhai_fn(name = "resize", global, return_raw)]
     pub fn resize_with(pipeline: Pipeline, size: i64, filter: &str) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::Resize { size: side_length(size)?, filter: super::filter(filter)? })
+        let target = Target::Shorter(side_length(size)?);
+        add_geometry(pipeline, Geometry::Resize { target, filter: super::filter(filter)? })
     }
 
     /// Scales to `height` x `width` pixels with one of PIL's antialiased filters: `bilinear` or `bicubic`.
@@ -89,7 +94,8 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn resize_to(pipeline: Pipeline, height: i64, width: i64, filter: &str) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::ResizeTo { size: sides(height, width)?, filter: super::filter(filter)? })
+        let target = Target::Exactly(sides(height, width)?);
+        add_geometry(pipeline, Geometry::Resize { target, filter: super::filter(filter)? })
     }
 
     /// Crops the central `size` x `size` pixels.
@@ -99,7 +105,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn center_crop(pipeline: Pipeline, size: i64) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::CenterCrop { size: sides(size, size)? })
+        add_geometry(pipeline, Geometry::CenterCrop(sides(size, size)?))
     }
 
     /// Crops `height` x `width` pixels from the pixel in row `top` and column `left` on.
@@ -113,7 +119,7 @@ mod functions {
         if left.max(top) > SIDE_PIXELS_MAX {
             return Err(format!("a crop may begin at most {SIDE_PIXELS_MAX} pixels from the edge").into());
         }
-        add_transform(pipeline, Transform::Crop { left, top, size: sides(height, width)? })
+        add_geometry(pipeline, Geometry::Crop { left, top, size: sides(height, width)? })
     }
 
     /// Adds pixels at the edges. Options: `top`, `left`, `bottom`, `right` (default 0), and their `level` in every channel
@@ -132,7 +138,7 @@ mod functions {
         if sides.iter().any(|pixels| *pixels > SIDE_PIXELS_MAX) {
             return Err(format!("`pad` adds at most {SIDE_PIXELS_MAX} pixels on each side").into());
         }
-        add_transform(pipeline, Transform::Pad { sides, level })
+        add_geometry(pipeline, Geometry::Pad { sides, level })
     }
 
     /// Scales an image, up or down, with PIL's antialiased bilinear filter so that it fits into `height` x `width`
@@ -145,7 +151,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn letterbox(pipeline: Pipeline, height: i64, width: i64) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::Letterbox { size: sides(height, width)?, level: 114 })
+        add_geometry(pipeline, Geometry::Letterbox { size: sides(height, width)?, level: 114 })
     }
 
     /// Exchanges left and right of an image, and of its mask, with `probability`. The choice depends only on `seed` and
@@ -159,7 +165,7 @@ mod functions {
         if !(0.0..=1.0).contains(&probability) {
             return Err(format!("the probability of a flip must be from 0 to 1, not {probability}").into());
         }
-        add_transform(pipeline, Transform::Flip { probability, seed: size("the seed", seed)? as u64 })
+        add_geometry(pipeline, Geometry::Flip { probability, seed: size("the seed", seed)? as u64 })
     }
 
     /// Multiplies every level, which is from 0 to 255, by `factor`. Without it, `normalize` divides levels by 255.

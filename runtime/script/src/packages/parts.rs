@@ -7,8 +7,8 @@ pub(super) fn axis_place(axis: i64, rank: usize) -> Option<usize> {
     usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok().filter(|place| *place < rank)
 }
 
-/// Returns the sizes of the parts of a dimension, each of the size `each` and the last of what remains. There are at most
-/// `most` parts.
+/// Returns the sizes of the parts of a dimension of the size `all`: every part has the size `each`, except that the last may
+/// be smaller. More than `most` parts are an error.
 pub(super) fn equal_parts(all: usize, each: usize, most: usize) -> Fallible<Vec<usize>> {
     let each = each.max(1);
     let count = all.div_ceil(each);

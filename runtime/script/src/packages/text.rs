@@ -86,10 +86,10 @@ fn leading_number(text: &str) -> Option<f64> {
     split_number(text).map(|(number, _)| number)
 }
 
-/// The units of sizes of memory that are not a mebibyte, in lower case.
+/// Units of memory other than the mebibyte, in lower case.
 const OTHER_SIZES: [&str; 12] = ["b", "byte", "bytes", "k", "kb", "kib", "g", "gb", "gib", "t", "tb", "tib"];
 
-/// Returns the number with which a text begins, unless its unit is another one than the mebibyte.
+/// Returns the number with which a text begins, unless its unit is one of [`OTHER_SIZES`].
 fn leading_mebibytes(text: &str) -> Option<f64> {
     let (number, rest) = split_number(text)?;
     let unit: String = rest.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
@@ -156,7 +156,7 @@ mod functions {
     #[rhai_fn(volatile)]
     pub fn mebibytes(text: &str) -> Dynamic {
         let bytes = leading_mebibytes(text).map(|number| (number * f64::from(1 << 20)).round());
-        // Larger numbers than these are no sizes of memories; the conversion cannot overflow.
+        // No memory is larger, and the conversion cannot overflow.
         to_dynamic(bytes.filter(|bytes| bytes.abs() < 1e18).map(|bytes| bytes as i64))
     }
 

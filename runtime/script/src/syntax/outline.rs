@@ -16,7 +16,6 @@ pub struct ScriptOutline {
 /// A function of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionOutline {
-    /// Its name.
     pub name: String,
     /// The names of its parameters.
     pub parameters: Vec<String>,
@@ -35,7 +34,6 @@ pub struct SyntaxNode {
     pub depth: usize,
     /// What the node is, without its position: two trees are equal if depths and labels are.
     pub label: String,
-    /// The kind of the node.
     pub kind: NodeKind,
     /// Its line, from 1; 0 when unknown.
     pub line: usize,
@@ -103,23 +101,12 @@ impl FunctionOutline {
 }
 
 /// Returns whether two lists of nodes are the same tree.
-pub fn same_nodes(one: &[SyntaxNode], other: &[SyntaxNode]) -> bool {
+pub(super) fn same_nodes(one: &[SyntaxNode], other: &[SyntaxNode]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).all(|(one, other)| one.depth == other.depth && one.label == other.label)
 }
 
 impl ScriptOutline {
-    /// Returns whether two scripts differ in nothing but layout, comments and the order of functions.
-    pub fn has_same_trees(&self, other: &ScriptOutline) -> bool {
-        self.imports == other.imports
-            && same_nodes(&self.statements, &other.statements)
-            && self.functions.len() == other.functions.len()
-            && self
-                .functions
-                .iter()
-                .all(|own| other.find(&own.name, own.parameters.len()).is_some_and(|found| own.has_same_tree(found)))
-    }
-
     /// Returns the function with this name and number of parameters.
     pub fn find(&self, name: &str, arity: usize) -> Option<&FunctionOutline> {
         self.functions.iter().find(|own| own.name == name && own.parameters.len() == arity)

@@ -11,7 +11,6 @@ pub type CocoBox = [f64; 4];
 /// The detections of an image, in any order.
 #[derive(Clone, Debug, Default)]
 pub struct ImageDetections {
-    /// The boxes.
     pub boxes: Vec<CocoBox>,
     /// The score of each box.
     pub scores: Vec<f64>,
@@ -22,7 +21,6 @@ pub struct ImageDetections {
 /// The annotated boxes of an image.
 #[derive(Clone, Debug, Default)]
 pub struct ImageTruth {
-    /// The boxes.
     pub boxes: Vec<CocoBox>,
     /// The category of each box.
     pub classes: Vec<i64>,
@@ -84,10 +82,10 @@ fn match_category(
         CategoryMatches { detections: found.iter().enumerate().map(matched).collect(), positives: [0; AREAS] };
     for (area, (least, most)) in AREA_RANGES.into_iter().enumerate() {
         let outside = |size: f64| size < least || size > most;
-        let mut boxes: Vec<WantedBox> = wanted
+        let mut boxes: Vec<TruthBox> = wanted
             .iter()
             .enumerate()
-            .map(|(column, to)| WantedBox {
+            .map(|(column, to)| TruthBox {
                 column,
                 crowd: truth.crowds[*to],
                 ignored: truth.crowds[*to] || outside(truth.areas[*to]),
@@ -106,8 +104,8 @@ fn match_category(
     matches
 }
 
-/// A box of the truth while it is matched in one range of area.
-struct WantedBox {
+/// A box of the truth, with its state while detections are matched in one range of area.
+struct TruthBox {
     /// Its column in the table of overlaps.
     column: usize,
     crowd: bool,
@@ -119,7 +117,7 @@ fn match_at(
     threshold: usize,
     area: usize,
     overlaps: &[Vec<f64>],
-    boxes: &[WantedBox],
+    boxes: &[TruthBox],
     outside: impl Fn(usize) -> bool,
     detections: &mut [MatchedDetection],
 ) {

@@ -4,21 +4,21 @@ use rhai::plugin::*;
 use rhai::{Map, NativeCallContext};
 
 use super::functions::host_tensors;
-use super::returned::Metrics;
+use super::return_value::Metrics;
 use crate::packages::boxes::{box_rows, named_tensor};
 use crate::sandbox::Fallible;
 use flagperf_core::metric::{ImageDetections, ImageTruth, coco_map as host_coco_map};
 use flagperf_core::tensor::Tensor as HostTensor;
 
 /// The padded boxes of a batch with the number that counts in each image.
-struct Padded {
+struct PaddedBoxes {
     counts: Vec<usize>,
     /// Length of the padded rows.
     width: usize,
     boxes: Vec<[f64; 4]>,
 }
 
-impl Padded {
+impl PaddedBoxes {
     fn new(what: &str, boxes: &HostTensor, counts: &HostTensor) -> Fallible<Self> {
         let (images, width, rows) = box_rows(what, boxes)?;
         let wrong = || format!("{what}: `counts` is `{}` (expected: `{images}` of an integer type)", counts.spec());
@@ -31,7 +31,7 @@ impl Padded {
             fits.then_some(count as usize).ok_or_else(error)
         };
         let counts = counts.to_f64().into_iter().enumerate().map(count).collect::<Fallible<_>>()?;
-        Ok(Padded { counts, width, boxes: rows })
+        Ok(PaddedBoxes { counts, width, boxes: rows })
     }
 
     /// Returns the numbers that belong to the boxes.
@@ -74,12 +74,12 @@ pub(super) mod functions {
         };
         let [boxes, scores, classes, counts] =
             fields(&detections, "the detections", ["boxes", "scores", "classes", "counts"])?;
-        let found = Padded::new("the detections", &boxes, &counts)?;
+        let found = PaddedBoxes::new("the detections", &boxes, &counts)?;
         let scores = found.values("`scores` of the detections", &scores)?;
         let found_classes = found.values("`classes` of the detections", &classes)?;
         let [boxes, classes, areas, counts] = fields(&truth, "the truth", ["boxes", "classes", "areas", "counts"])?;
         let [crowds] = host_tensors(&context, [named_tensor(&truth, "the truth", "crowds")?])?;
-        let wanted = Padded::new("the truth", &boxes, &counts)?;
+        let wanted = PaddedBoxes::new("the truth", &boxes, &counts)?;
         let classes = wanted.values("`classes` of the truth", &classes)?;
         let areas = wanted.values("`areas` of the truth", &areas)?;
         let crowds = wanted.values("`crowds` of the truth", &crowds)?;

@@ -3,7 +3,7 @@
 use rhai::plugin::*;
 use rhai::{Array, NativeCallContext};
 
-use super::returned::{self, COUNT_MAX, Metrics};
+use super::return_value::{self, COUNT_MAX, Metrics};
 use crate::packages::options::{size, sizes};
 use crate::packages::tensor::Tensor;
 use crate::sandbox::{Fallible, script_state};
@@ -54,7 +54,7 @@ pub(super) mod functions {
     pub fn mean(context: NativeCallContext, name: &str, sum: f64, count: i64) -> Fallible<Metrics> {
         script_state(&context)?.budget.check()?;
         let count = size("the count", count)? as u64;
-        Ok(Metrics(returned::mean(name, sum, count)?))
+        Ok(Metrics(return_value::mean(name, sum, count)?))
     }
 
     /// Returns the share of rows whose prediction is the label as `accuracy`, the mean over the groups as

@@ -4,7 +4,7 @@ use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
 
 use super::functions::host_tensors;
-use super::returned::Metrics;
+use super::return_value::Metrics;
 use crate::packages::boxes::named_tensor;
 use crate::packages::tensor::Tensor;
 use crate::sandbox::{Fallible, script_state};

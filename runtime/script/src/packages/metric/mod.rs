@@ -6,12 +6,12 @@
 mod detection;
 mod functions;
 mod language;
-mod returned;
+mod return_value;
 mod segmentation;
 
 use rhai::Module;
 
-pub(crate) use returned::{Metrics, from_script};
+pub(crate) use return_value::{Metrics, from_script};
 
 /// The module of the package: its functions and types combined.
 pub(super) fn module() -> Module {

@@ -4,7 +4,7 @@ use rhai::NativeCallContext;
 use rhai::plugin::*;
 
 use super::functions::host_tensors;
-use super::returned::Metrics;
+use super::return_value::Metrics;
 use crate::packages::options::size;
 use crate::packages::tensor::Tensor;
 use crate::sandbox::Fallible;

@@ -18,7 +18,6 @@ pub(super) fn parse_fixed_spec(spec: &str) -> Fallible<(Vec<usize>, DType, usize
     Ok((shape, spec.dtype, bytes / spec.dtype.size()))
 }
 
-/// Returns a tensor of `dtype` with these numbers.
 /// Returns a number as a tensor without dimensions. A float type rounds it; an integer type must represent it exactly. A
 /// boolean is a truth value or a number, of which all but 0 are true.
 fn element(value: &Dynamic, dtype: DType) -> Result<HostTensor, String> {
@@ -37,6 +36,7 @@ fn element(value: &Dynamic, dtype: DType) -> Result<HostTensor, String> {
     }
 }
 
+/// Returns a tensor of `dtype` with these numbers.
 pub(super) fn from_numbers(shape: &[usize], dtype: DType, numbers: Vec<f64>) -> Fallible<HostTensor> {
     Ok(HostTensor::from_vec(shape, numbers).map_err(|error| error.to_string())?.cast(dtype))
 }
@@ -94,7 +94,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn zeros(context: NativeCallContext, spec: &str) -> Fallible<Tensor> {
-        compute(&context, "zeros", |work| filled(work, spec, &Dynamic::from(0_i64)))
+        compute(&context, "zeros", &|work| filled(work, spec, &Dynamic::from(0_i64)))
     }
 
     /// Returns a tensor whose elements are all `value`. An integer type must represent it exactly.
@@ -104,7 +104,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn full(context: NativeCallContext, spec: &str, value: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "full", |work| filled(work, spec, &value))
+        compute(&context, "full", &|work| filled(work, spec, &value))
     }
 
     /// Returns a tensor with the numbers of an array, in row-major order. An integer type must represent them exactly.
@@ -114,7 +114,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn from(context: NativeCallContext, values: Array, spec: &str) -> Fallible<Tensor> {
-        compute(&context, "from", |work| {
+        compute(&context, "from", &|work| {
             let (shape, dtype, elements) = parse_fixed_spec(spec)?;
             if values.len() != elements {
                 return Err(format!("`{spec}` has {elements} elements, but the array has {}", values.len()).into());
@@ -135,7 +135,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn arange(context: NativeCallContext, end: i64) -> Fallible<Tensor> {
-        compute(&context, "arange", |work| range(work, [&Dynamic::ZERO, &Dynamic::from(end), &Dynamic::ONE]))
+        compute(&context, "arange", &|work| range(work, [&Dynamic::ZERO, &Dynamic::from(end), &Dynamic::ONE]))
     }
 
     /// Returns the numbers from `start` to before `end`, one apart: i64 if both are whole numbers, else f32.
@@ -145,7 +145,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "arange", return_raw)]
     pub fn arange_from(context: NativeCallContext, start: Dynamic, end: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "arange", |work| range(work, [&start, &end, &Dynamic::ONE]))
+        compute(&context, "arange", &|work| range(work, [&start, &end, &Dynamic::ONE]))
     }
 
     /// Returns the numbers from `start` to before `end`, `step` apart: i64 if all are whole numbers, else f32.
@@ -155,7 +155,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "arange", return_raw)]
     pub fn arange_by(context: NativeCallContext, start: Dynamic, end: Dynamic, step: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "arange", |work| range(work, [&start, &end, &step]))
+        compute(&context, "arange", &|work| range(work, [&start, &end, &step]))
     }
 
     /// Returns `count` f32 numbers at equal distances from `start` to `end`, both included.
@@ -167,7 +167,7 @@ pub(super) mod functions {
     pub fn linspace(context: NativeCallContext, start: Dynamic, end: Dynamic, count: i64) -> Fallible<Tensor> {
         let (start, end) = (finite_number("`start`", &start)?, finite_number("`end`", &end)?);
         let count = size("the count", count)?;
-        compute(&context, "linspace", |work| {
+        compute(&context, "linspace", &|work| {
             work.request((count as u64).saturating_mul(12), &[])?;
             let last = count.saturating_sub(1).max(1) as f64;
             let at = |i: usize| if i > 0 && i + 1 == count { end } else { start + (end - start) * (i as f64 / last) };
@@ -183,7 +183,7 @@ pub(super) mod functions {
     #[rhai_fn(return_raw)]
     pub fn eye(context: NativeCallContext, size: i64) -> Fallible<Tensor> {
         let size = crate::packages::options::size("the size", size)?;
-        compute(&context, "eye", |work| {
+        compute(&context, "eye", &|work| {
             work.request((size as u64).saturating_mul(size as u64).saturating_mul(4), &[])?;
             let mut elements = vec![0.0f32; size * size];
             elements.iter_mut().step_by(size + 1).for_each(|element| *element = 1.0);

@@ -140,7 +140,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn cast(context: NativeCallContext, tensor: &mut Tensor, dtype: &str) -> Fallible<Tensor> {
-        compute(&context, "cast", |work| {
+        compute(&context, "cast", &|work| {
             let dtype: DType = dtype.parse().map_err(|error: SpecError| work.refuse(error.to_string()))?;
             let x = work.host(tensor)?;
             if x.dtype() != dtype {
@@ -157,7 +157,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn any(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<bool> {
-        compute_value(&context, "any", |work| truth(work, "ReduceMax", tensor, false))
+        compute_value(&context, "any", &|work| truth(work, "ReduceMax", tensor, false))
     }
 
     /// Returns where at least one boolean is true along one axis or an array of axes, which the result lacks.
@@ -167,7 +167,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "any", global, return_raw, pure)]
     pub fn any_along(context: NativeCallContext, tensor: &mut Tensor, axes: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "any", |work| reduction::apply(work, "ReduceMax", &booleans(work, tensor)?, &axes, false))
+        compute(&context, "any", &|work| reduction::apply(work, "ReduceMax", &booleans(work, tensor)?, &axes, false))
     }
 
     /// Returns whether all booleans are true.
@@ -177,7 +177,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn all(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<bool> {
-        compute_value(&context, "all", |work| truth(work, "ReduceMin", tensor, true))
+        compute_value(&context, "all", &|work| truth(work, "ReduceMin", tensor, true))
     }
 
     /// Returns where all booleans are true along one axis or an array of axes, which the result lacks.
@@ -187,7 +187,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "all", global, return_raw, pure)]
     pub fn all_along(context: NativeCallContext, tensor: &mut Tensor, axes: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "all", |work| reduction::apply(work, "ReduceMin", &booleans(work, tensor)?, &axes, false))
+        compute(&context, "all", &|work| reduction::apply(work, "ReduceMin", &booleans(work, tensor)?, &axes, false))
     }
 
     /// Returns whether all elements of two tensors of one shape differ by at most 1e-8 plus 1e-5 times the absolute value
@@ -198,7 +198,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn allclose(context: NativeCallContext, a: &mut Tensor, b: Tensor) -> Fallible<bool> {
-        compute_value(&context, "allclose", |work| all_close(work, a, &b, [1e-5, 1e-8]))
+        compute_value(&context, "allclose", &|work| all_close(work, a, &b, [1e-5, 1e-8]))
     }
 
     /// Returns whether all elements of two tensors of one shape differ by at most `absolute` plus `relative` times the
@@ -215,7 +215,7 @@ pub(super) mod functions {
         relative: f64,
         absolute: f64,
     ) -> Fallible<bool> {
-        compute_value(&context, "allclose", |work| all_close(work, a, &b, [relative, absolute]))
+        compute_value(&context, "allclose", &|work| all_close(work, a, &b, [relative, absolute]))
     }
 
     /// Returns the product of two matrices, the last two dimensions; the others are broadcast. A tensor of one dimension
@@ -226,7 +226,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn matmul(context: NativeCallContext, a: &mut Tensor, b: Tensor) -> Fallible<Tensor> {
-        compute(&context, "matmul", |work| work.apply("MatMul", [], &[&work.host(a)?, &work.host(&b)?]))
+        compute(&context, "matmul", &|work| work.apply("MatMul", &[], &[&work.host(a)?, &work.host(&b)?]))
     }
 
     /// Replaces every integer i by `depth` f32 numbers along a new innermost axis: 1 at index i, 0 elsewhere. A negative
@@ -237,10 +237,10 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn one_hot(context: NativeCallContext, tensor: &mut Tensor, depth: i64) -> Fallible<Tensor> {
-        compute(&context, "one_hot", |work| {
+        compute(&context, "one_hot", &|work| {
             let values = HostTensor::from_vec([2], vec![0.0f32, 1.0]).map_err(|error| error.to_string())?;
             let axis = [("axis", Attribute::Int(-1))];
-            work.apply("OneHot", axis, &[&work.host(tensor)?, &HostTensor::scalar(depth), &values])
+            work.apply("OneHot", &axis, &[&work.host(tensor)?, &HostTensor::scalar(depth), &values])
         })
     }
 }

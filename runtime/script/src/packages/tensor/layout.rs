@@ -26,7 +26,7 @@ fn concat(work: &Work<'_>, tensors: &[HostTensor], axis: i64) -> Fallible<HostTe
         let reason = "tensors can be joined only if their other dimensions are equal";
         return Err(work.refuse_for(&[Some(first), Some(other)], reason));
     }
-    Ok(work.apply_all("Concat", [("axis", Attribute::Int(axis))], &inputs, 1)?.remove(0))
+    Ok(work.apply_all("Concat", &[("axis", Attribute::Int(axis))], &inputs, 1)?.remove(0))
 }
 
 /// Returns whether two shapes have the same number of dimensions and differ at most in that of `axis`.
@@ -39,7 +39,7 @@ fn pad(work: &Work<'_>, x: &HostTensor, pads: &Array, value: Option<&Dynamic>, m
     let pads = ints(&whole_array("the padding", pads)?);
     let value = value.map(|value| work.scalar(x.dtype(), value)).transpose()?;
     let mode = [("mode", Attribute::String(mode.to_owned()))];
-    Ok(work.apply_all("Pad", mode, &[Some(x), Some(&pads), value.as_ref()], 1)?.remove(0))
+    Ok(work.apply_all("Pad", &mode, &[Some(x), Some(&pads), value.as_ref()], 1)?.remove(0))
 }
 
 #[export_module]
@@ -52,9 +52,9 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn reshape(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
-        compute(&context, "reshape", |work| {
+        compute(&context, "reshape", &|work| {
             let shape = whole_array("the shape", &shape)?;
-            work.apply("Reshape", [("allowzero", Attribute::Int(1))], &[&work.host(tensor)?, &ints(&shape)])
+            work.apply("Reshape", &[("allowzero", Attribute::Int(1))], &[&work.host(tensor)?, &ints(&shape)])
         })
     }
 
@@ -65,7 +65,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn transpose(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        compute(&context, "transpose", |work| work.apply("Transpose", [], &[&work.host(tensor)?]))
+        compute(&context, "transpose", &|work| work.apply("Transpose", &[], &[&work.host(tensor)?]))
     }
 
     /// Returns the tensor with its dimensions in another order: dimension `i` of the result is dimension `order[i]`.
@@ -75,9 +75,9 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "transpose", global, return_raw, pure)]
     pub fn transpose_to(context: NativeCallContext, tensor: &mut Tensor, order: Array) -> Fallible<Tensor> {
-        compute(&context, "transpose", |work| {
+        compute(&context, "transpose", &|work| {
             let order = whole_array("the order", &order)?;
-            work.apply("Transpose", [("perm", Attribute::Ints(order))], &[&work.host(tensor)?])
+            work.apply("Transpose", &[("perm", Attribute::Ints(order))], &[&work.host(tensor)?])
         })
     }
 
@@ -88,7 +88,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn squeeze(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        compute(&context, "squeeze", |work| work.apply("Squeeze", [], &[&work.host(tensor)?]))
+        compute(&context, "squeeze", &|work| work.apply("Squeeze", &[], &[&work.host(tensor)?]))
     }
 
     /// Removes one dimension or an array of dimensions, each of size 1.
@@ -98,8 +98,8 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "squeeze", global, return_raw, pure)]
     pub fn squeeze_axes(context: NativeCallContext, tensor: &mut Tensor, axes: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "squeeze", |work| {
-            work.apply("Squeeze", [], &[&work.host(tensor)?, &ints(&whole_numbers("the axes", &axes)?)])
+        compute(&context, "squeeze", &|work| {
+            work.apply("Squeeze", &[], &[&work.host(tensor)?, &ints(&whole_numbers("the axes", &axes)?)])
         })
     }
 
@@ -110,8 +110,8 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn unsqueeze(context: NativeCallContext, tensor: &mut Tensor, axes: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "unsqueeze", |work| {
-            work.apply("Unsqueeze", [], &[&work.host(tensor)?, &ints(&whole_numbers("the axes", &axes)?)])
+        compute(&context, "unsqueeze", &|work| {
+            work.apply("Unsqueeze", &[], &[&work.host(tensor)?, &ints(&whole_numbers("the axes", &axes)?)])
         })
     }
 
@@ -123,13 +123,13 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn expand(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
-        compute(&context, "expand", |work| {
+        compute(&context, "expand", &|work| {
             let (x, shape) = (work.host(tensor)?, whole_array("the shape", &shape)?);
             if let Some(size) = shape.iter().find(|size| **size < 0) {
                 let reason = format!("a size must be at least 0, not {size}; 1 keeps a dimension");
                 return Err(work.refuse_for(&[Some(&x)], &reason));
             }
-            work.apply("Expand", [], &[&x, &ints(&shape)])
+            work.apply("Expand", &[], &[&x, &ints(&shape)])
         })
     }
 
@@ -140,13 +140,13 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn tile(context: NativeCallContext, tensor: &mut Tensor, repeats: Array) -> Fallible<Tensor> {
-        compute(&context, "tile", |work| {
+        compute(&context, "tile", &|work| {
             let (x, repeats) = (work.host(tensor)?, whole_array("the repeats", &repeats)?);
             if repeats.len() != x.shape().len() || repeats.iter().any(|count| *count < 0) {
                 let reason = format!("`tile` needs one number of at least 0 per axis, not {repeats:?}");
                 return Err(work.refuse_for(&[Some(&x)], &reason));
             }
-            work.apply("Tile", [], &[&x, &ints(&repeats)])
+            work.apply("Tile", &[], &[&x, &ints(&repeats)])
         })
     }
 
@@ -157,7 +157,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn pad(context: NativeCallContext, tensor: &mut Tensor, pads: Array) -> Fallible<Tensor> {
-        compute(&context, "pad", |work| super::pad(work, &work.host(tensor)?, &pads, None, "constant"))
+        compute(&context, "pad", &|work| super::pad(work, &work.host(tensor)?, &pads, None, "constant"))
     }
 
     /// Pads the tensor with a number, or as the mode `"reflect"` (mirrored at the outermost entry) or `"edge"` (the
@@ -168,7 +168,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "pad", global, return_raw, pure)]
     pub fn pad_with(context: NativeCallContext, tensor: &mut Tensor, pads: Array, value: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "pad", |work| {
+        compute(&context, "pad", &|work| {
             let x = work.host(tensor)?;
             match value.read_lock::<ImmutableString>().as_deref().map(|mode| mode.as_str()) {
                 Some(mode @ ("reflect" | "edge")) => super::pad(work, &x, &pads, None, mode),
@@ -185,7 +185,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn concat(context: NativeCallContext, tensors: Array, axis: i64) -> Fallible<Tensor> {
-        compute(&context, "concat", |work| super::concat(work, &work.hosts(&tensors)?, axis))
+        compute(&context, "concat", &|work| super::concat(work, &work.hosts(&tensors)?, axis))
     }
 
     /// Joins an array of tensors of one shape along a new axis.
@@ -195,11 +195,11 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn stack(context: NativeCallContext, tensors: Array, axis: i64) -> Fallible<Tensor> {
-        compute(&context, "stack", |work| {
+        compute(&context, "stack", &|work| {
             let at = ints(&[axis]);
             let tensors = work.hosts(&tensors)?;
             let unsqueezed: Fallible<Vec<_>> =
-                tensors.iter().map(|tensor| work.apply("Unsqueeze", [], &[tensor, &at])).collect();
+                tensors.iter().map(|tensor| work.apply("Unsqueeze", &[], &[tensor, &at])).collect();
             super::concat(work, &unsqueezed?, axis)
         })
     }

@@ -4,9 +4,8 @@
 //!
 //! Knows nothing about devices: a tensor in device memory is copied to the host first.
 
-mod arithmetic;
-mod comparison;
 mod creation;
+mod documented;
 mod elementwise;
 mod inspection;
 mod layout;

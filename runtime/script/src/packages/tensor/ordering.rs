@@ -5,29 +5,64 @@
 
 use flagperf_onnx::Attribute;
 use rhai::plugin::*;
-use rhai::{Map, NativeCallContext};
+use rhai::{Map, Module, NativeCallContext};
 
 use super::Tensor;
+use super::documented::documented;
 use super::reduction::widened;
 use super::work::{Work, compute, compute_all, ints};
+use crate::packages::parts::axis_place;
 use crate::sandbox::Fallible;
 use flagperf_core::tensor::Tensor as HostTensor;
+
+/// The name in scripts, the operator of ONNX, and the text.
+const FUNCTIONS: [(&str, &str, &str); 6] = [
+    ("argmax", "ArgMax", "Returns the index of the largest element; of equal elements the first"),
+    ("argmin", "ArgMin", "Returns the index of the smallest element; of equal elements the first"),
+    ("softmax", "Softmax", "Returns e^x / sum(e^x) for every element x"),
+    ("log_softmax", "LogSoftmax", "Returns the logarithm of the softmax"),
+    ("sort", "TopK", "Sorts the elements in ascending order"),
+    (
+        "argsort",
+        "TopK",
+        "Returns the indices that sort the elements in ascending order; equal elements keep their order",
+    ),
+];
+
+/// Registers the functions of the table, each with and without an axis.
+pub(super) fn register(module: &mut Module) {
+    for &(name, op, text) in &FUNCTIONS {
+        let example = |axis: &str| format!(r#"tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").{name}({axis})"#);
+        let text_innermost = format!("{text}, along the innermost axis.");
+        documented(name, &["tensor: Tensor"], &text_innermost, &example(""))
+            .set_into_module(module, move |context: NativeCallContext<'_>, tensor: &mut Tensor| {
+                along(&context, (name, op), tensor, -1)
+            });
+        let text_along = format!("{text}, along an axis.");
+        documented(name, &["tensor: Tensor", "axis: i64"], &text_along, &example("0")).set_into_module(
+            module,
+            move |context: NativeCallContext<'_>, tensor: &mut Tensor, axis: i64| {
+                along(&context, (name, op), tensor, axis)
+            },
+        );
+    }
+}
 
 /// Applies an operator with the attribute `axis`.
 fn along(
     context: &NativeCallContext<'_>,
-    function: &'static str,
-    op: &str,
+    (function, op): (&'static str, &str),
     tensor: &Tensor,
     axis: i64,
 ) -> Fallible<Tensor> {
-    compute(context, function, |work| {
+    compute(context, function, &|work| {
         let x = work.host(tensor)?;
         let keep = [("axis", Attribute::Int(axis)), ("keepdims", Attribute::Int(0))];
         match op {
+            "TopK" => sorted(work, &x, axis, function == "argsort"),
             "ArgMax" | "ArgMin" if x.is_empty() => Err(work.refuse_for(&[Some(&x)], "there are no elements")),
-            "ArgMax" | "ArgMin" => work.apply(op, keep, &[&x]),
-            _ => work.apply(op, [("axis", Attribute::Int(axis))], &[&x]),
+            "ArgMax" | "ArgMin" => work.apply(op, &keep, &[&x]),
+            _ => work.apply(op, &[("axis", Attribute::Int(axis))], &[&x]),
         }
     })
 }
@@ -35,156 +70,26 @@ fn along(
 /// Returns the `count` best elements along an axis and their indices.
 fn top(work: &Work<'_>, x: &HostTensor, count: i64, axis: i64, largest: bool) -> Fallible<Vec<HostTensor>> {
     let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(i64::from(largest)))];
-    work.apply_all("TopK", attributes, &[Some(x), Some(&ints(&[count]))], 2)
+    work.apply_all("TopK", &attributes, &[Some(x), Some(&ints(&[count]))], 2)
 }
 
-/// Sorts along an axis, in ascending order; returns the values (`part` 0) or their indices (`part` 1).
-fn sorted(
-    context: &NativeCallContext<'_>,
-    function: &'static str,
-    tensor: &Tensor,
-    (axis, part): (i64, usize),
-) -> Fallible<Tensor> {
-    compute(context, function, |work| {
-        let x = work.host(tensor)?;
-        let rank = x.shape().len() as i64;
-        let size = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok().and_then(|at| x.shape().get(at));
-        let Some(size) = size else {
-            return Err(work.refuse_for(&[Some(&x)], &format!("axis {axis} is out of range for rank {rank}")));
-        };
-        Ok(top(work, &x, *size as i64, axis, false)?.swap_remove(part))
-    })
+/// Sorts along an axis, in ascending order; returns the values or their indices.
+fn sorted(work: &Work<'_>, x: &HostTensor, axis: i64, indices: bool) -> Fallible<HostTensor> {
+    let rank = x.shape().len();
+    let Some(place) = axis_place(axis, rank) else {
+        return Err(work.refuse_for(&[Some(x)], &format!("axis {axis} is out of range for rank {rank}")));
+    };
+    Ok(top(work, x, x.shape()[place] as i64, axis, false)?.swap_remove(usize::from(indices)))
 }
 
 fn best(context: &NativeCallContext<'_>, tensor: &Tensor, count: i64, axis: i64) -> Fallible<Map> {
-    let mut parts = compute_all(context, "topk", |work| top(work, &work.host(tensor)?, count, axis, true))?;
+    let mut parts = compute_all(context, "topk", &|work| top(work, &work.host(tensor)?, count, axis, true))?;
     let indices = parts.pop().unwrap_or_default();
     Ok(Map::from([("values".into(), parts.pop().unwrap_or_default()), ("indices".into(), indices)]))
 }
 
 #[export_module]
 pub(super) mod functions {
-    /// Returns the index of the largest element; of equal elements the first, along the innermost axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argmax()
-    /// ```
-    #[rhai_fn(global, return_raw, pure)]
-    pub fn argmax(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        along(&context, "argmax", "ArgMax", tensor, -1)
-    }
-
-    /// Returns the index of the largest element; of equal elements the first, along an axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argmax(0)
-    /// ```
-    #[rhai_fn(name = "argmax", global, return_raw, pure)]
-    pub fn argmax_along(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        along(&context, "argmax", "ArgMax", tensor, axis)
-    }
-
-    /// Returns the index of the smallest element; of equal elements the first, along the innermost axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argmin()
-    /// ```
-    #[rhai_fn(global, return_raw, pure)]
-    pub fn argmin(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        along(&context, "argmin", "ArgMin", tensor, -1)
-    }
-
-    /// Returns the index of the smallest element; of equal elements the first, along an axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argmin(0)
-    /// ```
-    #[rhai_fn(name = "argmin", global, return_raw, pure)]
-    pub fn argmin_along(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        along(&context, "argmin", "ArgMin", tensor, axis)
-    }
-
-    /// Returns e^x / sum(e^x) for every element x, along the innermost axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").softmax()
-    /// ```
-    #[rhai_fn(global, return_raw, pure)]
-    pub fn softmax(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        along(&context, "softmax", "Softmax", tensor, -1)
-    }
-
-    /// Returns e^x / sum(e^x) for every element x, along an axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").softmax(0)
-    /// ```
-    #[rhai_fn(name = "softmax", global, return_raw, pure)]
-    pub fn softmax_along(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        along(&context, "softmax", "Softmax", tensor, axis)
-    }
-
-    /// Returns the logarithm of the softmax, along the innermost axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").log_softmax()
-    /// ```
-    #[rhai_fn(global, return_raw, pure)]
-    pub fn log_softmax(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        along(&context, "log_softmax", "LogSoftmax", tensor, -1)
-    }
-
-    /// Returns the logarithm of the softmax, along an axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").log_softmax(0)
-    /// ```
-    #[rhai_fn(name = "log_softmax", global, return_raw, pure)]
-    pub fn log_softmax_along(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        along(&context, "log_softmax", "LogSoftmax", tensor, axis)
-    }
-
-    /// Sorts the elements in ascending order, along the innermost axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").sort()
-    /// ```
-    #[rhai_fn(global, return_raw, pure)]
-    pub fn sort(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        sorted(&context, "sort", tensor, (-1, 0))
-    }
-
-    /// Sorts the elements in ascending order, along an axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").sort(0)
-    /// ```
-    #[rhai_fn(name = "sort", global, return_raw, pure)]
-    pub fn sort_along(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        sorted(&context, "sort", tensor, (axis, 0))
-    }
-
-    /// Returns the indices that sort the elements in ascending order; equal elements keep their order, along the
-    /// innermost axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argsort()
-    /// ```
-    #[rhai_fn(global, return_raw, pure)]
-    pub fn argsort(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        sorted(&context, "argsort", tensor, (-1, 1))
-    }
-
-    /// Returns the indices that sort the elements in ascending order; equal elements keep their order, along an axis.
-    ///
-    /// ```rhai
-    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argsort(0)
-    /// ```
-    #[rhai_fn(name = "argsort", global, return_raw, pure)]
-    pub fn argsort_along(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        sorted(&context, "argsort", tensor, (axis, 1))
-    }
-
     /// Returns the `count` largest elements along the innermost axis and their indices, the largest first, as
     /// `#{values, indices}`. Of equal elements, the first comes first.
     ///
@@ -213,8 +118,8 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn cumsum(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        compute(&context, "cumsum", |work| {
-            work.apply("CumSum", [], &[&widened(work, work.host(tensor)?)?, &HostTensor::scalar(axis)])
+        compute(&context, "cumsum", &|work| {
+            work.apply("CumSum", &[], &[&widened(work, work.host(tensor)?)?, &HostTensor::scalar(axis)])
         })
     }
 }

@@ -2,10 +2,7 @@
 
 use rhai::Module;
 
-use super::{
-    Tensor, arithmetic, comparison, creation, elementwise, inspection, layout, ordering, pairwise, random, reduction,
-    selection,
-};
+use super::{Tensor, creation, elementwise, inspection, layout, ordering, pairwise, random, reduction, selection};
 
 pub(in crate::packages) fn module() -> Module {
     let mut module = rhai::exported_module!(creation::functions);
@@ -13,12 +10,13 @@ pub(in crate::packages) fn module() -> Module {
     module.combine(rhai::exported_module!(inspection::functions));
     module.combine(rhai::exported_module!(selection::functions));
     module.combine(rhai::exported_module!(layout::functions));
-    module.combine(rhai::exported_module!(arithmetic::functions));
-    module.combine(rhai::exported_module!(comparison::functions));
     module.combine(rhai::exported_module!(elementwise::functions));
     module.combine(rhai::exported_module!(pairwise::functions));
-    module.combine(rhai::exported_module!(reduction::functions));
     module.combine(rhai::exported_module!(ordering::functions));
+    elementwise::register(&mut module);
+    pairwise::register(&mut module);
+    reduction::register(&mut module);
+    ordering::register(&mut module);
     module.set_custom_type::<Tensor>("Tensor");
     module
 }

@@ -23,7 +23,7 @@ fn floats(work: &Work<'_>, spec: &str, mut draw: impl FnMut() -> f64) -> Fallibl
 }
 
 fn normal(context: &NativeCallContext<'_>, spec: &str, seed: i64, [mean, std]: [f64; 2]) -> Fallible<Tensor> {
-    compute(context, "random_normal", |work| {
+    compute(context, "random_normal", &|work| {
         let mut stream = RandomStream::new(seed as u64, "random_normal");
         let mut second = None;
         floats(work, spec, || {
@@ -38,7 +38,7 @@ fn normal(context: &NativeCallContext<'_>, spec: &str, seed: i64, [mean, std]: [
 }
 
 fn uniform(context: &NativeCallContext<'_>, spec: &str, seed: i64, [low, high]: [f64; 2]) -> Fallible<Tensor> {
-    compute(context, "random_uniform", |work| {
+    compute(context, "random_uniform", &|work| {
         let mut stream = RandomStream::new(seed as u64, "random_uniform");
         floats(work, spec, || low + (high - low) * stream.unit())
     })
@@ -109,7 +109,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn random_int(context: NativeCallContext, spec: &str, seed: i64, low: i64, high: i64) -> Fallible<Tensor> {
-        compute(&context, "random_int", |work| {
+        compute(&context, "random_int", &|work| {
             let (shape, dtype, elements) = parse_fixed_spec(spec)?;
             if dtype.is_float() || dtype == DType::Bool {
                 return Err(work.refuse(format!("`{spec}` is not of an integer type")));

@@ -17,12 +17,12 @@ use flagperf_core::tensor::Tensor as HostTensor;
 
 /// Returns the entries from `start` to before `end` along an axis, `step` apart.
 fn slice(work: &Work<'_>, x: &HostTensor, axis: i64, [start, end, step]: [i64; 3]) -> Fallible<HostTensor> {
-    work.apply("Slice", [], &[x, &ints(&[start]), &ints(&[end]), &ints(&[axis]), &ints(&[step])])
+    work.apply("Slice", &[], &[x, &ints(&[start]), &ints(&[end]), &ints(&[axis]), &ints(&[step])])
 }
 
 /// Returns one entry along an axis, without the axis.
 fn entry(work: &Work<'_>, x: &HostTensor, axis: i64, index: i64) -> Fallible<HostTensor> {
-    work.apply("Gather", [("axis", Attribute::Int(axis))], &[x, &HostTensor::scalar(index)])
+    work.apply("Gather", &[("axis", Attribute::Int(axis))], &[x, &HostTensor::scalar(index)])
 }
 
 /// Largest number of parts of a tensor.
@@ -40,7 +40,7 @@ fn parts(work: &Work<'_>, x: &HostTensor, sizes: &[i64], axis: i64) -> Fallible<
         let reason = format!("a tensor can be split into 1 to {PARTS_MAX} parts, not {}", sizes.len());
         return Err(work.refuse_for(&[Some(x)], &reason));
     }
-    work.apply_all("Split", [("axis", Attribute::Int(axis))], &[Some(x), Some(&ints(sizes))], sizes.len())
+    work.apply_all("Split", &[("axis", Attribute::Int(axis))], &[Some(x), Some(&ints(sizes))], sizes.len())
 }
 
 /// Splits a dimension of the size `all` into parts of the size `each`.
@@ -59,7 +59,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn slice(context: NativeCallContext, tensor: &mut Tensor, axis: i64, start: i64, end: i64) -> Fallible<Tensor> {
-        compute(&context, "slice", |work| super::slice(work, &work.host(tensor)?, axis, [start, end, 1]))
+        compute(&context, "slice", &|work| super::slice(work, &work.host(tensor)?, axis, [start, end, 1]))
     }
 
     /// Returns every `step`-th entry from `start` to before `end` along an axis. A negative step counts backwards; `end`
@@ -77,7 +77,7 @@ pub(super) mod functions {
         end: i64,
         step: i64,
     ) -> Fallible<Tensor> {
-        compute(&context, "slice", |work| super::slice(work, &work.host(tensor)?, axis, [start, end, step]))
+        compute(&context, "slice", &|work| super::slice(work, &work.host(tensor)?, axis, [start, end, step]))
     }
 
     /// Returns one entry along an axis, without the axis. A negative index counts from the end.
@@ -87,7 +87,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn index(context: NativeCallContext, tensor: &mut Tensor, axis: i64, index: i64) -> Fallible<Tensor> {
-        compute(&context, "index", |work| entry(work, &work.host(tensor)?, axis, index))
+        compute(&context, "index", &|work| entry(work, &work.host(tensor)?, axis, index))
     }
 
     /// Returns one entry of the outermost dimension, without that dimension. A negative index counts from the end.
@@ -97,7 +97,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(index_get, return_raw, pure)]
     pub fn entry_at(context: NativeCallContext, tensor: &mut Tensor, index: i64) -> Fallible<Tensor> {
-        compute(&context, "[]", |work| entry(work, &work.host(tensor)?, 0, index))
+        compute(&context, "[]", &|work| entry(work, &work.host(tensor)?, 0, index))
     }
 
     /// Returns the entries of a range of the outermost dimension.
@@ -107,7 +107,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(index_get, return_raw, pure)]
     pub fn entries_in(context: NativeCallContext, tensor: &mut Tensor, range: Range<i64>) -> Fallible<Tensor> {
-        compute(&context, "[]", |work| super::slice(work, &work.host(tensor)?, 0, [range.start, range.end, 1]))
+        compute(&context, "[]", &|work| super::slice(work, &work.host(tensor)?, 0, [range.start, range.end, 1]))
     }
 
     /// Returns the entries of an inclusive range of the outermost dimension.
@@ -122,7 +122,7 @@ pub(super) mod functions {
         range: RangeInclusive<i64>,
     ) -> Fallible<Tensor> {
         let end = range.end().saturating_add(1);
-        compute(&context, "[]", |work| super::slice(work, &work.host(tensor)?, 0, [*range.start(), end, 1]))
+        compute(&context, "[]", &|work| super::slice(work, &work.host(tensor)?, 0, [*range.start(), end, 1]))
     }
 
     /// Returns the first `count` rows, that is, entries of the outermost dimension.
@@ -133,7 +133,7 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw, pure)]
     pub fn rows(context: NativeCallContext, tensor: &mut Tensor, count: i64) -> Fallible<Tensor> {
         let count = size("the number of rows", count)?;
-        compute(&context, "rows", |work| {
+        compute(&context, "rows", &|work| {
             let x = work.host(tensor)?;
             x.first_rows(count).map_err(|error| work.refuse_for(&[Some(&x)], &error.to_string()))?;
             super::slice(work, &x, 0, [0, count as i64, 1])
@@ -148,7 +148,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn gather(context: NativeCallContext, tensor: &mut Tensor, indices: Dynamic, axis: i64) -> Fallible<Tensor> {
-        compute(&context, "gather", |work| {
+        compute(&context, "gather", &|work| {
             let x = work.host(tensor)?;
             let indices = match indices.read_lock::<Tensor>() {
                 Some(tensor) => work.host(&tensor)?,
@@ -157,7 +157,7 @@ pub(super) mod functions {
             if indices.dtype().is_float() {
                 return Err(work.refuse_for(&[Some(&x), Some(&indices)], "the indices must be integers"));
             }
-            work.apply("Gather", [("axis", Attribute::Int(axis))], &[&x, &indices])
+            work.apply("Gather", &[("axis", Attribute::Int(axis))], &[&x, &indices])
         })
     }
 
@@ -170,7 +170,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn split(context: NativeCallContext, tensor: &mut Tensor, parts: Dynamic, axis: i64) -> Fallible<Array> {
-        compute_all(&context, "split", |work| {
+        compute_all(&context, "split", &|work| {
             let x = work.host(tensor)?;
             match parts.as_int().map(|each| (each, usize::try_from(each))) {
                 Ok((_, Ok(each @ 1..))) => split_evenly(work, &x, (axis_size(work, &x, axis)?, each), axis),
@@ -187,7 +187,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn chunk(context: NativeCallContext, tensor: &mut Tensor, count: i64, axis: i64) -> Fallible<Array> {
-        compute_all(&context, "chunk", |work| {
+        compute_all(&context, "chunk", &|work| {
             let x = work.host(tensor)?;
             let Ok(parts @ 1..) = usize::try_from(count) else {
                 return Err(work.refuse(format!("the number of parts is {count}")));

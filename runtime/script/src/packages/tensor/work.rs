@@ -31,7 +31,7 @@ pub(super) struct Work<'c> {
 pub(super) fn compute(
     context: &NativeCallContext<'_>,
     function: &'static str,
-    work: impl FnOnce(&Work<'_>) -> Fallible<HostTensor>,
+    work: &dyn Fn(&Work<'_>) -> Fallible<HostTensor>,
 ) -> Fallible<Tensor> {
     let script = script_state(context)?;
     let tensor = run(&script, function, work)?;
@@ -42,7 +42,7 @@ pub(super) fn compute(
 pub(super) fn compute_all(
     context: &NativeCallContext<'_>,
     function: &'static str,
-    work: impl FnOnce(&Work<'_>) -> Fallible<Vec<HostTensor>>,
+    work: &dyn Fn(&Work<'_>) -> Fallible<Vec<HostTensor>>,
 ) -> Fallible<Array> {
     let script = script_state(context)?;
     let mut tensors = run(&script, function, work)?;
@@ -56,16 +56,12 @@ pub(super) fn compute_all(
 pub(super) fn compute_value<T: Copy>(
     context: &NativeCallContext<'_>,
     function: &'static str,
-    work: impl FnOnce(&Work<'_>) -> Fallible<T>,
+    work: &dyn Fn(&Work<'_>) -> Fallible<T>,
 ) -> Fallible<T> {
     run(&script_state(context)?, function, work)
 }
 
-fn run<T>(
-    script: &Arc<ScriptState>,
-    function: &'static str,
-    work: impl FnOnce(&Work<'_>) -> Fallible<T>,
-) -> Fallible<T> {
+fn run<T>(script: &Arc<ScriptState>, function: &'static str, work: &dyn Fn(&Work<'_>) -> Fallible<T>) -> Fallible<T> {
     script.budget.check()?;
     let call = Work { function, script, free: script.budget.free_bytes() };
     let result = Budget::uncounted(|| catch_panic(|| work(&call)).and_then(|result| result));
@@ -135,10 +131,10 @@ impl Work<'_> {
     }
 
     /// Applies an operator with one output.
-    pub(super) fn apply<const N: usize>(
+    pub(super) fn apply(
         &self,
         op: &str,
-        attributes: [NamedAttribute<'_>; N],
+        attributes: &[NamedAttribute<'_>],
         inputs: &[&HostTensor],
     ) -> Fallible<HostTensor> {
         let inputs: Vec<Option<&HostTensor>> = inputs.iter().map(|input| Some(*input)).collect();
@@ -147,14 +143,14 @@ impl Work<'_> {
     }
 
     /// Applies an operator. Its result is checked against the script's memory before it is allocated.
-    pub(super) fn apply_all<const N: usize>(
+    pub(super) fn apply_all(
         &self,
         op: &str,
-        attributes: [NamedAttribute<'_>; N],
+        attributes: &[NamedAttribute<'_>],
         inputs: &[Option<&HostTensor>],
         outputs: usize,
     ) -> Fallible<Vec<HostTensor>> {
-        let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let present: Vec<bool> = inputs.iter().map(Option::is_some).collect();
         let computed = Operation::new(op, attributes, &present, outputs).and_then(|operation| {
             let bytes = operation.bytes_max(inputs)?;
