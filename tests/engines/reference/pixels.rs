@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagperf_core::tensor::{DType, Tensor};
-use flagperf_data::{Dataset, Filter, Pipeline, SampleSource, Transform};
+use flagperf_data::{Dataset, Filter, Geometry, Pipeline, SampleSource, Target, Transform};
 
 use super::{check_with, folder, write_tensors};
 use crate::support;
@@ -17,8 +17,8 @@ const SIDE: usize = 224;
 fn dataset(root: &Path, images: &str) -> Arc<dyn Dataset> {
     let source = SampleSource::ImageFolder { images: PathBuf::from(images), classes: None };
     let transforms = vec![
-        Transform::Resize { size: 256, filter: Filter::Bilinear },
-        Transform::CenterCrop { size: (SIDE, SIDE) },
+        Transform::Geometry(Geometry::Resize { target: Target::Shorter(256), filter: Filter::Bilinear }),
+        Transform::Geometry(Geometry::CenterCrop((SIDE, SIDE))),
         Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] },
     ];
     Pipeline { source, transforms }.open(root, DType::F32).unwrap()

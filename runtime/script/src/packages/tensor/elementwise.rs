@@ -1,5 +1,7 @@
 //! Elementwise functions of one tensor.
 
+#![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
+
 use rhai::plugin::*;
 use rhai::{Module, NativeCallContext};
 
