@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::argument_values::{AuditArgument, EngineArgument};
 use super::exit_codes::exit_code_lines;
 use super::import::ImportCommand;
 use super::selection::{AgentArguments, Selection};
 use flagperf_fleet::{Scheduler, schedulers};
-use flagperf_plan::AuditScope;
 use flagperf_review::Role;
-use flagperf_scaffold::EngineKind;
 
 /// The arguments of `flagperf`.
 #[derive(Debug, Parser)]
@@ -388,43 +387,6 @@ pub(super) struct ReviewArguments {
     /// Print the review as Markdown, for a comment on a pull request
     #[arg(long, conflicts_with = "json")]
     pub(super) markdown: bool,
-}
-
-/// The value of `--audit`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum AuditArgument {
-    /// Between passes, run the same batch, slightly changed inputs, one sample in every row, and samples in another order
-    #[default]
-    Standard,
-    /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change
-    Full,
-}
-
-impl From<AuditArgument> for AuditScope {
-    fn from(argument: AuditArgument) -> Self {
-        match argument {
-            AuditArgument::Standard => AuditScope::Standard,
-            AuditArgument::Full => AuditScope::Full,
-        }
-    }
-}
-
-/// The value of `--kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum EngineArgument {
-    /// A shared library in C
-    Plugin,
-    /// A process in Python
-    Sidecar,
-}
-
-impl From<EngineArgument> for EngineKind {
-    fn from(argument: EngineArgument) -> Self {
-        match argument {
-            EngineArgument::Plugin => EngineKind::Plugin,
-            EngineArgument::Sidecar => EngineKind::Sidecar,
-        }
-    }
 }
 
 /// The kind of objects to list.

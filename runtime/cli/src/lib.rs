@@ -4,6 +4,7 @@
 
 mod agent;
 mod argument_errors;
+mod argument_values;
 mod arguments;
 mod backend;
 mod check;

@@ -1,0 +1,43 @@
+//! The values of arguments that are one of several words, with their help.
+
+use clap::ValueEnum;
+
+use flagperf_plan::AuditScope;
+use flagperf_scaffold::EngineKind;
+
+/// The value of `--audit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum AuditArgument {
+    /// Between passes, run the same batch, slightly changed inputs, one sample in every row, and samples in another order
+    #[default]
+    Standard,
+    /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change
+    Full,
+}
+
+impl From<AuditArgument> for AuditScope {
+    fn from(argument: AuditArgument) -> Self {
+        match argument {
+            AuditArgument::Standard => AuditScope::Standard,
+            AuditArgument::Full => AuditScope::Full,
+        }
+    }
+}
+
+/// The value of `--kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum EngineArgument {
+    /// A shared library in C
+    Plugin,
+    /// A process in Python
+    Sidecar,
+}
+
+impl From<EngineArgument> for EngineKind {
+    fn from(argument: EngineArgument) -> Self {
+        match argument {
+            EngineArgument::Plugin => EngineKind::Plugin,
+            EngineArgument::Sidecar => EngineKind::Sidecar,
+        }
+    }
+}
