@@ -17,8 +17,9 @@ const LONG_FILES: [(&str, &str); 0] = [];
 /// File names that do not describe the contents.
 const VAGUE_NAMES: [&str; 5] = ["utils", "helpers", "common", "misc", "manager"];
 
-/// Crates whose `lib.rs` contains logic: the entry of the program, and examples.
-const HAVE_LOGIC: [&str; 1] = ["runtime/cli/src/lib.rs"];
+/// Crates whose `lib.rs` contains logic: the entry of the program, the macro that exports a plug-in, and an example.
+const HAVE_LOGIC: [&str; 3] =
+    ["runtime/cli/src/lib.rs", "runtime/plugin/src/lib.rs", "runtime/plugin/examples/interpreter/src/lib.rs"];
 
 /// Names that a vendor.yaml claims and that the host may contain nevertheless: name, beginning of the files' paths,
 /// reason.
@@ -307,8 +308,7 @@ fn a_need_of_a_later_crate_is_found() {
     let order =
         crate_order("members = [\n    \".\",\n    \"runtime/core\",\n    \"runtime/plan\",\n    \"runtime/run\",\n]\n");
     assert_eq!(order, ["core", "plan", "run"]);
-    let manifest =
-        "[dependencies]\nflagperf-core.workspace = true\nflagperf-run = { workspace = true }\n\n[dev-dependencies]\n";
+    let manifest = "[package]\n\n[dependencies]\nflagperf-core.workspace = true\nflagperf-run = { workspace = true }\n\n[dev-dependencies]\n";
     assert_eq!(
         needs_of_later_crates(&order, "plan", manifest),
         ["runtime/plan/Cargo.toml: needs `run`, which Cargo.toml lists after it"]

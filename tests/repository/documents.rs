@@ -51,7 +51,7 @@ fn broken_links(page: &str, text: &str) -> Vec<String> {
         let file = markdown::root().join(file);
         let own = path.is_empty().then(|| text.to_owned());
         let linked = || own.unwrap_or_else(|| std::fs::read_to_string(&file).unwrap_or_default());
-        file.exists() && (name.is_empty() || has_anchor(&linked(), name))
+        (path.is_empty() || file.exists()) && (name.is_empty() || has_anchor(&linked(), name))
     };
     let links =
         prose(text).into_iter().flat_map(|(number, line)| targets(line).into_iter().map(move |to| (number, to)));
