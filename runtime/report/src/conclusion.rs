@@ -26,7 +26,7 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns the figure for which a case is run, in one phrase: the throughput of the last phase.
+/// Returns the figure for which a case is run, in one phrase: the throughput of the last measured phase.
 pub(super) fn headline_figure(record: &Record) -> String {
     let measured = record.measured_loops().next_back();
     let figure = measured.and_then(|measured| Some((measured.step.name(), measured.throughput_core_samples_per_s?)));
