@@ -68,7 +68,7 @@ mod tests {
         let long = "word ".repeat(2_000);
         let error = catch_panic::<()>("toy", "loading", || panic!("step {long}")).unwrap_err().to_string();
         assert!(error.starts_with("engine `toy` panicked while loading: step word word "), "{error}");
-        assert!(error.contains(&long) && error.contains(", at runtime/engine/panics.rs:"), "{error}");
+        assert!(error.contains(&long) && error.contains(", at runtime/engine/src/panics.rs:"), "{error}");
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
         let pool = ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         let error = catch_panic::<()>("toy", "computing", || pool.install(|| panic!("no such axis"))).unwrap_err();
         let error = error.to_string();
-        let begins = "engine `toy` panicked while computing: no such axis, at runtime/engine/panics.rs:";
+        let begins = "engine `toy` panicked while computing: no such axis, at runtime/engine/src/panics.rs:";
         assert!(error.starts_with(begins), "{error}");
     }
 

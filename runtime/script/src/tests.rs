@@ -40,7 +40,7 @@ pub(super) fn case(dir: &Path, replaced: &[(&str, &str)]) {
 pub(super) fn small_limits() -> Limits {
     Limits {
         script_operations: 5_000_000,
-        script_time_s: Seconds(20.0),
+        script_time_s: Seconds(600.0),
         script_memory_bytes: Bytes(64 << 20),
         ..Limits::default()
     }

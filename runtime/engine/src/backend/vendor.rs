@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_plug_in_without_a_package_is_built_with_its_features_against_the_users_library() {
         let entry: BackendEntry = serde_yaml::from_str(
-            "{about: a, version: 11.4, plugin: {folder: chip, library: lib_chip, features: [big]}}",
+            "{about: a, version: 11.4, plugin: {folder: chip, library: lib_chip, features: [big], tells: {}}}",
         )
         .unwrap();
         let backend = to_backend("mychip", "chip", &entry);
