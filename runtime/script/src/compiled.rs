@@ -104,9 +104,10 @@ impl CompiledScript {
         let ConfigReads { keys, may_read_any } = self.config_reads();
         let unset = keys.into_iter().filter(|(key, _)| !may_read_any && !known.contains(&key.as_str()));
         let error = |(key, position): (String, Position)| {
-            let reason = format!("{UNKNOWN_PROPERTY} `{key}`{}", suggestion(&key, known.iter().copied()));
-            let error = self.sources.error_at(position, reason);
-            (key, error)
+            let suggestion = suggestion(&key, known.iter().copied());
+            let is_strange_property = !matches!(suggestion, Suggestion::Near(_));
+            let error = self.sources.error_at(position, format!("{UNKNOWN_PROPERTY} `{key}`{suggestion}"));
+            (key, ScriptError { is_strange_property, ..error })
         };
         unset.map(error).collect()
     }
