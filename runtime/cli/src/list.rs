@@ -46,7 +46,8 @@ fn case_rows(catalogue: &Catalogue) -> Vec<[String; 2]> {
 
 fn vendor_rows(catalogue: &Catalogue) -> Vec<[String; 4]> {
     let names = |entries: &indexmap::IndexMap<String, flagperf_config::EngineEntry>| {
-        entries.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        let names: Vec<&str> = entries.keys().map(String::as_str).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
     let row = |(name, vendor): (&String, &Option<flagperf_config::Vendor>)| match vendor {
         Some(vendor) => [

@@ -178,7 +178,7 @@ pub(super) fn cost_line(cost: &AdaptationCost) -> String {
     parts.extend((!cost.requirements.is_empty()).then(|| "requirements of its own".to_owned()));
     parts.push(match (cost.nodes_off_device, cost.nodes) {
         (Some(off), Some(all)) => format!("{off} of {all} nodes not on the device"),
-        _ => "no new record states where nodes ran".to_owned(),
+        _ => "nodes not on the device: unknown".to_owned(),
     });
     one_line(&format!("{} with {}: {}", cost.case, cost.vendor, parts.join("; "))).into_owned()
 }

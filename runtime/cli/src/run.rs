@@ -127,8 +127,12 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
         return Ok(refusal);
     }
     let on_hosts = resumed.as_ref().map_or_else(|| needs_fleet(plan), |(_, state)| !state.hosts.is_empty());
+    let checkout_state = || CheckoutState::read(&plan.site.flagperf_path).provenance();
     // Runs on hosts ask git themselves.
-    let program = (!on_hosts).then(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
+    let program = (!on_hosts).then(checkout_state);
+    if official && let Some(reason) = program.clone().unwrap_or_else(checkout_state).unofficial_checkout() {
+        print_message(&format!("warning: every result will be unofficial: {reason}"));
+    }
     let state = match (&resumed, &program) {
         (Some((_, state)), Some(_)) => Some(state.clone()),
         (None, Some(program)) => {

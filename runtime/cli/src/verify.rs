@@ -201,7 +201,7 @@ fn report_text(report: &CaseReport) -> String {
         (Some(proof), _) => add("proof", proof),
         (None, Standing::Consistent) => add(
             "note",
-            "anyone who can write these files can make them agree; a signature, or --digest with the digest that the run printed, proves that they are authentic",
+            "anyone who can write these files can make them agree; a signature with a known key, or --digest with the digest that the run printed, proves that they are authentic",
         ),
         _ => {}
     }

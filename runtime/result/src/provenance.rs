@@ -93,6 +93,15 @@ impl Provenance {
         self.dataset_sha256 = dataset.filter(|hash| !hash.is_empty());
     }
 
+    /// Returns why a result from this checkout is unofficial; `None` if the checkout does not make it so.
+    pub fn unofficial_checkout(&self) -> Option<&'static str> {
+        match (&self.git_revision, self.git_clean) {
+            (Some(_), Some(true)) => None,
+            (Some(_), Some(false)) => Some("the checkout differs from its git revision"),
+            _ => Some("the git revision is unknown"),
+        }
+    }
+
     /// Returns the hash and the versions of this program.
     pub fn of_this_program() -> Self {
         Provenance {

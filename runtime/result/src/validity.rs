@@ -211,12 +211,7 @@ fn failed_samples(record: &Record) -> Vec<String> {
 }
 
 fn checkout_state(record: &Record) -> Vec<String> {
-    let reason = match (&record.provenance.git_revision, record.provenance.git_clean) {
-        (Some(_), Some(true)) => return Vec::new(),
-        (Some(_), Some(false)) => "the checkout differs from its git revision",
-        _ => "the git revision is unknown",
-    };
-    vec![reason.to_owned()]
+    record.provenance.unofficial_checkout().map(str::to_owned).into_iter().collect()
 }
 
 /// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.

@@ -1,9 +1,14 @@
 //! Tables of results in Markdown: their rows, and the rows that a change touches.
 
+use std::collections::HashMap;
+
 use similar::{ChangeTag, TextDiff};
 
 /// Longest line that is compared, in bytes; a longer one counts as other text.
 const LINE_BYTES_MAX: usize = 10_000;
+
+/// The column of a table of results that names the vendor.
+const VENDOR_COLUMN: &str = "vendor";
 
 /// What a changed line of a file with a table of results is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,28 +22,39 @@ pub(super) enum ChangedLine {
 /// Returns the changed lines of a file, each with its number after the change (for a removed line, that of the line that
 /// follows it). Empty lines, the head of the table and a line that says that there are no results are left out.
 pub(super) fn changed_lines(before: &str, after: &str) -> Vec<(usize, ChangedLine)> {
+    let [vendors_before, vendors_after] = [before, after].map(vendors_of_rows);
     let diff = TextDiff::from_lines(before, after);
     let mut line = 1;
     let mut found = Vec::new();
     for change in diff.iter_all_changes() {
-        let text = change.value().trim();
-        if change.tag() != ChangeTag::Equal && !is_neutral(text) {
-            found.push((line, classify(text)));
+        let vendor = match (change.old_index(), change.new_index()) {
+            (Some(index), None) => vendors_before.get(&index),
+            (_, index) => index.and_then(|index| vendors_after.get(&index)),
+        };
+        if change.tag() != ChangeTag::Equal && !is_neutral(change.value().trim()) {
+            found.push((line, vendor.map_or(ChangedLine::Text, |vendor| ChangedLine::Row(vendor.clone()))));
         }
         line += usize::from(change.tag() != ChangeTag::Delete);
     }
     found
 }
 
+/// Returns the vendor of each row of the tables of results in a text, by the index of its line. Tables that have no results
+/// contain text.
+fn vendors_of_rows(text: &str) -> HashMap<usize, String> {
+    let tables = ResultTable::find_all(text).into_iter();
+    let rows = tables.flat_map(|ResultTable { columns, rows }| {
+        let column = columns.0.iter().position(|name| name == VENDOR_COLUMN);
+        rows.into_iter()
+            .map(move |(line, cells)| (line - 1, cells.get(column.unwrap_or_default()).cloned().unwrap_or_default()))
+    });
+    rows.collect()
+}
+
 fn is_neutral(text: &str) -> bool {
     let is_head = cells(text).is_some_and(|cells| Columns::of(&cells).is_some());
     let is_rule = text.starts_with('|') && text.chars().all(|c| ['|', '-', ':', ' '].contains(&c));
     text.is_empty() || text == "None yet." || is_head || is_rule
-}
-
-fn classify(text: &str) -> ChangedLine {
-    let vendor = cells(text).filter(|_| text.len() <= LINE_BYTES_MAX).and_then(|cells| cells.into_iter().next());
-    vendor.map_or(ChangedLine::Text, ChangedLine::Row)
 }
 
 /// Returns the cells of a row; `None` for a line that is no row.
@@ -57,7 +73,7 @@ impl Columns {
     /// Returns the columns of a head; `None` for another row.
     fn of(cells: &[String]) -> Option<Columns> {
         let has = |name: &str| cells.iter().any(|cell| cell == name);
-        (has("vendor") && has("record")).then(|| Columns(cells.to_vec()))
+        (has(VENDOR_COLUMN) && has("record")).then(|| Columns(cells.to_vec()))
     }
 }
 
@@ -133,6 +149,8 @@ mod tests {
             [(1, ChangedLine::Text), (1, ChangedLine::Text), (7, row("other")), (7, row("other")), (8, row("acme"))]
                 .map(|(line, kind)| (line, kind))
         );
+        let other_table = "# tiny\n\n| what | where |\n|---|---|\n| input | x |\n";
+        assert_eq!(changed_lines("# tiny\n", other_table)[1..], [(5, ChangedLine::Text)]);
         assert_eq!(
             changed_lines("## Results\n\nNone yet.\n", &format!("{HEAD}| acme | a | x |\n")),
             [(5, row("acme"))]

@@ -99,8 +99,11 @@ impl CaseReport {
             *self.more_findings.entry(file.to_owned()).or_default() += 1;
             return;
         }
-        let short = |text: String| flagperf_core::text::truncate(&text, VALUE_BYTES_MAX).into_owned();
-        let (expected, found) = (expected.map(short), found.map(short));
+        let common = match (&expected, &found) {
+            (Some(expected), Some(found)) => common_bytes(expected, found),
+            _ => 0,
+        };
+        let (expected, found) = (expected.map(|text| excerpt(text, common)), found.map(|text| excerpt(text, common)));
         let finding = Finding { file: file.to_owned(), what: what.into(), expected, found };
         if !self.findings.contains(&finding) {
             self.findings.push(finding);
@@ -135,5 +138,39 @@ impl CaseReport {
         if expected != found {
             self.add(file, what, Some(expected.to_owned()), Some(found.to_owned()));
         }
+    }
+}
+
+/// Returns the number of bytes at the beginning of two texts that are equal, in whole characters.
+fn common_bytes(one: &str, other: &str) -> usize {
+    one.chars().zip(other.chars()).take_while(|(one, other)| one == other).map(|(one, _)| one.len_utf8()).sum()
+}
+
+/// Shortens a long text to a part in which it differs from another one, with which it has `common` bytes at the beginning.
+fn excerpt(text: String, common: usize) -> String {
+    /// Bytes shown before the first difference.
+    const BEFORE_BYTES: usize = 40;
+    if text.len() <= VALUE_BYTES_MAX {
+        return text;
+    }
+    let start = text.floor_char_boundary(common.saturating_sub(BEFORE_BYTES));
+    let before = if start > 0 { "... " } else { "" };
+    format!("{before}{}", flagperf_core::text::truncate(&text[start..], VALUE_BYTES_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_long_values_the_part_that_differs_is_shown() {
+        let mut report = CaseReport::new(std::path::Path::new("x"));
+        let long = |end: &str| format!("{}é{end}{}", "a".repeat(5000), "b".repeat(5000));
+        report.compare("record.json", "settings", &long("one"), &long("two"));
+        let Finding { expected, found, .. } = &report.findings[0];
+        let begins = |text: &Option<String>, end: &str| {
+            text.as_deref().unwrap().starts_with(&format!("... {}é{end}b", "a".repeat(38)))
+        };
+        assert!(begins(expected, "one") && begins(found, "two"), "{expected:?} {found:?}");
     }
 }
