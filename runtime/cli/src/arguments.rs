@@ -281,7 +281,8 @@ pub(super) struct RunArguments {
     pub(super) selection: Selection,
     #[command(flatten)]
     pub(super) output: RunOutput,
-    /// Exit with 1 unless every result is valid, as an official result must be. Cannot be combined with --set
+    /// Exit with 1 unless every result is valid, as an official result must be; includes `--audit full`. Cannot be
+    /// combined with --set
     #[arg(long, conflicts_with = "set")]
     pub(super) official: bool,
     /// What the audit of inference includes

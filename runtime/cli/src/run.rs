@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         overrides: arguments.selection.overrides(),
         output,
         official,
-        audit: audit.into(),
+        audit: if official { AuditScope::Full } else { audit.into() },
         resumed: None,
         skips_unreachable: false,
     };

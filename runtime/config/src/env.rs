@@ -88,9 +88,17 @@ pub fn log_level() -> Option<String> {
     read_variable(LOG_LEVEL).map(|value| value.to_string_lossy().into_owned())
 }
 
+/// The file whose lock stands for this host, unless `FLAGPERF_HOST_LOCK` names another one.
+const USUAL_HOST_LOCK: &str = "/tmp/flagperf.lock";
+
 /// Returns the file whose lock stands for this host. All users share it.
 pub fn host_lock() -> PathBuf {
-    read_variable(HOST_LOCK).map_or_else(|| PathBuf::from("/tmp/flagperf.lock"), PathBuf::from)
+    other_host_lock().unwrap_or_else(|| PathBuf::from(USUAL_HOST_LOCK))
+}
+
+/// Returns the file that `FLAGPERF_HOST_LOCK` names instead of the usual one; `None` if it names none.
+pub fn other_host_lock() -> Option<PathBuf> {
+    read_variable(HOST_LOCK).map(PathBuf::from).filter(|path| path != Path::new(USUAL_HOST_LOCK))
 }
 
 /// Returns the user's cache folder for flagperf; `None` when neither `XDG_CACHE_HOME` nor `HOME` is set.

@@ -27,7 +27,7 @@ pub struct BatchRequest {
     pub number: u64,
     /// The indices of the samples in the dataset, one per row. A sample may occur several times.
     pub samples: Arc<[u64]>,
-    /// Changes the inputs slightly, each sample in its own way.
+    /// Changes the inputs, each sample in its own way.
     pub perturbation: Option<Perturbation>,
 }
 
@@ -59,7 +59,7 @@ pub fn fill_slot(
         let sample = task.request.samples[row];
         match (read_sample(dataset, sample as usize, &mut fields), &task.request.perturbation) {
             (Ok(()), None) => {}
-            (Ok(()), Some(perturbation)) => perturbation.apply(dataset, sample, &mut fields),
+            (Ok(()), Some(perturbation)) => perturb(perturbation, dataset, sample, &mut fields),
             (Err(error), _) => {
                 fields.iter_mut().for_each(|field| field.fill(0));
                 failed.lock().expect("no holder of this lock panics").push((row, error));
@@ -80,6 +80,16 @@ pub fn fill_slot(
     let mut failed = failed.into_inner().expect("no holder of this lock panics");
     failed.sort_by_key(|(row, _)| *row);
     FilledSlot { slot, task, failed }
+}
+
+/// Mixes a sample with another one. If that cannot be read, numbers still change.
+fn perturb(perturbation: &Perturbation, dataset: &dyn Dataset, sample: u64, fields: &mut [&mut [u8]]) {
+    let other = perturbation.other_sample(sample, dataset.len() as u64).and_then(|other| {
+        let mut memory: Vec<Vec<u8>> = fields.iter().map(|field| vec![0; field.len()]).collect();
+        let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
+        read_sample(dataset, other as usize, &mut slices).ok().map(|()| memory)
+    });
+    perturbation.apply(dataset, sample, fields, other.as_deref());
 }
 
 /// Reads a sample and converts a panic to an error: a decoder that panics on a damaged file must not end the loader.

@@ -7,7 +7,7 @@ use super::paired_times::{DIFFERENCE_MIN, PAIRS_ENOUGH, PAIRS_MIN, PairedTimes};
 use super::{Accuracy, PhaseRecord, Verdict};
 use flagperf_config::InputCost;
 use flagperf_core::measure::{AuditReport, ChangedModelReport};
-use flagperf_core::metric::{self, AgreementLimits, PassDifference};
+use flagperf_core::metric::{self, AgreementLimits, OutputAgreement, PassDifference};
 use flagperf_core::units::Seconds;
 
 /// Ratio of the time of fresh inputs to that of the same batch in the pass before them above which the case fails. Between
@@ -26,6 +26,8 @@ const LARGE_SIGNIFICANCE: f64 = 0.01;
 const LARGE_RATIO: f64 = 1.5;
 /// Probability of a smaller difference by chance below which it is a doubt.
 const DOUBT_SIGNIFICANCE: f64 = 0.05;
+/// Factor by which fresh inputs must change an output beyond the limit of agreement, so that the audit proves something.
+const CHANGE_MIN: f64 = 3.0;
 /// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
 /// between two tokens, the rest of an answer differs.
 const CHOICE_MISMATCHES_MAX: f64 = 0.5;
@@ -91,12 +93,13 @@ impl AuditCheck {
         match cost {
             InputCost::Fixed => {
                 judged.judge_times(audit);
-                judged.judge_later_times("fresh inputs", &audit.fresh_s, audit);
+                judged.judge_later_times("fresh inputs", &audit.fresh_s, ("batches", &audit.pass_s), audit);
             }
             InputCost::Variable => {
                 let note = "times of other inputs are not judged: `input_cost` is `variable`";
                 judged.notes.push(note.to_owned());
-                judged.judge_later_times("repeated inputs", &audit.repeated_s, audit);
+                let measured = ("same batches", audit.measured_s.as_slice());
+                judged.judge_later_times("repeated inputs", &audit.repeated_s, measured, audit);
             }
         }
         if let Some(changed) = &audit.changed_model {
@@ -131,9 +134,7 @@ impl AuditCheck {
                 }
             }
         }
-        if !audit.changed.is_empty() && audit.changed.values().all(|share| *share == 0.0) {
-            self.failures.push("no output changed when the inputs changed slightly".to_owned());
-        }
+        self.judge_changes(audit, limits);
         for (name, difference) in &audit.permuted {
             let violation = permutation_violation(name, difference, limits);
             // A loop that draws tokens at random draws others in another row.
@@ -141,6 +142,34 @@ impl AuditCheck {
                 true => self.notes.extend(violation),
                 false => self.failures.extend(violation),
             }
+        }
+    }
+
+    /// Judges whether the outputs of fresh inputs can show that the engine computed them: an engine that returns the outputs of
+    /// the unchanged inputs must exceed the limits.
+    fn judge_changes(&mut self, audit: &AuditReport, limits: &AgreementLimits) {
+        let is_compared = audit.fresh.as_ref().is_some_and(|fresh| !fresh.outputs.is_empty());
+        let share = |(name, change): (&String, &PassDifference)| {
+            let limit = if change.mismatches.is_some() { limits.mismatches } else { limits.relative_l2 };
+            (name.clone(), change.judged(), limit)
+        };
+        let changes: Vec<_> = audit.changes.iter().map(share).collect();
+        if !changes.is_empty() && changes.iter().all(|(_, change, _)| *change == 0.0) {
+            let text = "no output changed with the inputs";
+            match is_compared {
+                true => self.doubts.push(format!("{text}, as in validation: the audit proves nothing")),
+                false => self.failures.push(text.to_owned()),
+            }
+            return;
+        }
+        let proves = |(_, change, limit): &(String, f64, f64)| change.is_nan() || *change >= CHANGE_MIN * limit;
+        let varies = |figures: &OutputAgreement| figures.variation.is_some_and(|v| v >= CHANGE_MIN * limits.variation);
+        let is_proof =
+            changes.iter().any(proves) || audit.fresh.iter().flat_map(|fresh| fresh.outputs.values()).any(varies);
+        if let Some((name, change, limit)) = changes.first().filter(|_| is_compared && !is_proof) {
+            self.doubts.push(format!(
+                "the audit proves nothing: fresh inputs changed output `{name}` by {change:.2e}, and the limit is {limit:.2e}"
+            ));
         }
     }
 
@@ -228,16 +257,23 @@ impl AuditCheck {
         }
     }
 
-    /// Judges whether steps of the audit took longer than the same batches in the pass before them. An engine that computes
-    /// a batch before its step begins is found, too: it can see no batch of the audit before its step.
-    fn judge_later_times(&mut self, inputs: &str, times: &[Seconds], audit: &AuditReport) {
-        let times = PairedTimes::of(times, &audit.measured_s);
+    /// Judges whether steps of the audit took longer than batches in the passes before them: than all of them, whose mean
+    /// shows also an engine that keeps the outputs of some. An engine that computes a batch before its step begins is found,
+    /// too: it can see no batch of the audit before its step, and none is read during one.
+    fn judge_later_times(
+        &mut self,
+        inputs: &str,
+        times: &[Seconds],
+        (batches, measured): (&str, &[Seconds]),
+        audit: &AuditReport,
+    ) {
+        let times = PairedTimes::of(times, measured);
         let Some(times) = times.filter(|times| times.is_slower(LATER_SIGNIFICANCE)) else { return };
         let mut passes = audit.after_pass.clone();
         passes.sort_unstable();
         passes.dedup();
         let text = format!(
-            "{inputs} took {:.2}x as long in the audit as the same batches in the passes ({} of {} pairs)",
+            "{inputs} took {:.2}x as long in the audit as the {batches} in the passes ({} of {} pairs)",
             times.ratio, times.slower, times.pairs
         );
         if times.ratio > LATER_RATIO_MAX && passes.len() >= LATER_PASSES_MIN {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
+use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 
 /// Shortest measured time of an official result: FlagPerf's rule for `repeat`.
@@ -103,10 +104,13 @@ impl ValidityCheck {
             measured_time(record),
             unsteady_loops(record),
             missing_accuracy(record),
+            unknown_agreement(record).into_iter().collect(),
+            partial_audit(record).into_iter().collect(),
             departures(record),
             failed_samples(record),
             checkout_state(record),
             shared_host(record),
+            unprotected_workers(record).into_iter().collect(),
             record.host_doubts.clone(),
             shared_processor(record).into_iter().collect(),
             device_conditions(record),
@@ -214,6 +218,30 @@ fn checkout_state(record: &Record) -> Vec<String> {
     record.provenance.unofficial_checkout().map(str::to_owned).into_iter().collect()
 }
 
+/// Returns that inference was not compared with validation: its outputs may be wrong.
+fn unknown_agreement(record: &Record) -> Option<String> {
+    record.measurement(Step::Inference)?;
+    let reason = record.agreement.unknown.as_ref()?;
+    Some(format!("the outputs of inference are not known to be right: {reason}"))
+}
+
+/// Returns what the audit of inference did not include.
+fn partial_audit(record: &Record) -> Option<String> {
+    match &record.phase_of(Step::Inference)?.audit {
+        None => Some("inference was not audited".to_owned()),
+        Some(audit) if audit.changed_model.is_none() => {
+            Some("inference was not audited with changed weights (official: `--audit full`)".to_owned())
+        }
+        Some(_) => None,
+    }
+}
+
+/// Returns that other processes could write to the workers and their files.
+fn unprotected_workers(record: &Record) -> Option<String> {
+    let is_off = record.settings.get("WORKER_PROTECTION").is_some_and(|setting| setting.value == false);
+    is_off.then(|| "the workers were not protected from their engines (`WORKER_PROTECTION: false`)".to_owned())
+}
+
 /// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.
 fn shared_host(record: &Record) -> Vec<String> {
     let is_shared = record.settings.get("BUSY_HOST").is_some_and(|setting| setting.value == "share");
@@ -284,7 +312,7 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::{FailureRecord, Setting, testing};
-    use flagperf_core::measure::{Observation, PassTimes, ThroughputInterval};
+    use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
     use flagperf_core::units::SamplesPerSecond;
 
     fn interval(relative_half_width: f64) -> ThroughputInterval {
@@ -367,6 +395,16 @@ mod tests {
                 (conditions.readings, conditions.busy_share_max) = (90, Some(0.0));
             }),
             after(|record| set_device(record, "cpu", None)),
+            after(|record| {
+                let off = Setting { value: false.into(), origin: "configs/host.yaml:1".into() };
+                record.settings.insert("WORKER_PROTECTION".into(), off);
+            }),
+            after(|record| record.phases[0].measured[0].step = Step::Inference),
+            after(|record| {
+                record.phases[0].measured[0].step = Step::Inference;
+                record.phases[0].audit = Some(AuditReport::default());
+                record.agreement.unknown = Some("validation and inference did not both run".to_owned());
+            }),
         ];
         insta::assert_snapshot!(lines.join("\n"), @r"
         unofficial: measured for 599 s (official: at least 10 min)
@@ -388,6 +426,9 @@ mod tests {
         unofficial: validate: the device was slowed down: thermal
         unofficial: validate: the device was idle in all 90 readings: did the engine use another one?
         unofficial: validation: the workers of the host shared its processor, which is not one of several devices
+        unofficial: the workers were not protected from their engines (`WORKER_PROTECTION: false`)
+        unofficial: inference was not audited
+        unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
         ");
     }
 

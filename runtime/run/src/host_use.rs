@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::host_lock::{HostLock, HostWatch};
+use flagperf_config::env;
 use flagperf_result::Record;
 
 /// What is known about the use of the host by other runs, for the records.
@@ -32,6 +33,15 @@ impl HostUse {
         let doubts = self.doubts.iter().cloned().chain(watch.and_then(HostWatch::finish));
         record.doubt_host(doubts);
         // Somebody wanted this, so it is no warning.
-        record.host_doubts.extend(self.lock.as_ref().and_then(|lock| lock.disabled()));
+        record.host_doubts.extend(self.lock.as_ref().and_then(|lock| lock.disabled().or_else(lock_of_few_runs)));
     }
+}
+
+/// Returns that only runs with the same variable notice this one, if `FLAGPERF_HOST_LOCK` names another file than the usual one.
+fn lock_of_few_runs() -> Option<String> {
+    let path = env::other_host_lock()?;
+    Some(format!(
+        "the lock of this host is `{}` (FLAGPERF_HOST_LOCK), so runs with the usual lock are not noticed",
+        path.display()
+    ))
 }

@@ -4,7 +4,7 @@
 use indexmap::IndexMap;
 
 use super::order::SampleOrder;
-use super::pass_comparison::compare_tensors;
+use super::pass_comparison::{DifferenceMeter, compare_tensors};
 use flagperf_core::measure::AuditReport;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Seconds;
@@ -60,7 +60,7 @@ pub struct Audit {
     /// The steps that are still to run after the current pass, the next one last.
     steps: Vec<AuditStep>,
     group: GroupOutputs,
-    changed: IndexMap<String, ChangedRows>,
+    changes: IndexMap<String, DifferenceMeter>,
     report: AuditReport,
 }
 
@@ -94,17 +94,11 @@ struct GroupOutputs {
 
 type Outputs = Vec<(String, Tensor)>;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct ChangedRows {
-    changed: u64,
-    rows: u64,
-}
-
 impl Audit {
     /// Creates an audit.
     pub fn new(options: AuditOptions) -> Self {
-        let (group, changed, report) = (GroupOutputs::default(), IndexMap::new(), AuditReport::default());
-        Audit { options, steps: Vec::new(), group, changed, report }
+        let (group, changes, report) = (GroupOutputs::default(), IndexMap::new(), AuditReport::default());
+        Audit { options, steps: Vec::new(), group, changes, report }
     }
 
     /// Returns whether steps run after a pass.
@@ -121,19 +115,21 @@ impl Audit {
     }
 
     /// Plans the steps after a pass and returns their batches in order. `measured` returns the core time of a batch in
-    /// that pass.
+    /// that pass, in which a full batch took `mean`.
     pub fn start(
         &mut self,
         pass: u32,
         order: &SampleOrder,
         loader: &Loader,
         measured: impl Fn(usize) -> Seconds,
+        mean: Seconds,
     ) -> Vec<BatchRequest> {
         // Groups have different batches, as far as there are enough: validation's outputs are found by their samples.
         let batches = order.shuffle("audited batches", 0, full_batches(loader));
         for group in self.groups_after(pass, order) {
             let steps = group_steps(order, loader, (group, batches[group % batches.len()]), self.options);
             self.report.after_pass.push(pass);
+            self.report.pass_s.push(mean);
             self.report.measured_s.extend(steps.first().map(|step| measured(step.request.number as usize)));
             self.steps.extend(steps);
         }
@@ -167,9 +163,8 @@ impl Audit {
 
     /// Returns the observations.
     pub fn finish(self) -> AuditReport {
-        let changed =
-            self.changed.into_iter().map(|(name, rows)| (name, rows.changed as f64 / rows.rows.max(1) as f64));
-        AuditReport { changed: changed.collect(), ..self.report }
+        let changes = self.changes.into_iter().map(|(name, meter)| (name, meter.finish()));
+        AuditReport { changes: changes.collect(), ..self.report }
     }
 
     /// Compares the outputs of a group.
@@ -177,8 +172,9 @@ impl Audit {
         let GroupOutputs { repeated, fresh, permuted } = std::mem::take(&mut self.group);
         let Some(repeated) = repeated else { return };
         for ((name, before), (_, after)) in repeated.iter().zip(fresh.iter().flatten()) {
-            if before.dtype().is_float() && before.shape() == after.shape() {
-                self.changed.entry(name.clone()).or_default().add(before, after);
+            // An output whose size depends on the content has nothing to compare element by element.
+            if before.shape() == after.shape() {
+                self.changes.entry(name.clone()).or_default().add(before, after);
             }
         }
         let Some((rows, outputs)) = permuted else { return };
@@ -190,16 +186,6 @@ impl Audit {
                 self.report.permuted.insert(name.clone(), compare_tensors(&expected, after));
             }
         }
-    }
-}
-
-impl ChangedRows {
-    fn add(&mut self, before: &Tensor, after: &Tensor) {
-        let rows = before.shape().first().copied().unwrap_or(1).max(1);
-        let size = (before.bytes().len() / rows).max(1);
-        let pairs = before.bytes().chunks(size).zip(after.bytes().chunks(size));
-        self.rows += rows as u64;
-        self.changed += pairs.filter(|(a, b)| a != b).count() as u64;
     }
 }
 

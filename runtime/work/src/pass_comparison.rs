@@ -103,17 +103,33 @@ impl PassComparison {
     }
 }
 
+/// Compares evenly spaced elements of pairs of outputs.
+#[derive(Debug, Default)]
+pub struct DifferenceMeter(Sums);
+
+impl DifferenceMeter {
+    /// Adds a pair of outputs.
+    pub fn add(&mut self, first: &Tensor, found: &Tensor) {
+        let sample = |tensor: &Tensor| {
+            let stride = tensor.len().div_ceil(ELEMENTS_PER_OUTPUT).max(1);
+            let values = sampled_values(tensor, 0, stride);
+            SampledOutput { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), values }
+        };
+        let (first, found) = (sample(first), sample(found));
+        self.0.add(&first, found.is_same_spec(&first).then_some(&found));
+    }
+
+    /// Returns the difference over all pairs; `pass` is 0.
+    pub fn finish(&self) -> PassDifference {
+        self.0.difference(0)
+    }
+}
+
 /// Compares evenly spaced elements of two outputs of the same samples; `pass` of the result is 0.
 pub fn compare_tensors(first: &Tensor, found: &Tensor) -> PassDifference {
-    let sample = |tensor: &Tensor| {
-        let stride = tensor.len().div_ceil(ELEMENTS_PER_OUTPUT).max(1);
-        let values = sampled_values(tensor, 0, stride);
-        SampledOutput { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), values }
-    };
-    let (first, found) = (sample(first), sample(found));
-    let mut sums = Sums::default();
-    sums.add(&first, found.is_same_spec(&first).then_some(&found));
-    sums.difference(0)
+    let mut meter = DifferenceMeter::default();
+    meter.add(first, found);
+    meter.finish()
 }
 
 impl SampledOutput {

@@ -9,8 +9,8 @@ use crate::units::{Seconds, nulls_are_nan};
 
 /// Observations of the audit. Its steps run after randomly drawn passes and are not part of any other figure.
 ///
-/// A group of steps runs a batch of the dataset again (`repeated`), the same batch with slightly changed inputs that exist
-/// in no other run (`fresh`), and one sample in every row (`uniform`), in a random order. Each list has one value per
+/// A group of steps runs a batch of the dataset again (`repeated`), mixtures of its samples with others that exist in no
+/// other run (`fresh`), and one sample in every row (`uniform`), in a random order. Each list has one value per
 /// group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
@@ -19,14 +19,16 @@ pub struct AuditReport {
     pub after_pass: Vec<u32>,
     /// Core time of the batch in that pass.
     pub measured_s: Vec<Seconds>,
+    /// Mean core time of the full batches of that pass.
+    pub pass_s: Vec<Seconds>,
     /// Core times of batches that had run before.
     pub repeated_s: Vec<Seconds>,
     /// Core times of the same batches with fresh inputs.
     pub fresh_s: Vec<Seconds>,
     /// Core times of batches with one sample in every row; empty when the cost of an input depends on its content.
     pub uniform_s: Vec<Seconds>,
-    /// For each floating-point output, the share of samples whose output changed with the inputs.
-    pub changed: IndexMap<String, f64>,
+    /// For each output, how much the fresh inputs changed it. Outputs whose size depends on the content are left out.
+    pub changes: IndexMap<String, PassDifference>,
     /// For each output, how much it differs when the samples of the batch are in another order. Empty with one sample per
     /// batch.
     pub permuted: IndexMap<String, PassDifference>,

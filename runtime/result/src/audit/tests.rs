@@ -16,14 +16,20 @@ fn audit() -> AuditReport {
     AuditReport {
         after_pass: (0..20).map(|group| group % 5).collect(),
         measured_s: jitter(0.01),
+        pass_s: vec![Seconds(0.012); 20],
         repeated_s: jitter(0.01),
         fresh_s: jitter(0.01),
         uniform_s: jitter(0.01),
-        changed: IndexMap::from([("output".to_owned(), 1.0)]),
+        changes: changes(1.0),
         permuted: IndexMap::from([("output".to_owned(), PassDifference::default())]),
         fresh: Some(Agreement { outputs: IndexMap::from([("output".to_owned(), figures)]), ..Agreement::default() }),
         changed_model: None,
     }
+}
+
+/// Returns that fresh inputs changed the output by this share of its norm.
+fn changes(relative_l2: f64) -> IndexMap<String, PassDifference> {
+    IndexMap::from([("output".to_owned(), PassDifference { relative_l2, ..PassDifference::default() })])
 }
 
 fn inference(audit: Option<AuditReport>) -> PhaseRecord {
@@ -66,7 +72,7 @@ fn an_engine_that_computes_is_exact_or_within_tolerance() {
     );
     let idle = Some(EngineFacts { name: "null".into(), ..EngineFacts::default() });
     let validation = PhaseRecord { engine: idle, ..PhaseRecord::new(Phase::Validate) };
-    let zeros = AuditReport { changed: IndexMap::from([("output".to_owned(), 0.0)]), ..audit() };
+    let zeros = AuditReport { changes: changes(0.0), ..audit() };
     let inference = inference(Some(zeros));
     let judged = AuditCheck::judge(
         &[validation, inference],
@@ -147,15 +153,43 @@ fn results_kept_for_half_of_the_steps_are_found() {
         for times in [&mut audit.repeated_s, &mut audit.measured_s] {
             times.iter_mut().skip(1).step_by(2).for_each(|time| time.0 = 1e-4);
         }
+        scaled(&mut audit.pass_s, 0.505);
     });
     assert!(found[0].starts_with("inputs that the engine had not seen took 1.98x"), "{found:?}");
     assert!(found[1].starts_with("fresh inputs took 1.98x"), "{found:?}");
 }
 
 #[test]
+fn results_kept_for_a_quarter_of_the_batches_by_an_engine_that_computes_in_the_audit_are_a_doubt() {
+    let mut kept = audit();
+    scaled(&mut kept.pass_s, 0.8);
+    let judged = judge(Some(kept), InputCost::Fixed);
+    let text = "fresh inputs took 1.25x as long in the audit as the batches in the passes (20 of 20 pairs)";
+    assert_eq!((judged.failures.len(), judged.doubts), (0, vec![text.to_owned()]));
+}
+
+#[test]
+fn an_audit_whose_inputs_hardly_change_the_outputs_proves_nothing() {
+    let judged = |change: f64, variation: Option<f64>| {
+        let mut audit = AuditReport { changes: changes(change), ..audit() };
+        audit.fresh.as_mut().unwrap().outputs[0].variation = variation;
+        judge(Some(audit), InputCost::Fixed)
+    };
+    let small = judged(2e-3, None);
+    let text = "the audit proves nothing: fresh inputs changed output `output` by 2.00e-3, and the limit is 1.00e-3";
+    assert_eq!((small.failures.len(), small.doubts), (0, vec![text.to_owned()]));
+    assert!(judged(4e-3, None).doubts.is_empty());
+    assert!(judged(2e-3, Some(0.1)).doubts.is_empty(), "the correlation over the samples shows it");
+    let constant = judged(0.0, None);
+    assert_eq!((constant.failures.len(), constant.doubts.len()), (0, 1), "validation returned the same");
+}
+
+#[test]
 fn times_of_very_short_steps_are_not_judged() {
     let mut short = audit();
-    for times in [&mut short.measured_s, &mut short.repeated_s, &mut short.fresh_s, &mut short.uniform_s] {
+    for times in
+        [&mut short.measured_s, &mut short.pass_s, &mut short.repeated_s, &mut short.fresh_s, &mut short.uniform_s]
+    {
         scaled(times, 0.01);
     }
     scaled(&mut short.fresh_s, 3.0);
@@ -178,7 +212,7 @@ fn an_engine_that_is_slower_in_the_audit_than_in_the_passes_fails() {
     };
     assert!(slower(1.05, 5).doubts.is_empty());
     let text = |ratio: &str| {
-        format!("fresh inputs took {ratio}x as long in the audit as the same batches in the passes (20 of 20 pairs)")
+        format!("fresh inputs took {ratio}x as long in the audit as the batches in the passes (20 of 20 pairs)")
     };
     assert_eq!(slower(1.4, 5).doubts, [text("1.40")]);
     assert_eq!(slower(3.0, 2).doubts, [text("3.00")], "the machine may have been slower after two passes");
@@ -221,8 +255,8 @@ fn wrong_outputs_of_fresh_inputs_fail() {
         found[0].starts_with("output `output` of inputs that exist in no other run: `relative_l2` is"),
         "{found:?}"
     );
-    let found = failures(|audit| audit.changed[0] = 0.0);
-    assert_eq!(found, ["no output changed when the inputs changed slightly"]);
+    let found = failures(|audit| (audit.changes, audit.fresh) = (changes(0.0), None));
+    assert_eq!(found, ["no output changed with the inputs"]);
     let found = failures(|audit| audit.permuted[0].relative_l2 = f64::NAN);
     assert!(found[0].starts_with("output `output` differs by NaN (limit: 2.00e-3) when the samples"), "{found:?}");
 }

@@ -26,7 +26,7 @@ impl MeasuredLoop<'_> {
             let position = order.iter().position(|number| *number == batch);
             position.and_then(|position| steps.get(position)).map(|step| step.core_s).unwrap_or_default()
         };
-        let requests = audit.start(pass, &self.batches.order, &self.batches.loader, measured);
+        let requests = audit.start(pass, &self.batches.order, &self.batches.loader, measured, mean_core(steps));
         debug!(steps = requests.len(), pass, "auditing");
         self.batches.loader.start_requests(requests).map_err(|e| failure(&e, e.hint()))?;
         while let Some(batch) = self.batches.next()? {
@@ -60,4 +60,11 @@ impl MeasuredLoop<'_> {
             has_fixed_cost: self.job.parameters.input_cost == InputCost::Fixed,
         })
     }
+}
+
+/// Returns the mean core time of the full batches among steps.
+fn mean_core(steps: &[StepTimes]) -> Seconds {
+    let most = steps.iter().map(|step| step.samples).max();
+    let full = || steps.iter().filter(|step| Some(step.samples) == most);
+    Seconds(full().map(|step| step.core_s.0).sum::<f64>() / full().count().max(1) as f64)
 }
