@@ -160,7 +160,7 @@ fn take_positions(
 ) {
     let size = bytes.len() / positions;
     for position in 0..positions {
-        let is_taken = random.next_u32() % 2 == 0;
+        let is_taken = random.next_u32().is_multiple_of(2);
         if is_taken && valid.as_ref().is_none_or(|valid| valid.contains(&position)) {
             let place = position * size..(position + 1) * size;
             bytes[place.clone()].copy_from_slice(&other[place]);

@@ -49,6 +49,17 @@ impl Value {
             Value::Device(tensor) => tensor.to_host(),
         }
     }
+
+    /// Copies a tensor on a device to the host once more, although it is there already.
+    ///
+    /// # Errors
+    /// As [`Value::to_host`].
+    pub fn copy_again(&self) -> Result<(), EngineError> {
+        match self {
+            Value::Host(_) => Ok(()),
+            Value::Device(tensor) => tensor.copy_again(),
+        }
+    }
 }
 
 /// A tensor that an engine keeps on its device.
@@ -61,6 +72,14 @@ pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the tensor's computation or the copy fails.
     fn to_host(&self) -> Result<Tensor, EngineError>;
+
+    /// Copies the tensor to host memory once more. An engine that keeps the copy implements this.
+    ///
+    /// # Errors
+    /// As [`DeviceTensor::to_host`].
+    fn copy_again(&self) -> Result<(), EngineError> {
+        self.to_host().map(drop)
+    }
 
     /// Returns `self` for downcasting, so that a session recognizes its own tensors as inputs.
     fn as_any(&self) -> &dyn Any;

@@ -20,7 +20,7 @@ use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::hash::OutputDigest;
 use flagperf_core::measure::{AuditReport, Nanos, PassReport, StepTimes, Warmup};
 use flagperf_core::metric::Accumulator;
-use flagperf_core::units::Bytes;
+use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::Batch;
 use flagperf_evaluation::{digest_outputs, name_outputs};
 use flagperf_plan::Job;
@@ -148,6 +148,7 @@ impl<'a> MeasuredLoop<'a> {
         let computed = clock.now();
         let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
         let copied = clock.now();
+        let deferred = self.totals.add_deferred(copied.since(computed), &output);
         let step = step::evaluate(&batch, output, &mut self.evaluator)?;
         metrics.merge(&step.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
         let evaluated = clock.now();
@@ -159,8 +160,8 @@ impl<'a> MeasuredLoop<'a> {
             pass,
             samples,
             load_wait_s: loaded.since(requested),
-            core_s: computed.since(loaded),
-            output_s: copied.since(computed),
+            core_s: computed.since(loaded) + deferred,
+            output_s: Seconds(copied.since(computed).0 - deferred.0),
             evaluate_s: evaluated.since(copied),
             host_s: end.since(evaluated),
             outputs,

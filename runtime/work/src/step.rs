@@ -81,6 +81,11 @@ pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, Eng
     output.try_map(|value| value.to_host())
 }
 
+/// Returns the number of bytes of all outputs of a step.
+pub fn output_bytes(output: &StepOutput<Tensor>) -> u64 {
+    output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum()
+}
+
 /// Returns the rows of a batch that are neither padding nor failed samples. `None` when all are samples.
 pub fn sample_rows(batch: &Batch) -> Option<Vec<usize>> {
     if batch.failed.is_empty() && batch.sample_indices.len() == batch.rows {

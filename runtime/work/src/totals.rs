@@ -4,13 +4,14 @@
 
 use indexmap::IndexMap;
 
-use super::step::{EvaluatedStep, count_non_finite};
-use flagperf_core::measure::{Latency, PassReport, SpanTimes, VendorTime, Warmup};
+use super::step::{EvaluatedStep, count_non_finite, output_bytes};
+use flagperf_core::measure::{Latency, OutputLink, PassReport, SpanTimes, VendorTime, Warmup};
 use flagperf_core::metric::Accumulator;
 use flagperf_core::step::Step;
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
 use flagperf_data::Batch;
-use flagperf_script::{SPAN_TIMES_MAX, Span};
+use flagperf_core::tensor::Tensor;
+use flagperf_script::{SPAN_TIMES_MAX, Span, StepOutput};
 
 /// Counts over all passes so far.
 #[derive(Default)]
@@ -24,6 +25,9 @@ pub struct Totals {
     counted: IndexMap<String, u64>,
     output_count: u32,
     output_bytes: Bytes,
+    /// The link over which outputs reach the host.
+    pub link: OutputLink,
+    deferred: Seconds,
     passes: u32,
     /// The metrics of the last pass; empty when they are meaningless.
     pub accuracy: IndexMap<String, f64>,
@@ -50,9 +54,16 @@ impl Totals {
             self.vendor_time = Some(self.vendor_time.unwrap_or_default().with_step(time));
         }
         // The largest step is decisive because the last one may have fewer samples.
-        let bytes = output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum::<u64>();
-        self.output_bytes = Bytes(self.output_bytes.0.max(bytes));
+        self.output_bytes = Bytes(self.output_bytes.0.max(output_bytes(output)));
         self.output_count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
+    }
+
+    /// Counts the part of the time `output_s`, in which an output reached the host, that counts as core, and returns it.
+    pub fn add_deferred(&mut self, output_s: Seconds, output: &StepOutput<Tensor>) -> Seconds {
+        let outputs = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
+        let deferred = self.link.deferred(output_s, outputs, output_bytes(output));
+        self.deferred = self.deferred + deferred;
+        deferred
     }
 
     /// Counts a completed pass with its metrics.
@@ -91,6 +102,8 @@ impl Totals {
             warmup_steady: warmup.is_steady(),
             output_count: self.output_count,
             output_bytes: self.output_bytes,
+            output_again_s: self.link.again_s,
+            output_deferred_s: self.deferred,
             accuracy: self.accuracy.clone(),
             observations: self.observations,
             counted: self.counted.clone(),

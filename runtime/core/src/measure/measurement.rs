@@ -156,6 +156,10 @@ pub struct OutputCopy {
     pub bytes: Bytes,
     /// Distribution of [`StepTimes::output_s`].
     pub latency: Latency,
+    /// Longest time of copying the outputs of a step of warm-up again, when nothing was left to compute.
+    pub again_s: Seconds,
+    /// Time in all steps in which the outputs took longer to reach the host than a copy takes: it counts as core.
+    pub deferred_s: Seconds,
 }
 
 /// The figures of one measured loop.
@@ -266,6 +270,8 @@ impl Measurement {
                 count: report.output_count,
                 bytes: report.output_bytes,
                 latency,
+                again_s: report.output_again_s,
+                deferred_s: report.output_deferred_s,
             }),
             accuracy: mean_accuracy(&passes),
             passes,

@@ -335,6 +335,22 @@ impl DeviceTensor for SidecarTensor {
         if let Some(tensor) = self.host.get() {
             return Ok(tensor.clone());
         }
+        let tensor = self.copy()?;
+        Ok(self.host.get_or_init(|| tensor).clone())
+    }
+
+    fn copy_again(&self) -> Result<(), EngineError> {
+        self.copy().map(drop)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl SidecarTensor {
+    /// Has the sidecar copy the output, and returns the copy.
+    fn copy(&self) -> Result<Tensor, EngineError> {
         let bytes = byte_count(&self.shape, self.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
         let tensor = match self.run.shared.output_region(bytes)? {
             Some(region) => {
@@ -351,11 +367,6 @@ impl DeviceTensor for SidecarTensor {
                 Tensor::from_bytes(self.shape.clone(), self.dtype, &region.bytes()[..bytes])
             }
         };
-        let tensor = tensor.map_err(|error| EngineError::Failed(error.to_string()))?;
-        Ok(self.host.get_or_init(|| tensor).clone())
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        tensor.map_err(|error| EngineError::Failed(error.to_string()))
     }
 }

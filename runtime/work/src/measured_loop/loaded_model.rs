@@ -8,12 +8,15 @@ use super::super::operations::OperationCounter;
 use super::super::phase::failure;
 use super::super::step;
 use flagperf_core::event::{Failure, SidecarFacts};
-use flagperf_core::measure::Clock;
+use flagperf_core::measure::{Clock, OutputLink};
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::Batch;
 use flagperf_engine::Value;
 use flagperf_script::{ForwardFn, Sessions, Span, StepOutput};
+
+/// How often the outputs of a step are copied again to measure the link to the host.
+const OUTPUT_COPIES: u32 = 5;
 
 /// A model that is loaded and ready to run.
 pub struct LoadedModel {
@@ -53,6 +56,20 @@ impl LoadedModel {
         let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
         self.check_all_rows_ran(batch)?;
         Ok((core, output))
+    }
+
+    /// Runs a step that is part of no figure and copies its outputs to the host several times, to measure the link.
+    pub(super) fn measure_output_link(&mut self, batch: &Batch, clock: &dyn Clock) -> Result<OutputLink, Failure> {
+        let output = self.run(batch)?;
+        let copied = step::copy_to_host(output.clone()).map_err(|e| failure(&e, ""))?;
+        self.check_all_rows_ran(batch)?;
+        let mut again_s = Seconds::default();
+        for _ in 0..OUTPUT_COPIES {
+            let start = clock.now();
+            output.iter().try_for_each(|(_, value)| value.copy_again()).map_err(|e| failure(&e, ""))?;
+            again_s = Seconds(again_s.0.max(clock.now().since(start).0));
+        }
+        Ok(OutputLink { again_s, bytes: step::output_bytes(&copied) })
     }
 
     /// Checks that the forward function ran sessions on at least as many rows as the batch has.

@@ -23,6 +23,7 @@ impl MeasuredLoop<'_> {
             warmup.push(core);
             self.progress.report(true, 0, u64::from(warmup.steps()), 0);
         }
+        self.totals.link = self.model.measure_output_link(&batch, self.progress.clock)?;
         let warm = input_shapes(&batch);
         self.batches.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
         self.warm_up_further_shapes(vec![warm])?;
