@@ -8,9 +8,9 @@ use super::step::{EvaluatedStep, count_non_finite, output_bytes};
 use flagperf_core::measure::{Latency, OutputLink, PassReport, SpanTimes, VendorTime, Warmup};
 use flagperf_core::metric::Accumulator;
 use flagperf_core::step::Step;
+use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
 use flagperf_data::Batch;
-use flagperf_core::tensor::Tensor;
 use flagperf_script::{SPAN_TIMES_MAX, Span, StepOutput};
 
 /// Counts over all passes so far.

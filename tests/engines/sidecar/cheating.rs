@@ -67,7 +67,8 @@ fn an_engine_that_computes_passes_the_audit() {
     }
     let changed = &audit["changed_model"];
     assert_eq!((&changed["steps"], &changed["unchanged_steps"]), (&3.into(), &0.into()), "{changed}");
-    assert_eq!((&audit["changed"]["output"], &audit["fresh"]["samples"]), (&1.0.into(), &4.into()), "{audit}");
+    assert!(audit["changes"]["output"]["relative_l2"].as_f64() > Some(0.05), "{audit}");
+    assert_eq!(audit["fresh"]["samples"], 4, "{audit}");
 }
 
 #[test]

@@ -156,8 +156,8 @@ pub struct OutputCopy {
     pub bytes: Bytes,
     /// Distribution of [`StepTimes::output_s`].
     pub latency: Latency,
-    /// Longest time of copying the outputs of a step of warm-up again, when nothing was left to compute.
-    pub again_s: Seconds,
+    /// Shortest and longest time of copying the outputs of a step of warm-up again, when nothing was left to compute.
+    pub again_s: [Seconds; 2],
     /// Time in all steps in which the outputs took longer to reach the host than a copy takes: it counts as core.
     pub deferred_s: Seconds,
 }

@@ -31,8 +31,8 @@ impl CopyTimeBound {
 /// bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OutputLink {
-    /// Longest time of a copy.
-    pub again_s: Seconds,
+    /// Shortest and longest time of a copy.
+    pub again_s: [Seconds; 2],
     /// Bytes that it copied.
     pub bytes: u64,
 }
@@ -44,7 +44,7 @@ impl OutputLink {
     /// Returns the part of the time `output_s`, in which `bytes` of outputs reached the host, that a copy does not explain.
     pub fn deferred(&self, output_s: Seconds, outputs: u32, bytes: u64) -> Seconds {
         let scale = (bytes as f64 / self.bytes.max(1) as f64).max(1.0);
-        let copy_s = (self.again_s.0 * scale + Self::TOLERANCE_S).min(CopyTimeBound::SLOW.seconds(outputs, bytes));
+        let copy_s = (self.again_s[1].0 * scale + Self::TOLERANCE_S).min(CopyTimeBound::SLOW.seconds(outputs, bytes));
         Seconds((output_s.0 - copy_s).max(0.0))
     }
 }
@@ -55,12 +55,12 @@ mod tests {
 
     #[test]
     fn what_exceeds_a_copy_is_deferred_computation() {
-        let link = OutputLink { again_s: Seconds(1e-3), bytes: 4_000_000 };
+        let link = OutputLink { again_s: [Seconds(1e-3); 2], bytes: 4_000_000 };
         let deferred = |output_s: f64, bytes: u64| (link.deferred(Seconds(output_s), 1, bytes).0 * 1e6).round();
         assert_eq!(deferred(1e-3, 4_000_000), 0.0);
         assert_eq!(deferred(5e-3, 4_000_000), 3990.0);
         assert_eq!(deferred(2e-3, 8_000_000), 0.0, "twice the bytes");
-        let delayed = OutputLink { again_s: Seconds(1.0), bytes: 4_000_000 };
+        let delayed = OutputLink { again_s: [Seconds(1.0); 2], bytes: 4_000_000 };
         assert_eq!((delayed.deferred(Seconds(1.0), 1, 4_000_000).0 * 1e4).round(), 9957.0, "the bound: 4.3 ms");
     }
 }

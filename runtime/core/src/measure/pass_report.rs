@@ -31,8 +31,8 @@ pub struct PassReport {
     pub output_count: u32,
     /// Bytes of all outputs of the largest step.
     pub output_bytes: Bytes,
-    /// Longest time of copying the outputs of a step of warm-up again.
-    pub output_again_s: Seconds,
+    /// Shortest and longest time of copying the outputs of a step of warm-up again.
+    pub output_again_s: [Seconds; 2],
     /// Time in *output* that counts as core, in all passes.
     pub output_deferred_s: Seconds,
     /// Metrics of this pass by name; empty when they are meaningless.
@@ -74,7 +74,7 @@ impl Default for PassReport {
             warmup_steady: false,
             output_count: 0,
             output_bytes: Bytes(0),
-            output_again_s: Seconds(0.0),
+            output_again_s: [Seconds(0.0); 2],
             output_deferred_s: Seconds(0.0),
             accuracy: IndexMap::new(),
             accuracy_unknown: None,
