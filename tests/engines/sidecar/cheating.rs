@@ -190,7 +190,6 @@ outputs = numpy.stack([answers[near(image)] for image in images])";
     let found = record["failures"].to_string();
     assert_eq!(code, Some(1), "{found}");
     assert!(found.contains("of inputs that exist in no other run"), "{found}");
-    assert!(found.contains("no output changed when the inputs changed slightly"), "{found}");
 }
 
 #[test]
@@ -242,4 +241,41 @@ fn time_that_an_engine_claims_is_not_subtracted() {
     let record = site.run_successfully(&["--set", "repeat=8"]);
     let fastest = record["phases"][1]["measured"][0]["latency"]["min_s"].as_f64();
     assert!(fastest.is_some_and(|fastest| fastest >= 0.005), "{record}");
+}
+
+#[test]
+fn computation_that_is_moved_into_some_fetches_counts_as_core() {
+    // In four of ten steps, the 5 ms of a batch pass when its outputs are fetched for the first time.
+    let body = "import __main__
+if self.calls == 1:
+    fetch, late = __main__.Sidecar.handle_fetch, {}
+    def handle_fetch(sidecar, request):
+        if late.pop('due', False):
+            time.sleep(0.005)
+        return fetch(sidecar, request)
+    __main__.Sidecar.handle_fetch = handle_fetch
+    self.late = late
+if self.calls % 10 < 4:
+    self.late['due'] = True
+    outputs = self.session.run(None, {'images': images})[0]
+else:
+    outputs = self.compute(images)";
+    let Some(site) = engine(body) else { return };
+    let (record, _) = site.run(&["--set", "repeat=8"]);
+    let measured = &record["phases"][1]["measured"][0];
+    assert!(measured["latency"]["mean_s"].as_f64() >= Some(0.005), "{measured}");
+    assert!(measured["output_copy"]["deferred_s"].as_f64() > Some(0.02), "{measured}");
+}
+
+#[test]
+fn results_kept_for_a_quarter_of_the_batches_make_a_result_doubtful() {
+    let body = "key = images.tobytes()
+if key in self.kept and hash(key) % 4 == 0:
+    outputs = self.kept[key]
+else:
+    outputs = self.kept[key] = self.compute(images)";
+    let Some(site) = engine(body) else { return };
+    let (record, _) = site.run(&["--set", "repeat=8", "--set", "samples=96"]);
+    let found = [&record["audit"]["failures"], &record["audit"]["doubts"]].map(ToString::to_string).concat();
+    assert!(found.contains("does it keep results?") || found.contains("as the batches in the passes"), "{found}");
 }
