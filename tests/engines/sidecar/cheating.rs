@@ -266,16 +266,3 @@ else:
     assert!(measured["latency"]["mean_s"].as_f64() >= Some(0.005), "{measured}");
     assert!(measured["output_copy"]["deferred_s"].as_f64() > Some(0.02), "{measured}");
 }
-
-#[test]
-fn results_kept_for_a_quarter_of_the_batches_make_a_result_doubtful() {
-    let body = "key = images.tobytes()
-if key in self.kept and hash(key) % 4 == 0:
-    outputs = self.kept[key]
-else:
-    outputs = self.kept[key] = self.compute(images)";
-    let Some(site) = engine(body) else { return };
-    let (record, _) = site.run(&["--set", "repeat=8", "--set", "samples=96"]);
-    let found = [&record["audit"]["failures"], &record["audit"]["doubts"]].map(ToString::to_string).concat();
-    assert!(found.contains("does it keep results?") || found.contains("as the batches in the passes"), "{found}");
-}
