@@ -89,7 +89,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditScope {
-    /// Between passes, run the same batch, slightly changed inputs, one sample in every row, and samples in another order.
+    /// Between passes, run the same batch, fresh inputs, one sample in every row, and samples in another order.
     #[default]
     Standard,
     /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change.

@@ -65,6 +65,10 @@ pub struct Record {
     pub phases: Vec<PhaseRecord>,
     /// The machines that took part.
     pub hosts: Vec<HostRecord>,
+    /// Variables in the environment of the workers with which they execute code that the record does not describe, as
+    /// `NAME=VALUE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code_variables: Vec<String>,
     /// Why it is not certain that the case had its host, and a machine, for itself; `BUSY_HOST: share` is a setting and not listed
     /// here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -95,6 +95,7 @@ pub fn record() -> Record {
         flops: FlopCount::default(),
         phases,
         hosts: Vec::new(),
+        code_variables: Vec::new(),
         host_doubts: Vec::new(),
         device: None,
         monitors: None,

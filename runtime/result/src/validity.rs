@@ -111,6 +111,7 @@ impl ValidityCheck {
             checkout_state(record),
             shared_host(record),
             unprotected_workers(record).into_iter().collect(),
+            other_code(record).into_iter().collect(),
             record.host_doubts.clone(),
             shared_processor(record).into_iter().collect(),
             device_conditions(record),
@@ -240,6 +241,12 @@ fn partial_audit(record: &Record) -> Option<String> {
 fn unprotected_workers(record: &Record) -> Option<String> {
     let is_off = record.settings.get("WORKER_PROTECTION").is_some_and(|setting| setting.value == false);
     is_off.then(|| "the workers were not protected from their engines (`WORKER_PROTECTION: false`)".to_owned())
+}
+
+/// Returns that the workers may have executed code that the record does not describe.
+fn other_code(record: &Record) -> Option<String> {
+    let variables = record.code_variables.join(", ");
+    (!variables.is_empty()).then(|| format!("the environment makes workers execute other code: {variables}"))
 }
 
 /// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.
@@ -399,6 +406,7 @@ mod tests {
                 let off = Setting { value: false.into(), origin: "configs/host.yaml:1".into() };
                 record.settings.insert("WORKER_PROTECTION".into(), off);
             }),
+            after(|record| record.code_variables.push("LD_PRELOAD=/x.so".to_owned())),
             after(|record| record.phases[0].measured[0].step = Step::Inference),
             after(|record| {
                 record.phases[0].measured[0].step = Step::Inference;
@@ -427,6 +435,7 @@ mod tests {
         unofficial: validate: the device was idle in all 90 readings: did the engine use another one?
         unofficial: validation: the workers of the host shared its processor, which is not one of several devices
         unofficial: the workers were not protected from their engines (`WORKER_PROTECTION: false`)
+        unofficial: the environment makes workers execute other code: LD_PRELOAD=/x.so
         unofficial: inference was not audited
         unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
         ");

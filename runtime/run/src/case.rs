@@ -105,6 +105,7 @@ fn run_phases(
     let Some(launcher) = prepare_launcher(run, case, &folder, &mut record, notify) else {
         return (record, false);
     };
+    record.code_variables = jobs.last().map(|job| launcher.code_variables(job)).unwrap_or_default();
     let started = run.options.clock.now();
     // Preparing may take minutes, and the times of events count from here.
     record.started = time_text(&Zoned::now());
@@ -295,6 +296,7 @@ pub(super) fn empty_record(
         flops: FlopCount::default(),
         phases: Vec::new(),
         hosts: Vec::new(),
+        code_variables: Vec::new(),
         host_doubts: Vec::new(),
         device: case.device,
         monitors: None,

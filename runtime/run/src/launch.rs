@@ -118,6 +118,15 @@ impl WorkerLauncher {
 }
 
 impl WorkerLauncher {
+    /// Returns the variables with which a worker executes code that the record does not describe, as `NAME=VALUE`.
+    pub(super) fn code_variables(&self, job: &Job) -> Vec<String> {
+        let (own, inherits) = match self {
+            WorkerLauncher::Direct(variables) => (variables, true),
+            WorkerLauncher::Container(launcher) => (&launcher.spec.environment, false),
+        };
+        env::code_variables(|name| job.environment.get(name).or_else(|| own.get(name)), inherits)
+    }
+
     /// Returns the image for the record; `None` without a container.
     pub(super) fn image_record(&self) -> Option<ImageRecord> {
         if let WorkerLauncher::Container(launcher) = self { Some(launcher.image_record()) } else { None }

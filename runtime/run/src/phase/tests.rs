@@ -197,6 +197,18 @@ fn a_worker_has_the_environment_variables_of_its_job() {
 }
 
 #[test]
+fn variables_that_load_other_code_are_named() {
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut job = testing::job();
+    job.environment.extend([variable("LD_PRELOAD", "/of/the/job.so"), variable("PYTHONPATH", "")]);
+    let of_case = IndexMap::from([variable("LD_PRELOAD", "/x.so"), variable("BASH_ENV", "/y.sh"), variable("A", "b")]);
+    let found = WorkerLauncher::Direct(of_case).code_variables(&job);
+    let own = |text: &String| !text.starts_with("PYTHON");
+    let found: Vec<&String> = found.iter().filter(|text| own(text)).collect();
+    assert_eq!(found, ["BASH_ENV=/y.sh", "LD_PRELOAD=/of/the/job.so"]);
+}
+
+#[test]
 fn a_worker_that_exits_without_events_fails() {
     let (outcome, _) = worker("exit 0", 60.0);
     assert_eq!(failure(&outcome).reason, "the worker ended before it had finished: exited with status 0");
