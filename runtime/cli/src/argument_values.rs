@@ -8,7 +8,7 @@ use flagperf_scaffold::EngineKind;
 /// The value of `--audit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum AuditArgument {
-    /// Between passes, run the same batch, slightly changed inputs, one sample in every row, and samples in another order
+    /// Between passes, run the same batch, fresh inputs, one sample in every row, and samples in another order
     #[default]
     Standard,
     /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change

@@ -220,7 +220,7 @@ fn audit_section(record: &Record) -> Option<Section> {
     let mut rows = vec![
         ("groups of steps", audit.repeated_s.len().to_string()),
         ("repeated batch", format!("{}, {} in the pass", median(&audit.repeated_s), median(&audit.measured_s))),
-        ("slightly changed inputs", median(&audit.fresh_s)),
+        ("fresh inputs", median(&audit.fresh_s)),
         ("one sample in every row", median(&audit.uniform_s)),
     ];
     if let Some(changed) = &audit.changed_model {

@@ -106,6 +106,7 @@ impl ValidityCheck {
             missing_accuracy(record),
             unknown_agreement(record).into_iter().collect(),
             partial_audit(record).into_iter().collect(),
+            dependent_reference(record).into_iter().collect(),
             departures(record),
             failed_samples(record),
             checkout_state(record),
@@ -224,6 +225,18 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     record.measurement(Step::Inference)?;
     let reason = record.agreement.unknown.as_ref()?;
     Some(format!("the outputs of inference are not known to be right: {reason}"))
+}
+
+/// Returns that both sides of the agreement are engines of the vendor: together they can agree on wrong outputs.
+fn dependent_reference(record: &Record) -> Option<String> {
+    let is_vendors = |step: Step| {
+        let engine = record.phase_of(step)?.engine.as_ref()?;
+        (engine.plugin.is_some() || engine.sidecar.is_some()).then_some(())
+    };
+    is_vendors(Step::Validation).and(is_vendors(Step::Inference)).map(|()| {
+        "validation and inference both ran engines that the vendor supplies: no other engine computed the outputs"
+            .to_owned()
+    })
 }
 
 /// Returns what the audit of inference did not include.
@@ -409,6 +422,16 @@ mod tests {
             after(|record| record.code_variables.push("LD_PRELOAD=/x.so".to_owned())),
             after(|record| record.phases[0].measured[0].step = Step::Inference),
             after(|record| {
+                let sidecar = Some(flagperf_core::event::SidecarFacts::default());
+                let engine = flagperf_core::event::EngineFacts { sidecar, ..Default::default() };
+                record.phases[0].engine = Some(engine);
+                let mut inference = record.phases[0].clone();
+                inference.measured[0].step = Step::Inference;
+                inference.audit =
+                    Some(AuditReport { changed_model: Some(Default::default()), ..AuditReport::default() });
+                record.phases.push(inference);
+            }),
+            after(|record| {
                 record.phases[0].measured[0].step = Step::Inference;
                 record.phases[0].audit = Some(AuditReport::default());
                 record.agreement.unknown = Some("validation and inference did not both run".to_owned());
@@ -437,6 +460,7 @@ mod tests {
         unofficial: the workers were not protected from their engines (`WORKER_PROTECTION: false`)
         unofficial: the environment makes workers execute other code: LD_PRELOAD=/x.so
         unofficial: inference was not audited
+        unofficial: validation and inference both ran engines that the vendor supplies: no other engine computed the outputs
         unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
         ");
     }

@@ -32,8 +32,10 @@ pub struct PassReport {
     /// Bytes of all outputs of the largest step.
     pub output_bytes: Bytes,
     /// Shortest and longest time of copying the outputs of a step of warm-up again.
+    #[serde(default)]
     pub output_again_s: [Seconds; 2],
     /// Time in *output* that counts as core, in all passes.
+    #[serde(default)]
     pub output_deferred_s: Seconds,
     /// Metrics of this pass by name; empty when they are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
