@@ -39,9 +39,21 @@ fn check(record: &Value) {
     assert_eq!(record["agreement"]["verdict"], "met", "{case}: {}", record["agreement"]);
     let departures = record["departures"].as_array().expect("departures");
     assert!(departures.contains(&json!("size=tiny")), "{case}: {departures:?}");
+    check_batches(record);
     let accuracy = &record["accuracy"];
     let synthetic = "random weights, synthetic data";
     assert_eq!((&accuracy["verdict"], &accuracy["unknown"]), (&json!("unknown"), &json!(synthetic)), "{case}");
+}
+
+/// Checks that a pass of each phase had at least eight full batches, and at most 10 % of padding.
+fn check_batches(record: &Value) {
+    for phase in record["phases"].as_array().expect("phases") {
+        let measured = &phase["measured"][0];
+        let [batch, samples, padded] =
+            ["batch_size", "samples", "padded_samples"].map(|key| measured[key].as_u64().expect("a count"));
+        let passes = measured["passes"].as_array().expect("passes").len() as u64;
+        assert!(samples >= 8 * batch * passes && 9 * padded <= samples, "{}: {samples}, {padded}", record["case"]);
+    }
 }
 
 /// Returns the names of the metrics that the evaluator computed, although their values mean nothing.
@@ -92,6 +104,24 @@ fn bert_large_runs_both_tasks() {
         let record = run(checkout.path(), &["bertLarge"], &["seq_length=64", task]).remove(0);
         check(&record);
         assert_eq!(metrics(&record), BTreeSet::from([metric]), "{task}");
+        // The logits of all tokens do not leave the device: at most a number and an index of each of two sequences do.
+        let bytes = record["phases"][0]["measured"][0]["output_copy"]["bytes"].as_u64().expect("bytes");
+        assert!(bytes <= 2 * 64 * (8 + 4), "{task}: {bytes}");
+    }
+}
+
+#[test]
+fn without_data_a_pass_grows_with_the_batch() {
+    let checkout = support::checkout();
+    let images = [&DRAWN[..], &["image_size=32", "resize=32", "batch_size=12"]].concat();
+    let record = run(checkout.path(), &["resnet50"], &images).remove(0);
+    check(&record);
+    let location = record["phases"][0]["dataset"]["location"].as_str().expect("a folder");
+    assert!(location.ends_with("datasets/drawn/generated-96"), "{location}");
+    for (task, samples) in [("task=masked_lm", 48), ("task=question_answering", 48)] {
+        let record = run(checkout.path(), &["bertLarge"], &["seq_length=64", task, "batch_size=6"]).remove(0);
+        check(&record);
+        assert_eq!(record["phases"][0]["dataset"]["samples"], samples, "{task}");
     }
 }
 

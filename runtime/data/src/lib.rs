@@ -26,6 +26,7 @@ mod pipeline;
 mod pixels;
 mod prompts;
 mod questions;
+mod repeated;
 mod resize;
 mod root;
 mod slot;

@@ -10,6 +10,7 @@ use super::image_masks::{ImageMaskOptions, ImageMasks};
 use super::pixels::ImageTransforms;
 use super::prompts::{PromptOptions, Prompts};
 use super::questions::{QuestionOptions, Questions};
+use super::repeated::Repeated;
 use super::squad::{Squad, SquadOptions};
 use super::synthetic::{Synthetic, SyntheticField, check_fields};
 use super::tokens::{TokenStream, TokenStreamOptions};
@@ -62,6 +63,24 @@ impl Pipeline {
     /// # Errors
     /// When the folder is missing or empty, the class list does not match, or the transforms are not supported.
     pub fn open(&self, root: &Path, dtype: DType) -> Result<Arc<dyn Dataset>, DataError> {
+        self.open_with_samples(root, dtype, 0)
+    }
+
+    /// Opens the dataset as [`Pipeline::open`] does. If its files are marked as a sample and it has fewer than `least`
+    /// samples, it gets more: overlapping parts of a text, or the same samples again.
+    ///
+    /// # Errors
+    /// As [`Pipeline::open`].
+    pub fn open_with_samples(&self, root: &Path, dtype: DType, least: usize) -> Result<Arc<dyn Dataset>, DataError> {
+        let dataset = self.open_source(root, dtype, least)?;
+        let is_repeated = !matches!(self.source, SampleSource::Synthetic { .. }) && dataset.facts().synthetic;
+        Ok(match is_repeated && dataset.len() < least {
+            true => Arc::new(Repeated::new(dataset, least)),
+            false => dataset,
+        })
+    }
+
+    fn open_source(&self, root: &Path, dtype: DType, least: usize) -> Result<Arc<dyn Dataset>, DataError> {
         match &self.source {
             SampleSource::ImageFolder { images, classes } => {
                 let transforms = ImageTransforms::new(&self.transforms, dtype)?;
@@ -82,7 +101,7 @@ impl Pipeline {
             }
             SampleSource::Tokens(options) => {
                 self.check_no_transforms("tokens")?;
-                Ok(Arc::new(TokenStream::open(&DataRoot::open(root)?, options)?))
+                Ok(Arc::new(TokenStream::open(&DataRoot::open(root)?, options, least)?))
             }
             SampleSource::Prompts(options) => {
                 self.check_no_transforms("prompts")?;

@@ -68,7 +68,7 @@ impl Prompts {
             let invalid = |reason| DataError::Invalid { path: options.tokenizer.path().to_owned(), reason };
             tokenizer.truncate_to(padding.max()).map_err(invalid)?;
         }
-        let text = format!("prompts {}, key {key:?}, {padding:?}, tokenizer {:?}", file.display(), options.tokenizer);
+        let text = format!("prompts {}, key {key:?}, {padding:?}, {}", file.display(), tokenizer.description());
         let facts = root.facts(
             &root.path().join(file),
             lines.len(),

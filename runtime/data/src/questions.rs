@@ -86,10 +86,10 @@ impl Questions {
         }
         let QuestionOptions { folder, split, shots, padding, .. } = options;
         let text = format!(
-            "questions {}, {split} of {} subjects, {shots} shots, {padding:?}, tokenizer {:?}",
+            "questions {}, {split} of {} subjects, {shots} shots, {padding:?}, {}",
             folder.display(),
             subjects.len(),
-            options.tokenizer
+            tokenizer.description()
         );
         let facts = root.facts(&root.path().join(folder), samples, hash_bytes(index.as_bytes()), vec![text]);
         let (length, options) = (padding.max(), options.clone());

@@ -32,6 +32,11 @@ impl DataRoot {
         &self.path
     }
 
+    /// Returns whether the data are marked as generated, or as a sample made for a first run.
+    pub fn is_sample(&self) -> bool {
+        self.path.join(SAMPLE_MARK).exists()
+    }
+
     /// Returns the facts about a dataset whose samples are in the file or folder `location`. Accuracy on it is meaningless
     /// if [`SAMPLE_MARK`] lies in the data directory or in that folder.
     pub fn facts(&self, location: &Path, samples: usize, index_sha256: String, pipeline: Vec<String>) -> DatasetFacts {
@@ -39,7 +44,7 @@ impl DataRoot {
             samples: samples as u64,
             index_sha256,
             pipeline,
-            synthetic: self.path.join(SAMPLE_MARK).exists() || location.join(SAMPLE_MARK).exists(),
+            synthetic: self.is_sample() || location.join(SAMPLE_MARK).exists(),
             location: location.display().to_string(),
         }
     }

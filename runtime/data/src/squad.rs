@@ -86,10 +86,10 @@ impl Squad {
         let SquadOptions { file, length, stride, question_length, .. } = options;
         let text = format!(
             "squad {}, {} questions, windows of {length} with stride {stride}, questions of at most {question_length}, \
-             tokenizer {:?}",
+             {}",
             file.display(),
             texts.questions.len(),
-            options.tokenizer
+            tokenizer.description()
         );
         let facts = root.facts(
             &root.path().join(file),

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use flagperf_core::regular_file::read_regular_text;
 use serde_json::json;
+use tokenizers::models::ModelWrapper;
 use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationParams};
 
 use super::{DataError, DataRoot};
@@ -35,11 +36,16 @@ impl TokenizerFiles {
     }
 }
 
-/// A loaded tokenizer.
-pub struct TextTokenizer(Tokenizer);
+/// A loaded tokenizer, which tokenizes a text in the same way each time.
+pub struct TextTokenizer {
+    tokenizer: Tokenizer,
+    /// The files, and what was changed.
+    description: String,
+}
 
 impl TextTokenizer {
-    /// Loads a tokenizer without its own truncation and padding. `vocabulary` is the number of tokens of the model.
+    /// Loads a tokenizer without its own truncation and padding, and without BPE dropout, which is for training: with it,
+    /// each reading of a sample would have other tokens. `vocabulary` is the number of tokens of the model.
     ///
     /// # Errors
     /// When a file cannot be read or parsed, or the tokenizer has more tokens than the model.
@@ -65,7 +71,16 @@ impl TextTokenizer {
                 "the tokenizer has {tokens} tokens, but the model only {vocabulary}: it belongs to another model"
             )));
         }
-        Ok(TextTokenizer(tokenizer))
+        let mut description = format!("tokenizer {files:?}");
+        if let Some(dropout) = switch_off_dropout(&mut tokenizer) {
+            description += &format!(" without its BPE dropout of {dropout}");
+        }
+        Ok(TextTokenizer { tokenizer, description })
+    }
+
+    /// Returns the files of the tokenizer and what was changed, for the record.
+    pub fn description(&self) -> &str {
+        &self.description
     }
 
     /// Lets the tokenizer cut the end of texts, so that they have at most `length` tokens with their special tokens.
@@ -74,7 +89,7 @@ impl TextTokenizer {
     /// When the special tokens alone are more.
     pub fn truncate_to(&mut self, length: usize) -> Result<(), String> {
         let truncation = TruncationParams { max_length: length, ..TruncationParams::default() };
-        self.0.with_truncation(Some(truncation)).map(drop).map_err(|error| error.to_string())
+        self.tokenizer.with_truncation(Some(truncation)).map(drop).map_err(|error| error.to_string())
     }
 
     /// Returns the tokens of a text, with the tokenizer's special tokens around them if `special`.
@@ -82,7 +97,8 @@ impl TextTokenizer {
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<i64>, String> {
-        let encoding = self.0.encode_fast(text, special).map_err(|error| format!("cannot be tokenized: {error}"))?;
+        let encoding =
+            self.tokenizer.encode_fast(text, special).map_err(|error| format!("cannot be tokenized: {error}"))?;
         Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
     }
 
@@ -91,12 +107,12 @@ impl TextTokenizer {
     /// # Errors
     /// When the tokenizer fails.
     pub fn encode_with_offsets(&self, text: &str) -> Result<Encoding, String> {
-        self.0.encode(text, false).map_err(|error| format!("cannot be tokenized: {error}"))
+        self.tokenizer.encode(text, false).map_err(|error| format!("cannot be tokenized: {error}"))
     }
 
     /// Returns the number of special tokens of a pair of texts.
     pub fn special_tokens_of_pair(&self) -> usize {
-        self.0.get_post_processor().map_or(0, |processor| processor.added_tokens(true))
+        self.tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(true))
     }
 
     /// Joins the tokens of two texts with the tokenizer's special tokens and segments.
@@ -105,8 +121,18 @@ impl TextTokenizer {
     /// When the tokenizer fails.
     pub fn join(&self, first: Encoding, mut second: Encoding) -> Result<Encoding, String> {
         second.set_type_ids(vec![1; second.len()]);
-        self.0.post_process(first, Some(second), true).map_err(|error| format!("cannot be joined: {error}"))
+        self.tokenizer.post_process(first, Some(second), true).map_err(|error| format!("cannot be joined: {error}"))
     }
+}
+
+/// Removes the dropout of a BPE and returns it; `None` if there is none.
+fn switch_off_dropout(tokenizer: &mut Tokenizer) -> Option<f32> {
+    let ModelWrapper::BPE(model) = tokenizer.get_model() else { return None };
+    let dropout = model.dropout.filter(|dropout| *dropout > 0.0)?;
+    let mut model = model.clone();
+    model.dropout = None;
+    tokenizer.with_model(model);
+    Some(dropout)
 }
 
 /// Builds a byte-level BPE from the texts of `vocab.json` and `merges.txt`.
@@ -186,6 +212,22 @@ pub(super) mod tests {
         assert_eq!(tokenizer.unwrap().encode("low lo", false).unwrap(), [4, 5, 3]);
         let reason = load(&[("vocab.json", vocabulary), ("merges.txt", "l o\nlow\n")], &files, None).err().unwrap();
         assert_eq!(reason, "`vocab.json`: line 2 of the merges is not a pair");
+    }
+
+    #[test]
+    fn bpe_dropout_is_switched_off_and_the_record_says_so() {
+        let tokenizer = |dropout: &str| {
+            let text = r#"{"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "dropout": DROPOUT,
+                "vocab": {"l": 0, "o": 1, "w": 2, "lo": 3, "low": 4}, "merges": ["l o", "lo w"]}}"#;
+            let text = text.replace("DROPOUT", dropout);
+            load(&[("t.json", &text)], &TokenizerFiles::Json("t.json".into()), None).unwrap()
+        };
+        let dropped = tokenizer("0.5");
+        for _ in 0..32 {
+            assert_eq!(dropped.encode("lowlowlow", false).unwrap(), [4, 4, 4]);
+        }
+        assert_eq!(dropped.description(), "tokenizer Json(\"t.json\") without its BPE dropout of 0.5");
+        assert_eq!(tokenizer("0.0").description(), "tokenizer Json(\"t.json\")");
     }
 
     #[test]

@@ -41,11 +41,12 @@ pub struct TokenStream {
 }
 
 impl TokenStream {
-    /// Opens the file and checks its header.
+    /// Opens the file and checks its header. In a short text that is marked as a sample, samples begin at shorter distances
+    /// than `stride` if there would be fewer than `least` of them.
     ///
     /// # Errors
     /// When the file cannot be opened, does not contain integers, or has fewer tokens than a sample.
-    pub fn open(root: &DataRoot, options: &TokenStreamOptions) -> Result<Self, DataError> {
+    pub fn open(root: &DataRoot, options: &TokenStreamOptions, least: usize) -> Result<Self, DataError> {
         let array = ArrayFile::open(root, &options.file, options.stored, options.key.as_deref())?;
         let invalid = |reason: String| Err(DataError::Invalid { path: options.file.clone(), reason });
         if array.stored.dtype().is_float() {
@@ -55,6 +56,10 @@ impl TokenStream {
         if tokens < options.length {
             return invalid(format!("has {tokens} tokens, fewer than the {} of a sample", options.length));
         }
+        let mut options = options.clone();
+        if root.is_sample() && least > 1 {
+            options.stride = options.stride.min((tokens - options.length) / (least - 1)).max(1);
+        }
         let samples = (tokens - options.length) / options.stride.max(1) + 1;
         let field = |name: &str, role, dtype| Field {
             name: name.to_owned(),
@@ -63,7 +68,7 @@ impl TokenStream {
         };
         let fields =
             vec![field("input_ids", FieldRole::Input, options.id_type), field("labels", FieldRole::Truth, DType::I64)];
-        let TokenStreamOptions { file, length, stride, masking, .. } = options;
+        let TokenStreamOptions { file, length, stride, masking, .. } = &options;
         let text = format!("tokens {}, length {length}, stride {stride}, masking: {masking:?}", file.display());
         let facts = root.facts(
             &root.path().join(file),
@@ -71,7 +76,7 @@ impl TokenStream {
             hash_bytes(format!("{text}; {} bytes", array.file_bytes).as_bytes()),
             vec![text],
         );
-        Ok(TokenStream { array, options: options.clone(), samples, fields, facts })
+        Ok(TokenStream { array, options, samples, fields, facts })
     }
 
     fn sample(&self, index: usize) -> Result<Vec<i64>, String> {
@@ -152,7 +157,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
         std::fs::write(folder.path().join("tokens.bin"), bytes).unwrap();
-        TokenStream::open(&DataRoot::open(folder.path()).unwrap(), options).map(|stream| (folder, stream))
+        TokenStream::open(&DataRoot::open(folder.path()).unwrap(), options, 0).map(|stream| (folder, stream))
     }
 
     fn read(stream: &TokenStream, index: usize) -> Result<(Vec<i32>, Vec<i64>), SampleError> {
@@ -166,6 +171,20 @@ mod tests {
         let (_folder, stream) = open(&[0, 1, 2, 3, 4, 5, 6, 7, 8], &options()).unwrap();
         assert_eq!(stream.len(), 2);
         assert_eq!(read(&stream, 1).unwrap(), (vec![3, 4, 5, 6], vec![3, 4, 5, 6]));
+    }
+
+    #[test]
+    fn a_sample_text_has_as_many_different_samples_as_are_wanted_and_another_text_does_not() {
+        let (folder, _) = open(&(0..50).collect::<Vec<u16>>(), &options()).unwrap();
+        let samples = |least| {
+            let stream = TokenStream::open(&DataRoot::open(folder.path()).unwrap(), &options(), least).unwrap();
+            (stream.len(), read(&stream, stream.len() - 1).unwrap().0[0])
+        };
+        assert_eq!(samples(24), (16, 45));
+        std::fs::write(folder.path().join(crate::root::SAMPLE_MARK), "").unwrap();
+        assert_eq!(samples(0), (16, 45));
+        assert_eq!(samples(24), (24, 46));
+        assert_eq!(samples(1000), (47, 46));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use flagperf_core::hash::{hash_bytes, hash_file};
 const FOLDERS: [&str; 5] = ["configs", "datasets", "docker_images", "scripts", "vendors"];
 /// Names of folders whose files each host builds or generates itself.
 const GENERATED_FOLDERS: [&str; 4] = ["target", "__pycache__", "generated", "node_modules"];
+/// Beginning of the names of larger folders beside `generated`.
+const GENERATED_PREFIX: &str = "generated-";
 /// Largest number of files that are sent to a host, and largest size of a file in bytes.
 const FILES_MAX: usize = 20_000;
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -60,6 +62,10 @@ pub enum TreeError {
     },
 }
 
+fn is_generated(name: &str) -> bool {
+    GENERATED_FOLDERS.contains(&name) || name.starts_with(GENERATED_PREFIX)
+}
+
 impl Tree {
     /// Reads the files of the checkout at `root`. `host_file` is sent as configs/host.yaml, and `others` are further files
     /// of the checkout, such as libraries that were built in it.
@@ -92,9 +98,7 @@ impl Tree {
             }
             // For a link, the host gets the file to which it points.
             match fs::metadata(&path) {
-                Ok(found) if found.is_dir() && !GENERATED_FOLDERS.contains(&name.as_str()) => {
-                    self.add_folder(root, &path)?
-                }
+                Ok(found) if found.is_dir() && !is_generated(&name) => self.add_folder(root, &path)?,
                 Ok(found) if found.is_file() => self.add(root, &path, &path)?,
                 // A broken link or a special file is skipped; whatever needs it reports that it is missing.
                 _ => {}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flagperf_core::regular_file::read_regular_text;
 
 use super::{EngineChoice, FoundModel, find_model};
-use flagperf_config::{Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
+use flagperf_config::{DATASET_FILE, DatasetDescription, Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
 use flagperf_core::description::{ConfigRead, EngineDescription};
 use flagperf_core::tensor::DType;
 
@@ -206,9 +206,30 @@ pub(super) fn missing_file(what: &str, path: &Path) -> Finding {
     Finding::unplaced(format!("{what} `{}` does not exist", path.display())).on_machine()
 }
 
+/// The folder of a dataset that is generated on first use, beside its dataset.yaml.
+const GENERATED: &str = "generated";
+/// Number of full batches that a pass over a generated dataset has at least.
+pub const FULL_BATCHES_MIN: u64 = 8;
+/// Largest number of samples of a folder that is generated for a large batch.
+const GENERATED_MAX: u64 = 2048;
+
 /// Returns whether a folder is that of a dataset which is generated on first use.
 pub fn is_generated_on_first_use(folder: &Path) -> bool {
-    folder.ends_with("generated") && folder.with_file_name("dataset.yaml").is_file()
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_generated = name.strip_prefix(GENERATED).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    is_generated && folder.with_file_name(DATASET_FILE).is_file()
+}
+
+/// Returns the folder that a case with this batch size reads: if `folder` is that of a generated dataset with fewer than
+/// eight full batches, a larger one beside it with its number of samples in its name, such as `generated-2048`.
+pub fn folder_for_batches(folder: &Path, batch_size: u32) -> PathBuf {
+    let wanted = (FULL_BATCHES_MIN * u64::from(batch_size)).min(GENERATED_MAX);
+    let description = || DatasetDescription::read(&folder.with_file_name(DATASET_FILE), folder).ok();
+    let is_smaller = |dataset: DatasetDescription| dataset.generator.and(dataset.samples).is_some_and(|n| n < wanted);
+    match folder.ends_with(GENERATED) && description().is_some_and(is_smaller) {
+        true => folder.with_file_name(format!("{GENERATED}-{wanted}")),
+        false => folder.to_owned(),
+    }
 }
 
 fn folders(path: &Path) -> Vec<String> {

@@ -31,8 +31,8 @@ mod shipped;
 mod tests;
 
 pub use catalogue::{
-    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
-    is_generated_on_first_use,
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, FULL_BATCHES_MIN, RefusedOption,
+    UnavailableEngine, is_generated_on_first_use,
 };
 pub use checks::unknown_vendor;
 pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};

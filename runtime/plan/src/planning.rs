@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::catalogue::missing_file;
+use super::catalogue::{folder_for_batches, missing_file};
 use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::class_keys::unset_class_keys;
 use super::container::{CaseContainer, Preparation, container_options, find_recipe};
@@ -274,7 +274,7 @@ impl Planner<'_> {
             monitor: self.config.vendor.as_ref().and_then(|vendor| vendor.monitor.clone()),
             task,
             scripts: self.root().join("scripts").join(&key.case),
-            data_dir: self.case.data_dir.value.clone(),
+            data_dir: folder_for_batches(&self.case.data_dir.value, settings.batch_size),
             log_dir: self.folder(),
             settings: settings.clone(),
             config,

@@ -299,6 +299,26 @@ fn a_missing_data_directory_is_an_error_unless_it_is_generated_on_first_use() {
 }
 
 #[test]
+fn a_generated_dataset_grows_to_eight_batches_and_another_one_does_not() {
+    let folder = |generator: &str, set: &[&str]| {
+        let text = format!(
+            "name: drawn\nabout: a\nsource: s\nlicence: l\n{generator}samples: 64\nlayout: {{generated: files}}\n\
+             folders: [{{glob: 'generated/*', count: 64}}]\n"
+        );
+        let checkout = runnable().with("drawn/dataset.yaml", &text).with("drawn/generated/a", "");
+        let data = Some(checkout.path("drawn/generated"));
+        let plan = planned(&checkout, &Overrides { data, ..super::tests::set(set) }).unwrap();
+        plan.cases[0].jobs[0].data_dir.file_name().unwrap().to_string_lossy().into_owned()
+    };
+    let drawn = "generator: flagperf\n";
+    assert_eq!(folder(drawn, &["batch_size=8"]), "generated");
+    assert_eq!(folder(drawn, &["batch_size=9"]), "generated-72");
+    assert_eq!(folder(drawn, &["batch_size=256"]), "generated-2048");
+    assert_eq!(folder(drawn, &["batch_size=300"]), "generated-2048");
+    assert_eq!(folder("", &["batch_size=256"]), "generated");
+}
+
+#[test]
 fn a_case_without_scripts_is_an_error() {
     let checkout = runnable().without("scripts/toy/model.rhai");
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::rows::pass_text;
+use super::rows::{HEADLINE_MFU, pass_text};
 use super::text::{duration, rate};
 use super::usage::energy_text;
 use flagperf_core::measure::Measurement;
@@ -34,13 +34,13 @@ pub(super) fn headline_figure(record: &Record) -> String {
     figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)))
 }
 
-/// `48.2 images/s core, 45.1 whole, median step 165 ms, MFU 45.3%`, in the unit of the case.
+/// `48.2 images/s core, 45.1 whole, median step 165 ms, *MFU 45.3%`, in the unit of the case.
 fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> String {
     let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);
     let core = throughput(measured.throughput_core_samples_per_s);
     let whole = throughput(measured.throughput_whole_samples_per_s);
     let latency = measured.latency.as_ref().map(|latency| format!(", median step {}", duration(latency.p50_s)));
-    let mfu = mfu.map(|mfu| format!(", MFU {mfu}"));
+    let mfu = mfu.map(|mfu| format!(", {HEADLINE_MFU} {mfu}"));
     format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
 }
 

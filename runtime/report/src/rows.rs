@@ -72,9 +72,13 @@ fn flagperf_rows(record: &Record) -> Vec<(&'static str, String)> {
         ("infer_average_acc", accuracy(info.infer_average_acc, reasons.accuracy_of(Step::Inference))),
         ("vendor_usage(GiB)", gib(info.vendor_usage)),
         ("vendor_max_mem(GiB)", gib(info.vendor_max_mem)),
-        ("*MFU", info.mfu.clone().unwrap_or_else(|| reasons.mfu.to_owned())),
+        (HEADLINE_MFU, info.mfu.clone().unwrap_or_else(|| reasons.mfu.to_owned())),
     ]
 }
+
+/// FlagPerf's name of the utilisation by the declared operations, which is the headline; that by the counted operations is
+/// the counted MFU.
+pub(super) const HEADLINE_MFU: &str = "*MFU";
 
 /// Why figures are missing.
 struct MissingReasons {
@@ -365,9 +369,9 @@ fn operation_rows(record: &Record) -> Vec<(&'static str, String)> {
     vec![
         ("operations, declared", format!("{} per sample ({convention})", flops.declared)),
         ("operations, counted", counted),
-        ("MFU, declared", mfu(flops.declared_mfu)),
+        (HEADLINE_MFU, mfu(flops.declared_mfu)),
         (
-            "MFU, counted",
+            "counted MFU",
             match flops.counted_per_sample {
                 Some(_) => mfu(flops.counted_mfu),
                 None => "unknown: the operations were not counted".to_owned(),

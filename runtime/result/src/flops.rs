@@ -44,9 +44,9 @@ pub struct FlopCount {
     pub declared_flops_per_s: Option<FlopsPerSecond>,
     /// Counted operations per sample times core throughput.
     pub counted_flops_per_s: Option<FlopsPerSecond>,
-    /// Declared rate divided by the device's peak: FlagPerf's `*MFU`.
+    /// Declared rate divided by the device's peak: FlagPerf's `*MFU`, the headline.
     pub declared_mfu: Option<f64>,
-    /// Counted rate divided by the device's peak.
+    /// Counted rate divided by the device's peak: the counted MFU.
     pub counted_mfu: Option<f64>,
 }
 
@@ -90,12 +90,23 @@ impl FlopCount {
         }
     }
 
-    /// Returns a warning when the rate exceeds the device's peak.
-    pub fn beyond_peak_warning(&self) -> Option<String> {
-        let mfu = self.counted_mfu.or(self.declared_mfu).filter(|mfu| *mfu > 1.0)?;
+    /// Returns a warning with the likely cause when a utilisation exceeds 100 %, which no device can reach.
+    pub fn beyond_peak_warning(&self, peak: Option<&PeakRecord>) -> Option<String> {
+        let percent = |mfu: f64| format!("{:.1} %", 100.0 * mfu);
+        let beyond = |mfu: Option<f64>| mfu.filter(|mfu| *mfu > 1.0).map(percent);
+        let counted = self.counted_mfu.map_or_else(|| "unknown".to_owned(), percent);
+        let figures = match (beyond(self.declared_mfu), beyond(self.counted_mfu)) {
+            (None, None) => return None,
+            (Some(declared), _) => format!("`*MFU` is {declared} (counted MFU: {counted})"),
+            (None, Some(counted)) => format!("the counted MFU is {counted}"),
+        };
+        if self.counted_mfu.is_some_and(|counted| counted <= 1.0) {
+            return Some(format!("{figures}: `flops` declares more operations than the model has"));
+        }
+        let peak = peak.map(|peak| format!(", {:.3e} in {},", peak.flops_per_s.0, peak.precision)).unwrap_or_default();
+        let not_counted = if self.counted_mfu.is_none() { ", `flops` too high" } else { "" };
         Some(format!(
-            "MFU is {:.1} %: the peak in vendor.yaml or the number of operations does not match this run",
-            100.0 * mfu
+            "{figures}: the peak in vendor.yaml{peak} is too low{not_counted}, or work was done outside *core*"
         ))
     }
 
@@ -160,10 +171,25 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_above_the_peak_is_a_warning() {
-        assert_eq!(count(4.12e9, Some(4_089_184_256), PEAK.0).beyond_peak_warning(), None);
-        let beyond = count(4.12e9, Some(4_089_184_256), PEAK.0 / 2.0).beyond_peak_warning().unwrap();
-        assert!(beyond.starts_with("MFU is 163.6 %: "), "{beyond}");
+    fn a_utilisation_above_100_percent_is_a_warning_with_both_figures_and_the_likely_cause() {
+        let warning = |declared, counted, flops_per_s| {
+            let peak = PeakRecord {
+                flops_per_s: FlopsPerSecond(flops_per_s),
+                precision: "f16".into(),
+                source: "sheet".into(),
+            };
+            count(declared, counted, flops_per_s).beyond_peak_warning(Some(&peak))
+        };
+        let multiply_adds = Some(4_089_184_256);
+        assert_eq!(warning(4.12e9, multiply_adds, 1e12), None);
+        let low_peak = "the peak in vendor.yaml, 5.000e11 in f16, is too low, or work was done outside *core*";
+        let beyond = warning(4.12e9, multiply_adds, 5e11).unwrap();
+        assert_eq!(beyond, format!("the counted MFU is 163.6 %: {low_peak}"));
+        let beyond = warning(6e9, multiply_adds, 5e11).unwrap();
+        assert_eq!(beyond, format!("`*MFU` is 120.0 % (counted MFU: 163.6 %): {low_peak}"));
+        let declared = "`*MFU` is 200.0 % (counted MFU: 81.8 %): `flops` declares more operations than the model has";
+        assert_eq!(warning(2e10, multiply_adds, 1e12).unwrap(), declared);
+        assert!(warning(2e10, None, 1e12).unwrap().contains("too low, `flops` too high, or work"));
     }
 
     #[test]

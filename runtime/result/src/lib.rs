@@ -59,5 +59,8 @@ pub use samples::{SampleFile, SampleHasher};
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
-pub use validity::{OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity, ValidityCheck};
+pub use validity::{
+    OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,
+    ValidityCheck, padding_warnings,
+};
 pub use write::{WriteError, write_new, write_record};

@@ -18,6 +18,9 @@ pub const OFFICIAL_TIME_MAX: Seconds = Seconds(86_400.0);
 /// Largest relative half-width of the 95 % interval of a throughput in an official result.
 pub const OFFICIAL_HALF_WIDTH_MAX: f64 = 0.05;
 
+/// Largest share of padding in the rows that a loop of an official result computes.
+pub const OFFICIAL_PADDING_MAX: f64 = 0.1;
+
 /// The measured time of a result in whole seconds, or the shortest and the longest of several results, which is too short
 /// for an official one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,6 +112,7 @@ impl ValidityCheck {
             dependent_reference(record).into_iter().collect(),
             departures(record),
             failed_samples(record),
+            padding_warnings(record),
             checkout_state(record),
             shared_host(record),
             unprotected_workers(record).into_iter().collect(),
@@ -214,6 +218,27 @@ fn departures(record: &Record) -> Vec<String> {
 fn failed_samples(record: &Record) -> Vec<String> {
     let failed = measurements(record).filter(|measured| measured.failed_samples > 0);
     failed.map(|m| format!("{}: {} samples could not be read", m.step.name(), m.failed_samples)).collect()
+}
+
+/// Returns the loops in which more than 10 % of the rows were padding, so that the samples per second say little about the
+/// device.
+pub fn padding_warnings(record: &Record) -> Vec<String> {
+    let warning = |measured: &Measurement| {
+        let padded = measured.padded_samples;
+        let rows = measured.samples + measured.failed_samples + padded;
+        let share = padded as f64 / rows as f64;
+        if padded == 0 || share <= OFFICIAL_PADDING_MAX {
+            return None;
+        }
+        let rates = measured.throughput_core_samples_per_s.map_or_else(String::new, |core| {
+            let computed = core.0 * rows as f64 / measured.samples as f64;
+            format!(": {computed:.1} rows/s were computed for {:.1} {}s/s", core.0, record.unit)
+        });
+        let name = measured.step.name();
+        let share = 100.0 * share;
+        Some(format!("{name}: {padded} of {rows} rows were padding, {share:.1} % (official: at most 10 %){rates}"))
+    };
+    measurements(record).filter_map(warning).collect()
 }
 
 fn checkout_state(record: &Record) -> Vec<String> {
@@ -399,6 +424,11 @@ mod tests {
             }),
             after(|record| record.departures = vec!["batch_size=4".into(), "repeat=1".into()]),
             after(|record| record.phases[0].measured[0].failed_samples = 3),
+            after(|record| {
+                let measured = &mut record.phases[0].measured[0];
+                (measured.samples, measured.padded_samples) = (64, 192);
+                measured.throughput_core_samples_per_s = Some(SamplesPerSecond(6150.0));
+            }),
             after(|record| record.provenance.git_clean = Some(false)),
             after(|record| record.provenance.git_revision = None),
             after(|record| {
@@ -449,6 +479,7 @@ mod tests {
         unofficial: no accuracy: random weights
         unofficial: changed by --set: batch_size=4 and 1 more
         unofficial: validation: 3 samples could not be read
+        unofficial: validation: 192 of 256 rows were padding, 75.0 % (official: at most 10 %): 24600.0 rows/s were computed for 6150.0 samples/s
         unofficial: the checkout differs from its git revision
         unofficial: the git revision is unknown
         unofficial: other runs could use the host at the same time (`BUSY_HOST: share`)

@@ -7,7 +7,7 @@ use flagperf_core::units::Seconds;
 use flagperf_plan::CaseSettings;
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, DeviceRecord, FinishInfo, FlopCount, HostRecord, Machine, PeakRecord,
-    PhaseRecord, Record, Status, output_time_warnings, verdict_failures,
+    PhaseRecord, Record, Status, output_time_warnings, padding_warnings, verdict_failures,
 };
 
 /// Fills in everything in `record` that is derived from its phases. `hosts` are the machines on which they ran, as far as that
@@ -31,8 +31,11 @@ pub(super) fn conclude(
     );
     record.flops = FlopCount::of(settings).with_rates(record);
     record.warnings.extend(record.flops.difference_warning());
-    record.warnings.extend(record.flops.beyond_peak_warning());
+    let peak = record.headline_device().and_then(|device| device.peak.as_ref());
+    let beyond_peak = record.flops.beyond_peak_warning(peak);
+    record.warnings.extend(beyond_peak);
     record.warnings.extend(measurement_warnings(record));
+    record.warnings.extend(padding_warnings(record));
     record.warnings.extend(output_time_warnings(record));
     let failures = verdict_failures(record);
     record.failures.extend(failures);

@@ -24,7 +24,7 @@ use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{DataError, Dataset, Pipeline, drawn};
 use flagperf_evaluation::{FILE_KIND, file_name};
-use flagperf_plan::{AuditScope, Job, ModelInput, OUTPUTS_KIND, Task};
+use flagperf_plan::{AuditScope, FULL_BATCHES_MIN, Job, ModelInput, OUTPUTS_KIND, Task};
 use flagperf_script::{
     CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
 };
@@ -208,7 +208,8 @@ impl Worker<'_> {
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         let dtype = job.settings.precision.dtype();
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
-        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|error| match &error {
+        let least = FULL_BATCHES_MIN as usize * job.settings.batch_size as usize;
+        let dataset = pipeline.open_with_samples(&job.data_dir, dtype, least).map_err(|error| match &error {
             DataError::NoDirectory { .. } => failure(&error, error.hint()),
             _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),
         })?;

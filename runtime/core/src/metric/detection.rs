@@ -25,7 +25,7 @@ const AREAS: usize = 4;
 const AREA_RANGES: [(f64, f64); AREAS] = [(0.0, 1e10), (0.0, 1024.0), (1024.0, 9216.0), (9216.0, 1e10)];
 /// Largest number of detections per image and category that count.
 const PER_IMAGE_MAX: usize = 100;
-/// Largest number of detections that are kept for a pass: 40 bytes each.
+/// Largest number of detections that are kept for a pass: 48 bytes each.
 const DETECTIONS_MAX: usize = 1 << 24;
 
 /// The figures: name, threshold (`None` for the mean of all), index of the range of area, detections per image and
@@ -49,6 +49,8 @@ const FIGURES: [(&str, Option<usize>, usize, usize, bool); 12] = [
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct MatchedDetection {
     score: f64,
+    /// Id of its image: detections with equal scores are in the order of these ids, whatever the order of the samples.
+    image: i64,
     /// Rank by score among the detections of its category in its image, from 0.
     rank: u8,
     /// For each range of area, one bit per threshold: whether a box of the truth matches.
@@ -57,7 +59,7 @@ struct MatchedDetection {
     ignored: [u16; AREAS],
 }
 
-/// The detections of one category, image after image, and the number of boxes to find in each range of area.
+/// The detections of one category, in any order, and the number of boxes to find in each range of area.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct CategoryMatches {
     detections: Vec<MatchedDetection>,
@@ -73,7 +75,7 @@ pub struct DetectionMatches {
 }
 
 impl DetectionMatches {
-    /// Appends the matches of later images.
+    /// Adds the matches of other images.
     ///
     /// # Errors
     /// [`MetricError::Detections`] when there are too many.
@@ -121,7 +123,7 @@ impl DetectionMatches {
 
 /// Computes COCO's figures of object detection over the images of a batch: `map` (the mean over thresholds from 0.5 to
 /// 0.95), `map50`, `map75`, `map_small`, `map_medium`, `map_large`, and the recalls `ar1`, `ar10`, `ar100`, `ar_small`,
-/// `ar_medium`, `ar_large`. They equal those of pycocotools if the images come in the order of their ids.
+/// `ar_medium`, `ar_large`. They equal those of pycocotools, in whatever order the images come.
 ///
 /// # Errors
 /// When a box or score is not finite or a size is negative, or there are too many detections.

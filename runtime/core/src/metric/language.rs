@@ -56,13 +56,19 @@ pub fn token_accuracy(predictions: &Tensor, labels: &Tensor, ignore: i64) -> Res
 /// Computes `perplexity`: the exponential of the mean negative log likelihood of each token given those before it. The
 /// logits at one position predict the token at the next, so the first token of a row is never predicted.
 ///
-/// `logits`: `N,L,V` of a float type; `tokens`: `N,L` of an integer type.
+/// `scores`: logits as `N,L,V` of a float type, or the log-probability of the next token at each position as `N,L`;
+/// `tokens`: `N,L` of an integer type.
 ///
 /// # Errors
 /// When shapes or types differ from these, a token that counts is outside the vocabulary, or a length is outside 0..=L.
-pub fn perplexity(logits: &Tensor, tokens: &Tensor, positions: Positions<'_>) -> Result<Accumulator, MetricError> {
-    let (&[rows, length, vocabulary], true) = (logits.shape(), logits.dtype().is_float()) else {
-        return Err(unsupported("the logits are", logits, "`N,L,V` of a float type"));
+pub fn perplexity(scores: &Tensor, tokens: &Tensor, positions: Positions<'_>) -> Result<Accumulator, MetricError> {
+    let (rows, length, vocabulary) = match (scores.shape(), scores.dtype().is_float()) {
+        (&[rows, length, vocabulary], true) => (rows, length, Some(vocabulary)),
+        (&[rows, length], true) => (rows, length, None),
+        _ => {
+            let wanted = "logits as `N,L,V` or log-probabilities as `N,L`, of a float type";
+            return Err(unsupported("the scores are", scores, wanted));
+        }
     };
     let ids = integers(tokens).filter(|_| tokens.shape() == [rows, length]);
     let ids =
@@ -76,13 +82,19 @@ pub fn perplexity(logits: &Tensor, tokens: &Tensor, positions: Positions<'_>) ->
         let (row, position) = (at / length, at % length + 1);
         position < counts[row] && !matches!(positions, Positions::Except(ignore) if ignore == ids[at + 1])
     };
-    for_each_row(logits, needed, |at, values| {
-        let (row, position, token) = (at / length, at % length + 1, ids[at + 1]);
-        let index = usize::try_from(token).ok().filter(|token| *token < vocabulary);
-        let index = index.ok_or(MetricError::TokenOutOfRange { token, row, position, vocabulary })?;
-        likelihood.add(negative_log_likelihood(values, index), 1);
-        Ok(())
-    })?;
+    match vocabulary {
+        None => {
+            let values = scores.to_f64();
+            (0..rows * length).filter(|at| needed(*at)).for_each(|at| likelihood.add(-values[at], 1));
+        }
+        Some(vocabulary) => for_each_row(scores, needed, |at, values| {
+            let (row, position, token) = (at / length, at % length + 1, ids[at + 1]);
+            let index = usize::try_from(token).ok().filter(|token| *token < vocabulary);
+            let index = index.ok_or(MetricError::TokenOutOfRange { token, row, position, vocabulary })?;
+            likelihood.add(negative_log_likelihood(values, index), 1);
+            Ok(())
+        })?,
+    }
     Ok(Accumulator::of("perplexity", MetricState::ExpOfMean(likelihood)))
 }
 
@@ -145,6 +157,17 @@ mod tests {
         let by_token = perplexity(&logits(), &ids([1, 3], &[0, 1, -1]), Positions::Except(-1)).unwrap();
         assert_eq!(by_length, by_token);
         assert_eq!(by_length.observations(), 1);
+    }
+
+    #[test]
+    fn log_probabilities_of_the_next_tokens_give_the_perplexity_of_the_logits() {
+        let tokens = ids([1, 3], &[0, 1, 3]);
+        let log_softmax = |values: [f64; 4], at: usize| values[at] - values.iter().map(|v| v.exp()).sum::<f64>().ln();
+        let likely = [log_softmax([0.0, 1.0, 0.5, -1.0], 1), log_softmax([2.0, 2.0, 0.0, 0.0], 3), 7.0];
+        let likely = Tensor::from_vec([1, 3], likely.map(|value| value as f32).to_vec()).unwrap();
+        let of = |scores: &Tensor| perplexity(scores, &tokens, Positions::Except(-1)).unwrap();
+        assert!((of(&likely).finish()["perplexity"] - of(&logits()).finish()["perplexity"]).abs() < 1e-6);
+        assert_eq!(of(&likely).observations(), 2);
     }
 
     #[test]

@@ -45,6 +45,13 @@ struct BestAnswer {
     f1: f64,
 }
 
+impl BestAnswer {
+    fn yields_to(&self, other: &BestAnswer) -> bool {
+        let is_worse = (other.f1, other.exact) < (self.f1, self.exact);
+        self.score < other.score || (self.score == other.score && is_worse)
+    }
+}
+
 /// The best answer to each question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnsweredQuestions {
@@ -52,7 +59,8 @@ pub struct AnsweredQuestions {
 }
 
 impl AnsweredQuestions {
-    /// Adds the answers of further windows. Of two answers with equal scores, the first remains.
+    /// Adds the answers of further windows. Of two answers with equal scores the worse one counts, so that the order of the
+    /// windows changes nothing.
     ///
     /// # Errors
     /// [`MetricError::Questions`] when there are too many questions.
@@ -63,7 +71,7 @@ impl AnsweredQuestions {
     fn add(&mut self, question: i64, answer: BestAnswer) -> Result<(), MetricError> {
         match self.questions.entry(question) {
             Entry::Vacant(entry) => drop(entry.insert(answer)),
-            Entry::Occupied(mut entry) if entry.get().score < answer.score => drop(entry.insert(answer)),
+            Entry::Occupied(mut entry) if entry.get().yields_to(&answer) => drop(entry.insert(answer)),
             Entry::Occupied(_) => {}
         }
         if self.questions.len() > QUESTIONS_MAX { Err(MetricError::Questions(QUESTIONS_MAX)) } else { Ok(()) }

@@ -15,8 +15,11 @@ use super::picture::{self, Picture, SHAPES};
 use crate::root::SAMPLE_MARK;
 use flagperf_core::file::write_hint;
 
-/// The generated folder, next to `dataset.yaml`.
+/// The generated folder, next to `dataset.yaml`. `generated-2048` beside it is a larger one, with 2,048 pictures.
 const FOLDER: &str = "generated";
+
+/// Largest number of pictures in a generated folder.
+const PICTURES_MAX: u64 = 1 << 16;
 
 /// The class list of the dataset: the name of one class folder per line.
 const CLASS_LIST: &str = "classes.txt";
@@ -50,7 +53,7 @@ impl Recipe {
         }
     }
 
-    /// Returns the number of pictures of each shape.
+    /// Returns the number of pictures of each shape in the folder `generated`.
     fn pictures(self) -> u64 {
         match self {
             Recipe::Classes => 8,
@@ -83,75 +86,98 @@ impl Recipe {
     }
 }
 
+/// A folder to generate.
+struct Drawing<'d> {
+    /// The folder with the description.
+    home: &'d Path,
+    folder: PathBuf,
+    recipe: Recipe,
+    /// Number of pictures of each shape.
+    pictures: u64,
+}
+
 /// Generates `dir/generated` if `dir` contains the description of a drawn dataset (`dataset.yaml` with
 /// `generator: flagperf` or `generator: flagperf_masks`) and the files are missing or of another version. Any other
-/// directory is left unchanged. `dir` may also be the folder `generated` itself. Several processes may call this at the
-/// same time.
+/// directory is left unchanged. `dir` may also be the folder `generated` itself, or one such as `generated-2048` beside it,
+/// which gets that number of pictures, rounded up to the same number of each shape. Several processes may call this at
+/// the same time.
 ///
 /// # Errors
 /// When the files cannot be written.
 pub fn ensure(dir: &Path) -> Result<(), DrawError> {
-    let Some((home, recipe)) = home_to_draw(dir) else { return Ok(()) };
-    let folder = home.join(FOLDER);
-    generate(home, &folder, recipe).map_err(|error| DrawError { folder, reason: error.to_string(), kind: error.kind() })
+    let Some(drawing) = drawing_of(dir) else { return Ok(()) };
+    let failed =
+        |error: io::Error| DrawError { folder: drawing.folder.clone(), reason: error.to_string(), kind: error.kind() };
+    drawing.generate().map_err(failed)
 }
 
 /// Returns whether [`ensure`] would generate files: until it has, nothing is known about the samples in `dir`.
 pub fn is_pending(dir: &Path) -> bool {
-    home_to_draw(dir).is_some()
+    drawing_of(dir).is_some()
 }
 
-/// Returns the folder whose folder `generated` has to be generated for `dir`, and what is drawn.
-fn home_to_draw(dir: &Path) -> Option<(&Path, Recipe)> {
-    let home = if dir.ends_with(FOLDER) { dir.parent().unwrap_or(dir) } else { dir };
+/// Returns what has to be generated for `dir`; `None` if nothing has to.
+fn drawing_of(dir: &Path) -> Option<Drawing<'_>> {
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let count: Option<u64> = name.strip_prefix(FOLDER).and_then(|rest| rest.strip_prefix('-')?.parse().ok());
+    let is_generated = name == FOLDER || count.is_some();
+    let home = if is_generated { dir.parent().unwrap_or(dir) } else { dir };
     let description = flagperf_core::regular_file::read_regular_text(&home.join("dataset.yaml"), DESCRIPTION_BYTES_MAX)
         .unwrap_or_default();
     let recipe = description.lines().find_map(Recipe::of_line)?;
-    (!recipe.is_current(&home.join(FOLDER))).then_some((home, recipe))
-}
-
-/// Draws into a temporary folder and renames it, so that no reader ever sees an incomplete dataset.
-fn generate(home: &Path, folder: &Path, recipe: Recipe) -> io::Result<()> {
-    // A worker's restrictions may forbid moving a folder into another one, so both have the same parent.
-    let beside = || {
-        let permissions = Permissions::from_mode(0o777);
-        tempfile::Builder::new().prefix("generated.").permissions(permissions).tempdir_in(home)
+    let pictures = match count {
+        Some(count) if (1..=PICTURES_MAX).contains(&count) => count.div_ceil(SHAPES.len() as u64),
+        Some(_) => return None,
+        None => recipe.pictures(),
     };
-    let unfinished = beside()?;
-    let whole = unfinished.path();
-    let names = SHAPES.map(|shape| shape.name());
-    let folders: &[&str] = if recipe == Recipe::Masks { &[IMAGES, MASKS] } else { &names };
-    folders.iter().try_for_each(|folder| fs::create_dir_all(whole.join(folder)))?;
-    (0..SHAPES.len() as u64 * recipe.pictures())
-        .into_par_iter()
-        .try_for_each(|number| write_picture(whole, recipe, number))?;
-    if recipe == Recipe::Classes {
-        fs::write(whole.join(CLASS_LIST), names.join("\n") + "\n")?;
-    }
-    fs::write(whole.join(SAMPLE_MARK), recipe.mark())?;
-    let outdated = beside()?;
-    if folder.exists() && !recipe.is_current(folder) {
-        fs::rename(folder, outdated.path())?;
-    }
-    match fs::rename(whole, folder) {
-        // Another process has generated the same files in the meantime.
-        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && recipe.is_current(folder) => Ok(()),
-        outcome => outcome,
-    }
+    let folder = if is_generated { dir.to_owned() } else { home.join(FOLDER) };
+    (!recipe.is_current(&folder)).then_some(Drawing { home, folder, recipe, pictures })
 }
 
-/// Draws and writes one picture, and its mask if the recipe has masks.
-fn write_picture(whole: &Path, recipe: Recipe, number: u64) -> io::Result<()> {
-    let mut random = ChaCha8Rng::seed_from_u64(recipe.seed());
-    random.set_stream(number);
-    let shape = SHAPES[(number / recipe.pictures()) as usize];
-    let picture = picture::draw(shape, &mut random);
-    let name = format!("{}_{:02}", shape.name(), number % recipe.pictures());
-    let folder = if recipe == Recipe::Masks { IMAGES } else { shape.name() };
-    fs::write(whole.join(folder).join(format!("{name}.jpg")), jpeg(&picture)?)?;
-    match recipe {
-        Recipe::Classes => Ok(()),
-        Recipe::Masks => fs::write(whole.join(MASKS).join(format!("{name}.png")), mask(&picture)?),
+impl Drawing<'_> {
+    /// Draws into a temporary folder and renames it, so that no reader ever sees an incomplete dataset.
+    fn generate(&self) -> io::Result<()> {
+        let Drawing { home, folder, recipe, pictures } = self;
+        // A worker's restrictions may forbid moving a folder into another one, so both have the same parent.
+        let beside = || {
+            let permissions = Permissions::from_mode(0o777);
+            tempfile::Builder::new().prefix("generated.").permissions(permissions).tempdir_in(home)
+        };
+        let unfinished = beside()?;
+        let whole = unfinished.path();
+        let names = SHAPES.map(|shape| shape.name());
+        let folders: &[&str] = if *recipe == Recipe::Masks { &[IMAGES, MASKS] } else { &names };
+        folders.iter().try_for_each(|folder| fs::create_dir_all(whole.join(folder)))?;
+        (0..SHAPES.len() as u64 * pictures).into_par_iter().try_for_each(|number| self.write_picture(whole, number))?;
+        if *recipe == Recipe::Classes {
+            fs::write(whole.join(CLASS_LIST), names.join("\n") + "\n")?;
+        }
+        fs::write(whole.join(SAMPLE_MARK), recipe.mark())?;
+        let outdated = beside()?;
+        if folder.exists() && !recipe.is_current(folder) {
+            fs::rename(folder, outdated.path())?;
+        }
+        match fs::rename(whole, folder) {
+            // Another process has generated the same files in the meantime.
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && recipe.is_current(folder) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Draws and writes one picture, and its mask if the recipe has masks.
+    fn write_picture(&self, whole: &Path, number: u64) -> io::Result<()> {
+        let recipe = self.recipe;
+        let mut random = ChaCha8Rng::seed_from_u64(recipe.seed());
+        random.set_stream(number);
+        let shape = SHAPES[(number / self.pictures) as usize];
+        let picture = picture::draw(shape, &mut random);
+        let name = format!("{}_{:02}", shape.name(), number % self.pictures);
+        let folder = if recipe == Recipe::Masks { IMAGES } else { shape.name() };
+        fs::write(whole.join(folder).join(format!("{name}.jpg")), jpeg(&picture)?)?;
+        match recipe {
+            Recipe::Classes => Ok(()),
+            Recipe::Masks => fs::write(whole.join(MASKS).join(format!("{name}.png")), mask(&picture)?),
+        }
     }
 }
 

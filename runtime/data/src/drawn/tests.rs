@@ -95,6 +95,25 @@ fn two_concurrent_generators_both_find_the_complete_dataset() {
 }
 
 #[test]
+fn a_larger_folder_has_the_number_of_pictures_in_its_name_and_the_same_ones_each_time() {
+    let names_and_sizes = || {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
+        let folder = home.path().join("generated-80");
+        assert!(super::is_pending(&folder));
+        ensure(&folder).unwrap();
+        assert!(!super::is_pending(&folder) && !home.path().join("generated").exists());
+        let source = SampleSource::ImageFolder { images: ".".into(), classes: Some("classes.txt".into()) };
+        let transforms = vec![Transform::Normalize { mean: [0.5; 3], std: [0.5; 3] }];
+        let transforms = [vec![Transform::Geometry(Geometry::CenterCrop((224, 224)))], transforms].concat();
+        Pipeline { source, transforms }.open(&folder, DType::F32).unwrap().facts().clone()
+    };
+    let facts = names_and_sizes();
+    assert_eq!((facts.samples, facts.synthetic), (80, true));
+    assert_eq!(facts.index_sha256, names_and_sizes().index_sha256);
+}
+
+#[test]
 fn files_of_another_version_are_replaced() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();

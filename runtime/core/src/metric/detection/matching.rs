@@ -1,5 +1,6 @@
 //! Matching the detections of one image with its truth, as pycocotools' `evaluateImg` does.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::{AREA_RANGES, AREAS, CategoryMatches, MatchedDetection, PER_IMAGE_MAX, THRESHOLDS};
@@ -21,6 +22,8 @@ pub struct ImageDetections {
 /// The annotated boxes of an image.
 #[derive(Clone, Debug, Default)]
 pub struct ImageTruth {
+    /// The id of the image.
+    pub id: i64,
     pub boxes: Vec<CocoBox>,
     /// The category of each box.
     pub classes: Vec<i64>,
@@ -59,6 +62,11 @@ pub(super) fn match_image(detections: &ImageDetections, truth: &ImageTruth) -> B
         .collect()
 }
 
+/// Returns the order of two finite scores, the higher first; 0 and -0 are equal.
+pub(super) fn by_score(score: f64, other: f64) -> Ordering {
+    other.partial_cmp(&score).unwrap_or(Ordering::Equal)
+}
+
 fn match_category(
     detections: &ImageDetections,
     truth: &ImageTruth,
@@ -66,7 +74,7 @@ fn match_category(
     wanted: &[usize],
 ) -> CategoryMatches {
     // A stable sort, as the merge sort of pycocotools.
-    found.sort_by(|a, b| detections.scores[*b].total_cmp(&detections.scores[*a]));
+    found.sort_by(|a, b| by_score(detections.scores[*a], detections.scores[*b]));
     found.truncate(PER_IMAGE_MAX);
     let overlaps: Vec<Vec<f64>> = found
         .iter()
@@ -74,6 +82,7 @@ fn match_category(
         .collect();
     let matched = |(rank, at): (usize, &usize)| MatchedDetection {
         score: detections.scores[*at],
+        image: truth.id,
         rank: rank as u8,
         matched: [0; AREAS],
         ignored: [0; AREAS],

@@ -1,5 +1,6 @@
 //! Precision over recall of one category, as pycocotools' `accumulate` computes it.
 
+use super::matching::by_score;
 use super::{CategoryMatches, MatchedDetection, THRESHOLDS};
 
 /// Number of points at which precision is read: recall 0 to 1 in steps of 0.01.
@@ -19,8 +20,8 @@ pub(super) struct Curve {
 pub(super) fn curves(category: &CategoryMatches, area: usize, per_image: usize) -> [Curve; THRESHOLDS] {
     let mut detections: Vec<&MatchedDetection> =
         category.detections.iter().filter(|detection| usize::from(detection.rank) < per_image).collect();
-    // A stable sort: equal scores stay in the order of the images.
-    detections.sort_by(|a, b| b.score.total_cmp(&a.score));
+    // pycocotools sorts the detections of all images, in the order of their ids, with a stable sort.
+    detections.sort_by(|a, b| by_score(a.score, b.score).then_with(|| (a.image, a.rank).cmp(&(b.image, b.rank))));
     let positives = category.positives[area] as f64;
     std::array::from_fn(|threshold| {
         let bit = 1 << threshold;

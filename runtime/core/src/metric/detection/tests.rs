@@ -25,6 +25,7 @@ fn reference() -> (Vec<(ImageDetections, ImageTruth)>, Vec<f64>) {
             classes: found.iter().map(|row| row[1] as i64).collect(),
         };
         let truth = ImageTruth {
+            id: image as i64,
             boxes: truth.iter().map(|row| corners(row)).collect(),
             classes: truth.iter().map(|row| row[1] as i64).collect(),
             areas: truth.iter().map(|row| row[6]).collect(),
@@ -57,10 +58,44 @@ fn batches_merge_to_the_figures_of_the_whole() {
     assert_eq!(merged.observations(), 12);
 }
 
+/// One detection for each box of the truth, all of one score, of which those of the images `wrong` miss their box.
+fn tied(ids: &[i64], wrong: &[i64]) -> Vec<(ImageDetections, ImageTruth)> {
+    let image = |id: &i64| {
+        let left = if wrong.contains(id) { 100.0 } else { 0.0 };
+        let found = ImageDetections { boxes: vec![[left, 0.0, 50.0, 50.0]], scores: vec![0.5], classes: vec![1] };
+        let boxes = vec![[0.0, 0.0, 50.0, 50.0]];
+        (found, ImageTruth { id: *id, boxes, classes: vec![1], areas: vec![2500.0], crowds: vec![false] })
+    };
+    ids.iter().map(image).collect()
+}
+
+#[test]
+fn equal_scores_count_in_the_order_of_the_image_ids_whatever_the_order_of_the_samples() {
+    let (images, expected) = reference();
+    assert_near(&coco_map(&images.into_iter().rev().collect::<Vec<_>>()).unwrap().finish(), &expected);
+    // pycocotools 2.0.11 gives these figures for the same boxes.
+    for (wrong, expected) in [([1, 2], 0.2524752475247525), ([3, 4], 0.504950495049505)] {
+        for ids in [[1, 2, 3, 4], [4, 3, 2, 1], [3, 1, 4, 2]] {
+            let mut merged = Accumulator::default();
+            tied(&ids, &wrong).chunks(1).for_each(|one| merged.merge(&coco_map(one).unwrap()).unwrap());
+            assert!(
+                (merged.finish()["map"] - expected).abs() < 1e-12,
+                "{wrong:?} wrong, {ids:?}: {:?}",
+                merged.finish()
+            );
+        }
+    }
+}
+
 #[test]
 fn a_figure_over_objects_that_do_not_occur_is_left_out() {
-    let truth =
-        ImageTruth { boxes: vec![[0.0, 0.0, 50.0, 50.0]], classes: vec![1], areas: vec![2500.0], crowds: vec![false] };
+    let truth = ImageTruth {
+        id: 1,
+        boxes: vec![[0.0, 0.0, 50.0, 50.0]],
+        classes: vec![1],
+        areas: vec![2500.0],
+        crowds: vec![false],
+    };
     let found = ImageDetections { boxes: truth.boxes.clone(), scores: vec![0.5], classes: vec![1] };
     let figures = coco_map(&[(found, truth)]).unwrap().finish();
     let names: Vec<&str> = figures.keys().map(String::as_str).collect();

@@ -94,6 +94,16 @@ fn question(answers: &[&str]) -> Question {
 }
 
 #[test]
+fn of_two_windows_with_equal_scores_the_worse_answer_counts_in_either_order() {
+    let (question, other) = (question(&["cat"]), question(&["cat"]));
+    let right = Window { start: vec![1.0], end: vec![1.0], offsets: vec![[6, 9]] };
+    let wrong = Window { start: vec![1.0], end: vec![1.0], offsets: vec![[2, 5]] };
+    for windows in [[(0, &question, &right), (0, &other, &wrong)], [(0, &other, &wrong), (0, &question, &right)]] {
+        assert_eq!(figures(1, &windows).unwrap().finish()["exact_match"], 0.0);
+    }
+}
+
+#[test]
 fn a_text_without_words_is_exact_but_has_no_f1_as_in_version_1() {
     let window = Window { start: vec![1.0, 0.0], end: vec![1.0, 0.0], offsets: vec![[0, 1], [2, 5]] };
     let found = figures(2, &[(0, &question(&["the"]), &window)]).unwrap().finish();

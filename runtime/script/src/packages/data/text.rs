@@ -143,7 +143,8 @@ pub(super) mod functions {
     /// Describes prompts: the lines of a text file, or of JSON lines under `key`, tokenized and padded. Fields:
     /// `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens` (`L,i64`, padded with -1).
     ///
-    /// Options: `tokenizer`, the path of `tokenizer.json`, or `#{vocab: .., merges: ..}`; `length`, which is a number;
+    /// Options: `tokenizer`, the path of `tokenizer.json`, or `#{vocab: .., merges: ..}`; BPE dropout, which is for
+    /// training, is switched off; `length`, which is a number;
     /// an array of numbers, of which the smallest that holds the longest prompt is used for all batches; or `"batch"`,
     /// which pads each batch to its longest prompt, of at most `max_length` tokens, and requires an open dimension in
     /// the model; `pad`, the token that pads (default 0), and its `side` (`right` or `left`, default `right`);

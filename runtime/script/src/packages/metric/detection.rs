@@ -8,7 +8,7 @@ use super::return_value::Metrics;
 use crate::packages::boxes::{box_rows, named_tensor};
 use crate::sandbox::Fallible;
 use flagperf_core::metric::{ImageDetections, ImageTruth, coco_map as host_coco_map};
-use flagperf_core::tensor::Tensor as HostTensor;
+use flagperf_core::tensor::{DType, Tensor as HostTensor};
 
 /// The padded boxes of a batch with the number that counts in each image.
 struct PaddedBoxes {
@@ -48,6 +48,16 @@ impl PaddedBoxes {
     }
 }
 
+/// Returns the ids of the images.
+fn image_ids(ids: &HostTensor, images: usize) -> Fallible<Vec<i64>> {
+    let wrong = || format!("`image_ids` of the truth is `{}` (expected: `{images}` of an integer type)", ids.spec());
+    if ids.shape() != [images] || ids.dtype().is_float() {
+        return Err(wrong().into());
+    }
+    let ids = ids.cast(DType::I64);
+    ids.as_slice::<i64>().map(<[i64]>::to_vec).map_err(|error| error.to_string().into())
+}
+
 #[export_module]
 pub(super) mod functions {
     /// Returns COCO's figures of object detection, equal to those of pycocotools: `map`, `map50`, `map75`, `map_small`,
@@ -56,7 +66,8 @@ pub(super) mod functions {
     ///
     /// Boxes are left, top, width, height in the pixels of the original image (`boxes::restore`), padded to the same
     /// number in each image: `boxes` is `N,D,4`, `counts` is `N`. Detections also have `scores` and `classes`, the truth
-    /// `classes`, `areas` and `crowds` (all `N,D`), as in the fields of `data::coco`.
+    /// `classes`, `areas` and `crowds` (all `N,D`) and `image_ids` (`N`), as in the fields of `data::coco`. Detections with
+    /// equal scores count in the order of the image ids, as in pycocotools, so the order of the samples changes nothing.
     ///
     /// ```rhai
     /// let one = tensor::from([1], "1,i64");
@@ -64,7 +75,8 @@ pub(super) mod functions {
     /// let class = tensor::from([3], "1,1,i64");
     /// let found = #{boxes: boxes, scores: tensor::from([0.9], "1,1,f32"), classes: class, counts: one};
     /// let areas = tensor::from([1600], "1,1,f32");
-    /// metric::coco_map(found, #{boxes: boxes, classes: class, areas: areas, crowds: tensor::zeros("1,1,bool"), counts: one})
+    /// let truth = #{boxes: boxes, classes: class, areas: areas, crowds: tensor::zeros("1,1,bool"), counts: one};
+    /// metric::coco_map(found, truth + #{image_ids: one})
     /// ```
     #[rhai_fn(return_raw)]
     pub fn coco_map(context: NativeCallContext, detections: Map, truth: Map) -> Fallible<Metrics> {
@@ -78,11 +90,13 @@ pub(super) mod functions {
         let scores = found.values("`scores` of the detections", &scores)?;
         let found_classes = found.values("`classes` of the detections", &classes)?;
         let [boxes, classes, areas, counts] = fields(&truth, "the truth", ["boxes", "classes", "areas", "counts"])?;
-        let [crowds] = host_tensors(&context, [named_tensor(&truth, "the truth", "crowds")?])?;
+        let [crowds, ids] = ["crowds", "image_ids"].map(|name| named_tensor(&truth, "the truth", name));
+        let [crowds, ids] = host_tensors(&context, [crowds?, ids?])?;
         let wanted = PaddedBoxes::new("the truth", &boxes, &counts)?;
         let classes = wanted.values("`classes` of the truth", &classes)?;
         let areas = wanted.values("`areas` of the truth", &areas)?;
         let crowds = wanted.values("`crowds` of the truth", &crowds)?;
+        let ids = image_ids(&ids, wanted.counts.len())?;
         if found.counts.len() != wanted.counts.len() {
             let (images, expected) = (found.counts.len(), wanted.counts.len());
             return Err(format!("detections of {images} images for the truth of {expected}").into());
@@ -95,6 +109,7 @@ pub(super) mod functions {
                 classes: whole(found.of_image(&found_classes, image)),
             };
             let truth = ImageTruth {
+                id: ids[image],
                 boxes: wanted.of_image(&wanted.boxes, image),
                 classes: whole(wanted.of_image(&classes, image)),
                 areas: wanted.of_image(&areas, image),

@@ -70,7 +70,8 @@ pub(super) mod functions {
 
     /// Returns `perplexity`: the exponential of the mean negative log likelihood of each token given those before it, over
     /// all tokens of a pass. The logits at one position predict the token at the next. `logits` is `N,L,V` of a float
-    /// type, `tokens` is `N,L`; `lengths` is `N`: tokens from there on are padding.
+    /// type, or `N,L` with the log-probability of the next token, which a graph computes where its logits would be large;
+    /// `tokens` is `N,L`; `lengths` is `N`: tokens from there on are padding.
     ///
     /// ```rhai
     /// let logits = tensor::from([0.1, 0.9, 0.8, 0.2, 0.0, 0.0], "1,3,2,f32");
