@@ -27,6 +27,7 @@ import select
 import sys
 import time
 import traceback
+import types
 
 PROTOCOL = 1
 DTYPES = dict(f64="float64", f32="float32", f16="float16", bf16="bfloat16", bool="bool")
@@ -192,12 +193,17 @@ def tensor_library(wanted):
 
 
 def load_module(path):
-    """Imports the vendor's file. The file may have the same name as a package it imports; it may also import files beside it."""
+    """Imports the vendor's file. The file may have the same name as a package it imports; it may also import files beside it,
+    as FlagPerf's package does (`from .name import ...`) or by their names alone."""
     if not os.path.isfile(path):
         raise Failure(f"no file `{path}` in `{os.getcwd()}`")
     sys.dont_write_bytecode = True  # The vendor's folder must not change.
-    sys.path.append(os.path.dirname(os.path.abspath(path)))
-    spec = importlib.util.spec_from_file_location("flagperf_engine", path)
+    folder = os.path.dirname(os.path.abspath(path))
+    sys.path.append(folder)
+    package = sys.modules["flagperf_engine"] = types.ModuleType("flagperf_engine")
+    package.__path__ = [folder]
+    stem = os.path.splitext(os.path.basename(path))[0].replace(".", "_")
+    spec = importlib.util.spec_from_file_location(f"flagperf_engine.{stem}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "InferModel"):

@@ -68,6 +68,10 @@ fn every_case_of_the_repository_is_in_a_test_below() {
     let entries = fs::read_dir(support::root().join("configs")).expect("configs").flatten();
     let folders = entries.filter(|entry| entry.path().is_dir());
     let cases: BTreeSet<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    for (case, vendor) in cases.iter().flat_map(|case| [(case, "cpu"), (case, "nvidia")]) {
+        let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");
+        assert!(support::root().join(&overlay).is_file(), "{overlay}");
+    }
     let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&["unet_tiny", "bertLarge", "smollm2_135m"]);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }

@@ -194,4 +194,8 @@ fn an_official_run_refuses_changed_settings_and_requires_a_valid_result() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains(" verdict                  unofficial: measured for 0 s (official: at"), "{text}");
+    assert!(text.contains("\nunofficial  tiny:") && !text.contains("\nok  "), "{text}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let sentence = "error: `--official` requires a valid result, but `tiny:";
+    assert!(errors.contains(sentence) && errors.contains(" is unofficial: measured for 0 s (official: at"), "{errors}");
 }

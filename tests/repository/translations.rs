@@ -5,11 +5,21 @@ use std::path::Path;
 
 use crate::markdown;
 
-/// Returns whether a page in English must have one in Chinese: the README, and every page on how to do something.
+/// Returns whether a page in English must have one in Chinese: every page on how to do something, and those in the list.
 fn is_translated(page: &str) -> bool {
-    let of_docs = page.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
-    let readmes = ["", "runtime/plugin/", "runtime/sidecar/", "scripts/", "vendors/"];
-    of_docs || page.strip_suffix("README.md").is_some_and(|folder| readmes.contains(&folder))
+    const OTHERS: [&str; 10] = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "configs/README.md",
+        "datasets/README.md",
+        "docker_images/README.md",
+        "runtime/plugin/README.md",
+        "runtime/sidecar/PROTOCOL.md",
+        "runtime/sidecar/README.md",
+        "scripts/README.md",
+        "vendors/README.md",
+    ];
+    OTHERS.contains(&page) || page.strip_prefix("docs/").is_some_and(|name| !name.contains('/'))
 }
 
 /// Returns the path of the page in Chinese: that of `a/b.md` is `a/b.zh.md`.

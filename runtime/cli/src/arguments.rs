@@ -215,7 +215,7 @@ pub(super) enum BackendCommand {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeyCommand {
-    /// Create a private key that only you can read, and print the public key
+    /// Create a private key that only you can read, and print the public key, which is also written to FILE.pub
     New {
         /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
         #[arg(value_hint = ValueHint::FilePath)]
@@ -338,8 +338,8 @@ pub(super) struct DoctorArguments {
     /// With --hosts: print the report of every host, also of those that are ready
     #[arg(long, requires = "hosts", conflicts_with = "json")]
     pub(super) details: bool,
-    /// With --hosts: print the state and the report of every host as JSON
-    #[arg(long, requires = "hosts")]
+    /// Print the checks as JSON; with --hosts, the state and the report of every host
+    #[arg(long)]
     pub(super) json: bool,
 }
 

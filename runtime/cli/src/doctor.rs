@@ -5,14 +5,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use serde_json::{Map, Value, json};
+
 use super::arguments::DoctorArguments;
 use super::doctor_hosts::examine_hosts;
-use super::output::{print_message, stdout_error, write_listing};
+use super::output::{print_message, print_result, stdout_error, write_listing};
+use super::plan::finding_json;
 use super::setup::{find_checkout, prepare_process, print_findings};
-use flagperf_config::{Findings, Overrides, cache_folder, find_root};
+use flagperf_config::{Finding, Findings, Overrides, cache_folder, find_root};
 use flagperf_container::{ContainerEngine, EngineFacts};
 use flagperf_core::exit_code;
-use flagperf_core::text::{one_line, truncate};
+use flagperf_core::text::{escape_json, one_line, truncate};
 use flagperf_plan::{Job, is_generated_on_first_use};
 use flagperf_prepare::{
     Prepared, ProbeReply, ProbedName, Probes, prepare_config, probe_engines, probe_monitor_command, probe_monitors,
@@ -34,7 +37,16 @@ pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
     if arguments.hosts {
         return examine_hosts(arguments, &overrides, &find_checkout()?);
     }
-    Ok(match examine(&overrides, &find_checkout()?) {
+    let mut sections = Map::new();
+    let mut write = |title: &str, rows: Vec<Row>| match arguments.json {
+        true => {
+            sections.insert(title.to_owned(), rows.iter().map(row_json).collect());
+            Ok(())
+        }
+        false => write_listing(&format!("{title}\n{}\n", plain_table(rows, columns()))),
+    };
+    Ok(match examine(&overrides, &find_checkout()?, &mut write) {
+        Ok(diagnosis) if arguments.json => print_result(&diagnosis.json_text(sections)?, diagnosis.exit_code()),
         Ok(diagnosis) => {
             diagnosis.print();
             ExitCode::from(diagnosis.exit_code())
@@ -55,11 +67,20 @@ struct Diagnosis {
 }
 
 impl Diagnosis {
+    fn findings(&self) -> &[Finding] {
+        self.planned.as_ref().map_or_else(|findings| &findings.0, |planned| &planned.plan.findings)
+    }
+
+    /// Returns one JSON object with the sections, and with what prevents the selected cases from running.
+    fn json_text(&self, sections: Map<String, Value>) -> anyhow::Result<String> {
+        let findings: Vec<Value> = self.findings().iter().map(finding_json).collect();
+        let can_run = self.exit_code() == exit_code::OK;
+        let doctor = json!({"can_run": can_run, "sections": sections, "findings": findings, "faults": self.faults});
+        Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&doctor)?)))
+    }
+
     fn print(&self) {
-        match &self.planned {
-            Ok(planned) => print_findings(planned.plan.findings.iter()),
-            Err(findings) => print_findings(findings.0.iter()),
-        }
+        print_findings(self.findings().iter());
         for fault in &self.faults {
             print_message(&format!("error: {fault}"));
         }
@@ -76,16 +97,18 @@ impl Diagnosis {
     }
 }
 
+/// Writes the rows of a section.
+type WriteSection<'w> = dyn FnMut(&str, Vec<Row>) -> io::Result<()> + 'w;
+
 /// Writes each section as soon as its rows are known.
-fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
-    let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
-    let rows = |probed: Vec<ProbedName>| plain_table(probed.into_iter().map(row), columns());
-    section("machine", plain_table(machine_rows(), columns()))?;
+fn examine(overrides: &Overrides, root: &Path, section: &mut WriteSection<'_>) -> io::Result<Diagnosis> {
+    let rows = |probed: Vec<ProbedName>| probed.into_iter().map(row).collect();
+    section("machine", machine_rows())?;
     let config = flagperf_config::load(root, overrides);
     let probes = config.as_ref().map_or_else(|_| Probes::default(), |config| Probes::new(config.site.phase_timeout));
     let probes = Rc::new(probes);
     section("engines", rows(probe_engines(&probes)))?;
-    section("containers", plain_table([container_row()], columns()))?;
+    section("containers", vec![container_row()])?;
     let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
     let command = vendor.and_then(probe_monitor_command);
     section("monitors", rows(probe_monitors(&probes).into_iter().chain(command).collect()))?;
@@ -98,7 +121,7 @@ fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
     // Another host keeps its results in the agent's own folder until they are sent.
     let is_agent = overrides.replica.is_some();
     let (run_rows, faults) = run_rows(root, planned.as_ref().ok(), is_agent);
-    section("run", plain_table(run_rows, columns()))?;
+    section("run", run_rows)?;
     Ok(Diagnosis { planned, faults })
 }
 
@@ -115,9 +138,14 @@ fn row((name, reply): ProbedName) -> Row {
     }
 }
 
-fn machine_rows() -> Vec<[String; 2]> {
+/// Returns a row as JSON.
+fn row_json([name, state, note]: &Row) -> Value {
+    json!({"name": name, "state": state, "note": note})
+}
+
+fn machine_rows() -> Vec<Row> {
     let machine = Machine::detect();
-    let row = |name: &str, value: String| [name.to_owned(), value];
+    let row = |name: &str, value: String| [name.to_owned(), value, String::new()];
     vec![
         row("processor", format!("{}, {} cores, {} threads", machine.cpu, machine.cores, machine.threads)),
         row("memory", bytes(machine.memory_bytes)),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::arguments::DoctorArguments;
 use super::output::{print_message, print_result};
+use super::plan::finding_json;
 use super::setup::report_mistakes;
 use flagperf_config::Overrides;
 use flagperf_core::exit_code;
@@ -29,6 +30,12 @@ pub(super) fn examine_hosts(
 ) -> anyhow::Result<ExitCode> {
     let planned = match prepare(root, overrides) {
         Ok(planned) => planned,
+        Err(findings) if arguments.json => {
+            let findings: Vec<Value> = findings.0.iter().map(finding_json).collect();
+            let refused = json!({"hosts": [], "findings": findings});
+            let text = format!("{}\n", escape_json(&serde_json::to_string_pretty(&refused)?));
+            return Ok(print_result(&text, exit_code::MISTAKE));
+        }
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
     let checked = tempfile::NamedTempFile::new()

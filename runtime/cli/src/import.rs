@@ -34,7 +34,7 @@ pub(super) struct ImportArguments {
     /// The checkout into which it is imported [default: the one that contains the current directory]
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
-    /// Replace files with another content, and add compilers to a vendor.yaml that exists
+    /// Replace files with another content, and add what a vendor.yaml lacks. What a vendor added stays
     #[arg(long)]
     force: bool,
     /// Write nothing, and print what would happen
@@ -105,7 +105,7 @@ fn table_text(report: &ImportReport) -> String {
     text += &unbroken_table(&[title].into_iter().chain(rows).collect::<Vec<_>>(), columns());
     for (change, title) in [
         (KeyChange::Renamed, "Renamed:"),
-        (KeyChange::Kept, "Kept, because the case exists here with another value:"),
+        (KeyChange::Kept, "Kept, because this checkout has something else:"),
         (KeyChange::NoEquivalent, "Left out, because nothing here corresponds to it:"),
     ] {
         let keys: Vec<_> = report.keys.iter().filter(|key| key.change == change).collect();
@@ -142,7 +142,7 @@ fn summary(report: &ImportReport) -> String {
         report.problems.len()
     );
     if count(FileOutcome::Kept) > 0 {
-        text += "  --force replaces files with another content\n";
+        text += "  --force replaces files with another content, but no code of an engine\n";
     }
     if !report.is_dry_run {
         text += "next:\n  flagperf lint\n";

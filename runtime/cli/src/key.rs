@@ -1,6 +1,7 @@
 //! `flagperf key`: the key with which a site signs its results.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -48,14 +49,32 @@ fn create(file: Option<&Path>, name: &str) -> Result<String, String> {
         ));
     }
     fs::create_dir_all(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
-    key.write_new(&path).map_err(|error| error.to_string())?;
-    let public = key.public().to_text();
+    let (public, public_path) = (key.public().to_text(), public_file(&path));
+    // A file that exists belongs to another key.
+    let mut public_file = File::create_new(&public_path).map_err(|error| unwritten(&public_path, &error))?;
+    let written = public_file.write_all(public.as_bytes()).map_err(|error| unwritten(&public_path, &error));
+    if let Err(message) = written.and_then(|()| key.write_new(&path).map_err(|error| error.to_string())) {
+        let _ = fs::remove_file(&public_path);
+        return Err(message);
+    }
     Ok(format!(
         "{public}The private key is in {}; only you can read it.\n\
-         The line above is the public key: save it as vendors/VENDOR/keys/{name}.pub and propose that file.\n\
+         The public key, the line above, is in {}: propose it as vendors/VENDOR/keys/{name}.pub.\n\
          Then: flagperf sign RESULT\n",
-        path.display()
+        path.display(),
+        public_path.display()
     ))
+}
+
+/// Returns the file of the public key: that of the private key with `.pub` added.
+fn public_file(private: &Path) -> PathBuf {
+    let mut name = private.as_os_str().to_owned();
+    name.push(".pub");
+    name.into()
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> String {
+    format!("the public key cannot be written to `{}`: {error}", path.display())
 }
 
 fn show(file: Option<&Path>) -> Result<String, String> {

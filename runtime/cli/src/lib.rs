@@ -28,6 +28,7 @@ mod read_devices;
 #[cfg(test)]
 mod reference_pages;
 mod reply;
+mod result_printer;
 mod review;
 mod review_markdown;
 mod review_text;

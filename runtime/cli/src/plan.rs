@@ -13,7 +13,7 @@ use flagperf_core::exit_code;
 use flagperf_core::text::escape_json;
 use flagperf_plan::{CasePlan, EffectiveValue};
 use flagperf_prepare::{Prepared, prepare};
-use flagperf_report::{columns, unbroken_table, wrap};
+use flagperf_report::{columns, origin_table, wrap};
 
 /// Prints a plan with its effective values, then its findings.
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
@@ -49,7 +49,7 @@ fn table_text(planned: &Prepared, details: bool) -> anyhow::Result<String> {
         left_out += section.len() - rows.len();
         let cells: Vec<_> =
             rows.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]).collect();
-        writeln!(out, "{}\n{}", section[0].section, unbroken_table(&cells, columns()))?;
+        writeln!(out, "{}\n{}", section[0].section, origin_table(&cells, columns()))?;
     }
     if left_out > 0 {
         let line = format!("{left_out} more values are defaults or null: --details lists them");
@@ -99,15 +99,17 @@ fn json_text(cases: &[CasePlan], values: &[EffectiveValue], findings: &[Finding]
     let value = |row: &EffectiveValue| -> Value {
         json!({"section": row.section, "key": row.key, "value": row.value, "origin": row.origin})
     };
-    let finding = |finding: &Finding| -> Value {
-        let Finding { level, origin, message, hint, cases, .. } = finding;
-        let cases: Vec<String> = cases.iter().map(ToString::to_string).collect();
-        json!({"level": level, "origin": origin.to_string(), "message": message, "hint": hint, "cases": cases})
-    };
     let plan = json!({
         "cases": cases.iter().map(case).collect::<Vec<_>>(),
         "values": values.iter().map(value).collect::<Vec<_>>(),
-        "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
     });
     Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&plan)?)))
+}
+
+/// Returns a finding as JSON.
+pub(super) fn finding_json(finding: &Finding) -> Value {
+    let Finding { level, origin, message, hint, cases, .. } = finding;
+    let cases: Vec<String> = cases.iter().map(ToString::to_string).collect();
+    json!({"level": level, "origin": origin.to_string(), "message": message, "hint": hint, "cases": cases})
 }

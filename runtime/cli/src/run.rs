@@ -9,15 +9,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::arguments::{RunArguments, RunOutput};
-use super::output::{StderrDisplay, print_message, print_now, print_result, stdout_error, write_result};
+use super::output::{StderrDisplay, print_message, print_now, print_result};
+use super::result_printer::{ResultPrinter, relative_path};
 use super::resume::refuse_changed_cases;
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
-use flagperf_config::{CaseKey, Environment, Overrides, Scale, env};
+use flagperf_config::{Environment, Overrides, Scale, env};
 use flagperf_core::exit_code;
-use flagperf_core::file::write_hint;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::run_files::STATE_FILE;
-use flagperf_core::text::escape_json;
 use flagperf_core::units::Seconds;
 use flagperf_fleet::{
     FleetError, FleetOptions, JobRequest, RunState, conduct_fleet, contact_limit, needs_fleet, schedulers, user_name,
@@ -25,13 +24,10 @@ use flagperf_fleet::{
 use flagperf_host::THIS_PROGRAM;
 use flagperf_plan::AuditScope;
 use flagperf_prepare::{Prepared, prepare};
-use flagperf_report::{
-    BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
-};
-use flagperf_result::{FailureRecord, Record, Summary};
+use flagperf_report::{BarDisplay, LineDisplay};
 use flagperf_run::{
-    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
-    case_digests, conduct,
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, case_digests,
+    conduct,
 };
 
 /// Runs the selected cases and prints their results.
@@ -299,131 +295,4 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
             ExitCode::from(exit_code::MISTAKE)
         }
     }
-}
-
-/// Prints the results of the cases on standard output.
-struct ResultPrinter {
-    /// Whether to print the record as JSON instead of a table.
-    json: bool,
-    /// How much of a record to print.
-    extent: Extent,
-    /// Whether every result must be valid.
-    official: bool,
-    /// Folder of the run.
-    folder: PathBuf,
-    /// The cases so far.
-    rows: Vec<OverviewRow>,
-    /// The hint of each replica of the current case; empty for one without a failure.
-    hints: Vec<String>,
-    /// The first error of printing a result.
-    unprinted: Option<io::Error>,
-}
-
-impl ResultPrinter {
-    fn new(output: RunOutput, official: bool) -> Self {
-        let extent = if output.details { Extent::Details } else { Extent::Summary };
-        let (folder, rows, hints, unprinted) = (PathBuf::new(), Vec::new(), Vec::new(), None);
-        ResultPrinter { json: output.json, extent, official, folder, rows, hints, unprinted }
-    }
-
-    fn notice(&mut self, notice: &Notice<'_>) {
-        match notice {
-            Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, place, is_part, path, unwritten, digest, .. } => {
-                // Another program may have taken the name of the record, which then has another one.
-                let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
-                self.rows.push(OverviewRow::new(record, *place, path.map(relative_path)));
-                let hint = |failure: &FailureRecord| failure.hint.clone();
-                self.hints.extend(is_part.then(|| record.failures.first().map(hint).unwrap_or_default()));
-                // The summary has the figures of a replica; one that is not on disk is printed in any case.
-                if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
-                    let saved = SavedResult { path, digest: *digest, place: *place };
-                    self.print_record(record, saved, unwritten.map(|error| &error.source));
-                }
-            }
-            Notice::FinishedBefore { record, place, path } => {
-                self.rows.push(OverviewRow::finished_before(record, *place, relative_path(path)));
-                if self.json || self.extent == Extent::Details {
-                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: *place }, None);
-                }
-            }
-            Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
-            _ => {}
-        }
-    }
-
-    /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
-    /// printed, so that no measurement is lost; `cause` is why.
-    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>, cause: Option<&io::Error>) {
-        let json = serde_json::to_string_pretty(record).expect("a record is plain data");
-        let json = escape_json(&json);
-        let result = match self.json {
-            true => format!("{json}\n"),
-            false => {
-                let shown = SavedResult { path: saved.path.map(relative_path), ..saved };
-                format!("{}\n", case_report(record, shown, self.extent, Screen::stdout()))
-            }
-        };
-        if let (true, Some(digest)) = (self.json, saved.digest) {
-            let place = saved.place.map(|place| format!(" on {place}")).unwrap_or_default();
-            print_message(&format!("digest of {}{place}: {digest}", record.key()));
-        }
-        let printed = write_result(&result);
-        if saved.path.is_none() {
-            let hint = cause.map(|cause| format!("{}; ", write_hint(cause))).unwrap_or_default();
-            print_message(&format!("  hint: {hint}FLAGPERF_LOG_PATH in host.yaml selects another folder"));
-            if !self.json || printed.is_err() {
-                print_message(&format!("the record that could not be written:\n{json}"));
-            }
-        }
-        if let Err(error) = printed {
-            self.unprinted.get_or_insert(error);
-        }
-    }
-
-    /// Prints the summary of the replicas of a case.
-    fn print_summary(&mut self, summary: &Summary, path: &Path) {
-        let hints = std::mem::take(&mut self.hints);
-        let text = match self.json {
-            true => {
-                format!("{}\n", escape_json(&serde_json::to_string_pretty(summary).expect("a summary is plain data")))
-            }
-            false => format!("{}\n", summary_report(summary, &hints, relative_path(path), Screen::stdout())),
-        };
-        if let Err(error) = write_result(&text) {
-            self.unprinted.get_or_insert(error);
-        }
-    }
-
-    /// Prints a line for each case if there are several, also for those that were not run. As JSON, only records are
-    /// printed, and the others are named on standard error.
-    fn print_overview(&mut self, not_run: &[CaseKey]) {
-        if self.json {
-            for key in not_run {
-                print_message(&format!("note: case `{key}` was not run: the run was interrupted"));
-            }
-            return;
-        }
-        self.rows.extend(not_run.iter().map(OverviewRow::not_run));
-        if self.rows.len() < 2 {
-            return;
-        }
-        if let Err(error) = write_result(&overview(&self.rows, Screen::stdout().columns)) {
-            self.unprinted.get_or_insert(error);
-        }
-    }
-
-    /// Returns the exit code of the run; a result that could not be printed counts as unwritten.
-    fn exit_code(&self, outcome: &RunOutcome) -> ExitCode {
-        let code = outcome.exit_code(self.official);
-        let Some(error) = &self.unprinted else { return ExitCode::from(code) };
-        print_message(&format!("error: {}\n  hint: records are in {}", stdout_error(error), self.folder.display()));
-        ExitCode::from(if code == exit_code::INTERRUPTED { code } else { exit_code::UNWRITTEN })
-    }
-}
-
-/// Returns `path` relative to the current directory if it lies in it.
-fn relative_path(path: &Path) -> &Path {
-    let relative = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
-    relative.unwrap_or(path)
 }

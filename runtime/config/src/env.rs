@@ -17,6 +17,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (OWN_CACHE, "replaces that subfolder; a worker in a container gets it"),
     (CONTAINER_HOST, "the socket of the container engine: unix:///PATH; by default, that of Docker or Podman"),
     (RUNTIME, "folder with the sockets of the user's own container engine"),
+    (COLUMNS, "characters per line of tables, if standard output is no terminal; 100 by default"),
     (CONFIG_HOME, "folder whose subfolder `flagperf` holds the private key of `flagperf key`; ~/.config by default"),
 ];
 
@@ -31,6 +32,7 @@ const SLURM_NODES: &str = "SLURM_JOB_NODELIST";
 pub const OWN_CACHE: &str = "FLAGPERF_CACHE";
 const CONTAINER_HOST: &str = "DOCKER_HOST";
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
+const COLUMNS: &str = "COLUMNS";
 const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 /// The user's home folder.
 pub const HOME: &str = "HOME";
@@ -81,6 +83,11 @@ impl Environment {
             slurm_nodes: slurm_nodes(),
         }
     }
+}
+
+/// Returns `COLUMNS`, the characters per line; `None` when it is not set or no number.
+pub fn columns() -> Option<u16> {
+    read_variable(COLUMNS)?.to_str()?.parse().ok()
 }
 
 /// Returns `FLAGPERF_LOG_LEVEL` of this process; `None` when it is not set.

@@ -7,7 +7,7 @@ section! {
     /// A command that prints the state of a vendor's devices.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MonitorCommand {
-        /// the program and its arguments
+        /// the program, which starts in the vendor's folder, and its arguments
         required(SectionKind::Value(ValueKind::NonEmptyTextList)) command: Vec<String>,
         /// the shortest time between two runs of the command, in seconds; by default 5
         optional(SectionKind::Value(ValueKind::Count), "5") interval_s: u32,

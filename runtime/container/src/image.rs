@@ -283,9 +283,12 @@ fn with_short_command(message: &str) -> String {
     }
 }
 
-/// Returns the Dockerfile that runs an install script on top of an image.
+/// Returns the Dockerfile that runs an install script on top of an image. A script of FlagPerf finds the recipe under the path
+/// that it has there.
 fn install_dockerfile(image: &str, script: &str) -> String {
-    let run = serde_json::json!(["/bin/bash", "-c", "cd /opt/flagperf/recipe && exec bash \"$0\"", script]);
+    const RUN: &str = "[ -e /workspace/docker_image ] || { mkdir -p /workspace && ln -s /opt/flagperf/recipe \
+        /workspace/docker_image; } && cd /opt/flagperf/recipe && exec bash \"$0\"";
+    let run = serde_json::json!(["/bin/bash", "-c", RUN, script]);
     format!("FROM {image}\nUSER root\nCOPY . /opt/flagperf/recipe/\nRUN {run}\n")
 }
 
@@ -329,5 +332,7 @@ mod tests {
     fn an_install_script_runs_in_the_folder_of_the_recipe() {
         let dockerfile = install_dockerfile("sha256:00", "x_install.sh");
         assert!(dockerfile.starts_with("FROM sha256:00\nUSER root\nCOPY . /opt/flagperf/recipe/\nRUN [\"/bin/bash\""));
+        // FlagPerf's scripts name the folder by this path.
+        assert!(dockerfile.contains("ln -s /opt/flagperf/recipe /workspace/docker_image"), "{dockerfile}");
     }
 }

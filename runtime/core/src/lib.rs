@@ -10,6 +10,7 @@ pub mod hash;
 pub mod text;
 pub mod suggestion;
 pub mod file;
+pub mod file_kind;
 pub mod tensor;
 pub mod engine_error;
 pub mod lent_memory;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::data_file::open_file;
 use super::{DataError, DataRoot};
+use flagperf_core::file_kind::{self, HEAD_BYTES};
 use flagperf_core::tensor::{DType, Tensor};
 
 /// Largest size of a header in bytes.
@@ -79,8 +80,10 @@ impl ArrayFile {
         let file_bytes = file.metadata().map_err(|error| invalid(error.to_string()))?.len();
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let header = match (extension, flat) {
-            ("npy", None) => npy_header(&mut file),
-            ("safetensors", None) => safetensors_header(&mut file, file_bytes, key),
+            ("npy", None) => check_kind(&file, extension).and_then(|()| npy_header(&mut file)),
+            ("safetensors", None) => {
+                check_kind(&file, extension).and_then(|()| safetensors_header(&mut file, file_bytes, key))
+            }
             (_, Some(stored)) => flat_header(file_bytes, stored),
             _ => {
                 Err("unknown kind of file (supported: .npy, .safetensors, or flat numbers with their type)".to_owned())
@@ -139,6 +142,16 @@ fn flat_header(file_bytes: u64, stored: StoredType) -> Result<Header, String> {
         return Err(format!("{file_bytes} bytes are not a whole number of elements of {size} bytes"));
     }
     Ok(Header { stored, shape: vec![(file_bytes / size) as usize], offset: 0 })
+}
+
+/// Refuses a file whose first bytes are those of another kind than its extension states.
+fn check_kind(file: &File, extension: &str) -> Result<(), String> {
+    let mut head = [0; HEAD_BYTES];
+    let read = file.read_at(&mut head, 0).map_err(|error| error.to_string())?;
+    match file_kind::recognise(&head[..read]).filter(|kind| !kind.name.contains(extension)) {
+        Some(kind) => Err(kind.to_string()),
+        None => Ok(()),
+    }
 }
 
 /// Reads a part of the header; `what` describes it in the error.
@@ -246,6 +259,15 @@ mod tests {
         let mut bytes = b"\x93NUMPY\x01\0".to_vec();
         bytes.extend((dictionary.len() as u16).to_le_bytes());
         [bytes, dictionary.as_bytes().to_vec(), elements.to_vec()].concat()
+    }
+
+    #[test]
+    fn a_file_of_another_kind_than_its_extension_is_named() {
+        let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n";
+        for name in ["a.npy", "a.safetensors"] {
+            let reason = open(name, pointer, None).err().unwrap();
+            assert!(reason.contains("it is a pointer of git LFS, not the file itself"), "{reason}");
+        }
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 use std::io::Cursor;
 
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader};
+use flagperf_core::file_kind;
+use image::codecs::png::PngDecoder;
+use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageFormat};
 use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 
 use super::pixels::CHANNELS;
@@ -27,8 +29,8 @@ pub fn decode(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> 
     }
     match image::guess_format(file) {
         Ok(ImageFormat::Jpeg) => decode_jpeg(file, rgb),
-        Ok(format) => decode_other(file, format, rgb),
-        Err(_) => Err("unknown image format (supported: JPEG, PNG)".to_owned()),
+        Ok(ImageFormat::Png) => decode_png(file, rgb),
+        _ => Err(file_kind::reason_for(file, || "unknown image format (supported: JPEG, PNG)".to_owned())),
     }
 }
 
@@ -60,9 +62,10 @@ fn has_end_of_image(jpeg: &[u8]) -> bool {
     jpeg.windows(2).rev().find(|pair| matches!(pair, [0xff, 0xd9 | 0xda])) == Some(&[0xff, 0xd9])
 }
 
-fn decode_other(file: &[u8], format: ImageFormat, rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
-    let damaged = |error| format!("damaged {format:?}: {error}");
-    let decoder = ImageReader::with_format(Cursor::new(file), format).into_decoder().map_err(damaged)?;
+/// Decodes a PNG file to the pixels of PIL's `convert("RGB")`.
+fn decode_png(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
+    let damaged = |error| format!("damaged PNG: {error}");
+    let decoder = PngDecoder::new(Cursor::new(file)).map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
     check_size(width, height)?;
@@ -72,7 +75,22 @@ fn decode_other(file: &[u8], format: ImageFormat, rgb: &mut Vec<u8>) -> Result<(
             decoder.color_type()
         ));
     }
-    *rgb = DynamicImage::from_decoder(decoder).map_err(damaged)?.into_rgb8().into_raw();
+    let is_grey = decoder.original_color_type() == ExtendedColorType::L16;
+    let decoded = DynamicImage::from_decoder(decoder).map_err(damaged)?;
+    *rgb = match decoded {
+        // PIL clips levels of 16 bits if the image is grey, and takes the upper byte otherwise.
+        DynamicImage::ImageLuma16(_) | DynamicImage::ImageLumaA16(_) if is_grey => {
+            let clipped = |level: u16| u8::try_from(level).unwrap_or(u8::MAX);
+            decoded.into_luma16().into_raw().into_iter().flat_map(|level| [clipped(level); CHANNELS]).collect()
+        }
+        DynamicImage::ImageLuma16(_)
+        | DynamicImage::ImageLumaA16(_)
+        | DynamicImage::ImageRgb16(_)
+        | DynamicImage::ImageRgba16(_) => {
+            decoded.into_rgb16().into_raw().into_iter().map(|level| level.to_be_bytes()[0]).collect()
+        }
+        _ => decoded.into_rgb8().into_raw(),
+    };
     Ok((width, height))
 }
 
@@ -85,6 +103,8 @@ fn check_size(width: usize, height: usize) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use image::ImageEncoder;
+    use image::codecs::png::PngEncoder;
     use libjpeg_turbo_rs::{Subsampling, compress};
 
     use super::*;
@@ -124,6 +144,45 @@ mod tests {
         let mut rgb = Vec::new();
         assert_eq!(decode(file.get_ref(), &mut rgb), Ok((2, 3)));
         assert_eq!(rgb[..6], [0, 1, 2, 4, 5, 6], "the alpha channel is dropped, as PIL does");
+    }
+
+    /// Returns the RGB levels of a PNG with these levels of 16 bits, one row high.
+    fn rgb_of_16_bits(levels: &[u16], colour: ExtendedColorType, channels: usize) -> Vec<u8> {
+        let (mut file, bytes): (_, Vec<u8>) =
+            (Vec::new(), levels.iter().flat_map(|level| level.to_ne_bytes()).collect());
+        let width = u32::try_from(levels.len() / channels).unwrap();
+        PngEncoder::new(&mut file).write_image(&bytes, width, 1, colour).unwrap();
+        let mut rgb = Vec::new();
+        decode(&file, &mut rgb).unwrap();
+        rgb
+    }
+
+    /// The expected levels are those of Pillow 13.0 after `convert("RGB")`.
+    #[test]
+    fn a_png_of_16_bits_has_the_pixels_of_pillow() {
+        let levels = [0, 1, 127, 128, 255, 256, 257, 0x7fff, 0x8000, 0x80ff, 0xff00, 0xffff];
+        let grey: Vec<u8> =
+            [0, 1, 127, 128, 255, 255, 255, 255, 255, 255, 255, 255].iter().flat_map(|l| [*l; 3]).collect();
+        assert_eq!(rgb_of_16_bits(&levels, ExtendedColorType::L16, 1), grey);
+        let upper = [0, 0, 0, 0, 0, 1, 1, 127, 128, 128, 255, 255];
+        assert_eq!(rgb_of_16_bits(&levels, ExtendedColorType::Rgb16, 3), upper);
+        assert_eq!(rgb_of_16_bits(&levels, ExtendedColorType::Rgba16, 4), [0, 0, 0, 0, 1, 1, 128, 128, 255]);
+        let with_alpha: Vec<u8> = [0, 0, 0, 1, 128, 255].iter().flat_map(|level| [*level; 3]).collect();
+        assert_eq!(rgb_of_16_bits(&levels, ExtendedColorType::La16, 2), with_alpha);
+    }
+
+    #[test]
+    fn a_format_that_is_not_supported_is_named_with_what_to_do() {
+        for (file, name) in [
+            (&b"RIFF\x24\0\0\0WEBPVP8 "[..], "a WebP image"),
+            (b"GIF89a\x01\0\x01\0", "a GIF image"),
+            (b"BM\x3a\0\0\0\0\0\0\0\x36\0\0\0", "a BMP image"),
+            (b"II\x2a\0\x08\0\0\0", "a TIFF image"),
+        ] {
+            let expected = format!("it is {name}: convert it to PNG, which loses nothing (supported: JPEG, PNG)");
+            assert_eq!(reason(file), expected);
+        }
+        assert!(reason(b"version https://git-lfs.github.com/spec/v1\n").starts_with("it is a pointer of git LFS"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use masking::Masking;
 pub use padding::{PaddingOptions, PaddingSide};
 pub use perturbation::Perturbation;
 pub use pipeline::{Pipeline, SampleSource};
-pub use prompts::PromptOptions;
+pub use prompts::{NumberList, PromptOptions};
 pub use questions::QuestionOptions;
 pub use resize::Filter;
 pub use root::DataRoot;

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::line_file::LineFile;
 use super::padding::{PaddingOptions, input_fields};
 use super::tokenizer::{TextTokenizer, TokenizerFiles};
-use super::tokens::write_field;
+use super::tokens::write_tensor;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, OpenLength, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hash_bytes;
-use flagperf_core::tensor::{DType, TensorSpec};
+use flagperf_core::tensor::{DType, Element, Tensor, TensorSpec};
 
 /// The description of prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,22 +30,31 @@ pub struct PromptOptions {
     pub padding: PaddingOptions,
     /// Further keys of the JSON objects: texts for the evaluator, each with the most bytes it may have.
     pub texts: Vec<(String, usize)>,
-    /// Further keys of the JSON objects: lists of whole numbers for the evaluator, each with its length.
-    pub integers: Vec<(String, usize)>,
-    /// Keys of further lists, as `integers`, that are inputs instead of truth.
-    pub inputs: Vec<(String, usize)>,
+    /// Further keys of the JSON objects: lists of numbers.
+    pub lists: Vec<NumberList>,
+}
+
+/// A key of the JSON objects whose value is a list of numbers, or a number if the length is 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberList {
+    pub name: String,
+    pub length: usize,
+    /// [`DType::I64`] or [`DType::F32`].
+    pub dtype: DType,
+    /// Whether the evaluator or the forward function receives it.
+    pub role: FieldRole,
 }
 
 /// The content of one line: the tokens of the prompt, and the values of the further keys.
 struct Line {
     ids: Vec<i64>,
     texts: Vec<String>,
-    integers: Vec<Vec<i64>>,
+    lists: Vec<Tensor>,
 }
 
 /// Opened prompts. Fields: `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens`, which is
 /// `input_ids` with -1 as padding, the further texts as UTF-8 padded with zeros
-/// (`B,u8`), and the further lists (`L,i64`).
+/// (`B,u8`), and the further lists (`L,i64` or `L,f32`).
 pub struct Prompts {
     lines: LineFile,
     tokenizer: TextTokenizer,
@@ -97,12 +106,12 @@ impl Prompts {
     /// Reads a line, and tokenizes its prompt.
     fn encode(&self, index: usize) -> Result<Line, String> {
         let line = self.lines.read(index)?;
-        let (prompt, texts, integers) = match &self.options.key {
+        let (prompt, texts, lists) = match &self.options.key {
             None => (line, Vec::new(), Vec::new()),
             Some(key) => {
                 let object: Value = serde_json::from_str(&line).map_err(|error| format!("is not JSON: {error}"))?;
                 let texts = self.options.texts.iter().map(|(name, _)| json_text(&object, name));
-                let lists = self.options.lists().map(|(name, length)| json_integers(&object, name, *length));
+                let lists = self.options.lists.iter().map(|list| list.read(&object));
                 (json_text(&object, key)?, texts.collect::<Result<_, _>>()?, lists.collect::<Result<_, _>>()?)
             }
         };
@@ -119,7 +128,7 @@ impl Prompts {
         if ids.is_empty() {
             return Err("the prompt has no tokens".to_owned());
         }
-        Ok(Line { ids, texts, integers })
+        Ok(Line { ids, texts, lists })
     }
 }
 
@@ -154,15 +163,34 @@ impl Dataset for Prompts {
         for ((text, (name, _)), out) in line.texts.iter().zip(&self.options.texts).zip(texts) {
             write_text(name, text, out).map_err(failed)?;
         }
-        line.integers.iter().zip(lists).try_for_each(|(list, out)| write_field(list, DType::I64, out).map_err(failed))
+        line.lists.iter().zip(lists).try_for_each(|(list, out)| write_tensor(list, out).map_err(failed))
     }
 }
 
-impl PromptOptions {
-    /// Returns the keys of all lists with their lengths, in the order of their fields.
-    fn lists(&self) -> impl Iterator<Item = &(String, usize)> {
-        self.integers.iter().chain(&self.inputs)
+impl NumberList {
+    /// Reads the list from a JSON object.
+    fn read(&self, object: &Value) -> Result<Tensor, String> {
+        let NumberList { name, length, dtype, .. } = self;
+        let value = &object[name.as_str()];
+        let numbers = match value.as_array() {
+            Some(list) => list.as_slice(),
+            None => std::slice::from_ref(value),
+        };
+        let (kind, tensor) = match dtype {
+            DType::F32 => ("number", tensor_of(numbers, |number| number.as_f64().map(|number| number as f32))),
+            _ => ("whole number", tensor_of(numbers, Value::as_i64)),
+        };
+        tensor.filter(|_| numbers.len() == *length).ok_or_else(|| match length {
+            1 => format!("`{name}` must be a {kind}"),
+            _ => format!("`{name}` must be a list of {length} {kind}s"),
+        })
     }
+}
+
+/// Returns JSON numbers as a tensor; `None` if one is not of the wanted kind.
+fn tensor_of<T: Element>(numbers: &[Value], convert: impl Fn(&Value) -> Option<T>) -> Option<Tensor> {
+    let numbers = numbers.iter().map(convert).collect::<Option<Vec<T>>>()?;
+    Tensor::from_vec([numbers.len()], numbers).ok()
 }
 
 /// Returns the fields of a prompt with further texts and lists.
@@ -175,8 +203,7 @@ fn prompt_fields(length: usize, options: &PromptOptions) -> Vec<Field> {
     let mut fields = input_fields(length);
     fields.push(field("tokens", length, DType::I64, FieldRole::Truth));
     fields.extend(options.texts.iter().map(|(name, bytes)| field(name, *bytes, DType::U8, FieldRole::Truth)));
-    fields.extend(options.integers.iter().map(|(name, length)| field(name, *length, DType::I64, FieldRole::Truth)));
-    fields.extend(options.inputs.iter().map(|(name, length)| field(name, *length, DType::I64, FieldRole::Input)));
+    fields.extend(options.lists.iter().map(|list| field(&list.name, list.length, list.dtype, list.role)));
     fields
 }
 
@@ -188,13 +215,6 @@ pub(super) fn write_text(name: &str, text: &str, out: &mut [u8]) -> Result<(), S
     out.fill(0);
     out[..text.len()].copy_from_slice(text.as_bytes());
     Ok(())
-}
-
-/// Returns the list of `length` whole numbers under a key of a JSON object.
-fn json_integers(object: &Value, key: &str, length: usize) -> Result<Vec<i64>, String> {
-    let wrong = || format!("`{key}` must be a list of {length} whole numbers");
-    let list = object[key].as_array().filter(|list| list.len() == length).ok_or_else(wrong)?;
-    list.iter().map(|number| number.as_i64().ok_or_else(wrong)).collect()
 }
 
 /// Returns the text under a key of a JSON object.

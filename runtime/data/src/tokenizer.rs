@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use flagperf_core::file_kind;
 use flagperf_core::regular_file::read_regular_text;
 use serde_json::json;
 use tokenizers::models::ModelWrapper;
@@ -57,7 +58,10 @@ impl TextTokenizer {
         let invalid = |reason: String| DataError::Invalid { path: files.path().to_owned(), reason };
         let mut tokenizer = match files {
             TokenizerFiles::Json(path) => {
-                Tokenizer::from_str(&read(path)?).map_err(|error| invalid(format!("is not a tokenizer: {error}")))?
+                let text = read(path)?;
+                let other = |reason: String| file_kind::reason_for(text.as_bytes(), || reason);
+                let parsed = Tokenizer::from_str(&text).map_err(|error| other(error.to_string()));
+                parsed.map_err(|reason| invalid(format!("is not a tokenizer: {reason}")))?
             }
             TokenizerFiles::Merges { vocabulary, merges } => {
                 byte_level(&read(vocabulary)?, &read(merges)?).map_err(invalid)?

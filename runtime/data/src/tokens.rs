@@ -127,7 +127,12 @@ impl Dataset for TokenStream {
 
 /// Writes whole numbers as elements of the type `dtype`.
 pub(super) fn write_field(numbers: &[i64], dtype: DType, out: &mut [u8]) -> Result<(), String> {
-    let tensor = Tensor::from_vec([numbers.len()], numbers.to_vec()).map_err(|error| error.to_string())?.cast(dtype);
+    let tensor = Tensor::from_vec([numbers.len()], numbers.to_vec()).map_err(|error| error.to_string())?;
+    write_tensor(&tensor.cast(dtype), out)
+}
+
+/// Writes the elements of a tensor.
+pub(super) fn write_tensor(tensor: &Tensor, out: &mut [u8]) -> Result<(), String> {
     if tensor.bytes().len() != out.len() {
         return Err(format!("{} bytes for a field of {}", tensor.bytes().len(), out.len()));
     }

@@ -230,8 +230,13 @@ impl Agent {
         let doctor =
             [root.clone().into(), program.into(), "doctor".into(), "--config".into(), root.join("configs").into()];
         let argv = words.chain(doctor).chain(arguments.into_iter().map(OsString::from)).collect();
-        let command =
-            CapturedCommand { argv, input: Vec::new(), bytes_max: REPORT_BYTES_MAX, time_max: REPORT_TIME_MAX };
+        let command = CapturedCommand {
+            argv,
+            folder: None,
+            input: Vec::new(),
+            bytes_max: REPORT_BYTES_MAX,
+            time_max: REPORT_TIME_MAX,
+        };
         let output = capture(&command, &MonotonicClock::start(), || false).map_err(io::Error::other)?;
         let output = String::from_utf8_lossy(&output).into_owned();
         let (text, code) = output.trim_end().rsplit_once('\n').unwrap_or(("", &output));

@@ -147,7 +147,8 @@ pub(super) fn plan_errors(root: &Path, program: &Path, arguments: Vec<String>) -
     let plan =
         [root.into(), program.into(), "plan".into(), "--json".into(), "--config".into(), root.join("configs").into()];
     let argv = words.chain(plan).chain(arguments.into_iter().map(OsString::from)).collect();
-    let command = CapturedCommand { argv, input: Vec::new(), bytes_max: PLAN_BYTES_MAX, time_max: PLAN_TIME_MAX };
+    let command =
+        CapturedCommand { argv, folder: None, input: Vec::new(), bytes_max: PLAN_BYTES_MAX, time_max: PLAN_TIME_MAX };
     let output = capture(&command, &MonotonicClock::start(), || false)
         .map_err(|error| format!("`flagperf plan` failed on the host: {error}"))?;
     let output: PlanOutput = serde_json::from_slice(&output)

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use super::bounded::{run_for, run_while};
@@ -13,7 +14,7 @@ use flagperf_core::units::Seconds;
 
 /// Bytes of standard error that are read for the reason of a failure, and those that the reason contains.
 const STDERR_BYTES_READ: u64 = 64 << 10;
-const STDERR_BYTES_QUOTED: usize = 200;
+const LINE_BYTES_QUOTED: usize = 200;
 /// Number of polls to wait for the end of a command that closed its output or was killed.
 const ENDING_POLLS: u32 = 50;
 /// Largest number of processes that kept the output open and are named.
@@ -24,6 +25,8 @@ const HOLDERS_NAMED: usize = 3;
 pub struct CapturedCommand {
     /// The program and its arguments; no shell is involved.
     pub argv: Vec<OsString>,
+    /// The folder in which it starts; `None` for that of this process.
+    pub folder: Option<PathBuf>,
     /// The standard input of the program.
     pub input: Vec<u8>,
     /// Largest output in bytes.
@@ -76,22 +79,22 @@ pub enum CaptureError {
         limit: u64,
     },
     /// The command failed.
-    #[error("`{program}` {}{}", .ending.predicate(), quoted(.stderr))]
+    #[error("`{program}` {}{}", .ending.predicate(), quoted(.last_line))]
     Failed {
         /// The program.
         program: String,
         /// How it ended.
         ending: Ending,
-        /// The last line of its standard error; may be empty.
-        stderr: String,
+        /// The last line of its standard error, or else of its output; may be empty.
+        last_line: String,
     },
     /// The caller no longer waits.
     #[error("`{0}` was stopped")]
     Stopped(String),
 }
 
-fn quoted(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!(": `{stderr}`") }
+fn quoted(line: &str) -> String {
+    if line.is_empty() { String::new() } else { format!(": `{line}`") }
 }
 
 /// Names the processes that were killed.
@@ -124,7 +127,7 @@ pub fn capture(
         // A command that does not read its input closes the pipe at its end, which ends this thread.
         std::thread::spawn(move || pipe.write_all(&input));
     }
-    let errors = std::thread::spawn(move || last_line(errors));
+    let errors = std::thread::spawn(move || last_line(&read_start(errors)));
     let (began, limit) = (clock.now(), command.bytes_max);
     let read = run_while(
         move || {
@@ -144,10 +147,12 @@ pub fn capture(
         None if is_stopped() => Err(CaptureError::Stopped(program)),
         None if has_ended => Err(CaptureError::OutputHeld { program, limit: command.time_max, holders: started }),
         None => Err(CaptureError::TimedOut { program, limit: command.time_max }),
-        Some(_) => {
+        Some(output) => {
             // A descendant may hold the pipe open; then there is no line.
-            let stderr = if errors.is_finished() { errors.join().unwrap_or_default() } else { String::new() };
-            Err(CaptureError::Failed { program, ending, stderr })
+            let error = run_for(ENDING_POLLS, move || errors.join().unwrap_or_default()).unwrap_or_default();
+            // Some tools, such as nvidia-smi, print the reason to standard output.
+            let last_line = if error.is_empty() { last_line(&output.unwrap_or_default()) } else { error };
+            Err(CaptureError::Failed { program, ending, last_line })
         }
     }
 }
@@ -165,6 +170,9 @@ fn started_processes(marker: &str) -> Vec<LeftoverProcess> {
 fn start(command: &CapturedCommand, program: &str, marker: &str) -> Result<GroupChild, CaptureError> {
     let mut process = command_of(&command.argv).map_err(|_| CaptureError::Empty)?;
     process.env("LC_ALL", "C").env(descendants::MARKER, marker);
+    if let Some(folder) = &command.folder {
+        process.current_dir(folder);
+    }
     process.stdin(if command.input.is_empty() { Stdio::null() } else { Stdio::piped() });
     process.stdout(Stdio::piped()).stderr(Stdio::piped());
     GroupChild::start(&mut process).map_err(|source| match source.kind() {
@@ -179,17 +187,22 @@ fn end(child: &mut GroupChild, is_wanted: bool) -> Ending {
     ended.unwrap_or_else(|| child.kill(ENDING_POLLS))
 }
 
-/// Reads standard error to its end and returns its last line.
-fn last_line(pipe: Option<impl Read>) -> String {
+/// Reads standard error to its end and returns its beginning.
+fn read_start(pipe: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
         let _ = pipe.by_ref().take(STDERR_BYTES_READ).read_to_end(&mut bytes);
         // The rest is read, too, so that the command can end.
         let _ = io::copy(&mut pipe, &mut io::sink());
     }
-    let text = String::from_utf8_lossy(&bytes);
+    bytes
+}
+
+/// Returns the last line of a text that is not blank.
+fn last_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    truncate(&one_line(last.trim()), STDERR_BYTES_QUOTED).into_owned()
+    truncate(&one_line(last.trim()), LINE_BYTES_QUOTED).into_owned()
 }
 
 #[cfg(test)]
@@ -199,7 +212,7 @@ mod tests {
 
     fn run(argv: &[&str], time: f64) -> Result<Vec<u8>, CaptureError> {
         let argv = argv.iter().map(OsString::from).collect();
-        let command = CapturedCommand { argv, input: Vec::new(), bytes_max: 10, time_max: Seconds(time) };
+        let command = CapturedCommand { argv, folder: None, input: Vec::new(), bytes_max: 20, time_max: Seconds(time) };
         capture(&command, &MonotonicClock::start(), || false)
     }
 
@@ -212,10 +225,15 @@ mod tests {
             "`no-such-program` is not installed, or not in a folder of PATH"
         );
         assert_eq!(reason(&["sleep", "600"], 0.05), "`sleep` took longer than 0.05 s and was killed");
-        assert_eq!(reason(&["printf", "12345678901"], 60.0), "`printf` printed more than 10 bytes and was killed");
-        assert_eq!(reason(&["yes"], 60.0), "`yes` printed more than 10 bytes and was killed");
-        let failed = reason(&["sh", "-c", "echo one >&2; echo 'no driver' >&2; exit 9"], 60.0);
-        assert!(failed.starts_with("`sh` exited with status 9"), "{failed}");
+        assert_eq!(
+            reason(&["printf", "123456789012345678901"], 60.0),
+            "`printf` printed more than 20 bytes and was killed"
+        );
+        assert_eq!(reason(&["yes"], 60.0), "`yes` printed more than 20 bytes and was killed");
+        // The end of the command may be seen before its last line.
+        for script in ["echo one >&2; echo 'no driver' >&2; exit 9", "echo one; echo 'no driver'; exit 9"] {
+            assert_eq!(reason(&["sh", "-c", script], 60.0), "`sh` exited with status 9: `no driver`");
+        }
         let killed = reason(&["sh", "-c", "kill -9 $$"], 60.0);
         assert_eq!(killed, "`sh` was killed by signal 9 (SIGKILL): perhaps out of memory");
         assert_eq!(run(&[], 1.0).unwrap_err().to_string(), "no command was given");
@@ -245,7 +263,8 @@ mod tests {
         let file = folder.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", file.display());
         let argv = ["sh", "-c", &script].map(OsString::from).to_vec();
-        let command = CapturedCommand { argv, input: Vec::new(), bytes_max: 10, time_max: Seconds(600.0) };
+        let command =
+            CapturedCommand { argv, folder: None, input: Vec::new(), bytes_max: 10, time_max: Seconds(600.0) };
         let is_stopped = || std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
         let stopped = capture(&command, &MonotonicClock::start(), is_stopped).unwrap_err();
         assert_eq!(stopped.to_string(), "`sh` was stopped");

@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
-use super::file::{FileContent, NewFile};
+use super::file::{FileContent, NewFile, Replacement};
 use super::report::{CaseReport, KeyChange};
-use super::source::CONFIGS;
+use super::source::{CONFIGS, Entry};
 use super::tree::{Conversion, IMPORTED, schema_line};
+use super::vendor::VARIABLES;
 use super::yaml_text::is_same;
 use flagperf_config::{ConfigFile, Node, SETTINGS, check_parameter_name, find_parameter, find_setting, missing_key};
 
 const CONFIGURATIONS: &str = "configurations.yaml";
 const PARAMETERS: &str = "parameters.yaml";
+/// Folder of the source with the cases in Python, and the names of the files with the packages that they need.
+const BENCHMARKS: &str = "benchmarks";
+const REQUIREMENTS: &str = "requirements.txt";
+const VENDOR_REQUIREMENTS_END: &str = "_requirements.txt";
 /// Parameters that have another name here.
 const RENAMED: [(&str, &str); 1] = [("random_seed", "seed")];
 
@@ -45,6 +50,7 @@ pub(super) fn convert_case(case: &str, vendors: Vec<String>, conversion: &mut Co
         _ if has_parameters && parameters.is_none() => {}
         _ => convert_parameters(parameters.as_ref(), folder.join(PARAMETERS), conversion),
     }
+    convert_requirements(case, conversion);
     conversion.cases.push(CaseReport { case: case.to_owned(), needs_scripts: !has_scripts, vendors });
     SourceCase { configurations, parameters, own_parameters }
 }
@@ -71,9 +77,9 @@ fn convert_configurations(file: &ConfigFile, path: PathBuf, conversion: &mut Con
 /// Converts the parameters of a case without scripts here; all of them are free, but some have names that mean something.
 fn convert_parameters(file: Option<&ConfigFile>, path: PathBuf, conversion: &mut Conversion<'_>) {
     let Some(file) = file else {
-        let content = FileContent::Text(schema_line(2, "parameters") + IMPORTED);
         let from = conversion.import.source.name(path.parent().unwrap_or(&path));
-        return conversion.files.push(NewFile { path, from, content, completes: false });
+        let text = schema_line(2, "parameters") + IMPORTED;
+        return conversion.add_text(path, from, text, Replacement::ByForce);
     };
     let mut entries: IndexMap<String, Node> = IndexMap::new();
     for (name, node) in &file.entries {
@@ -94,6 +100,26 @@ fn convert_parameters(file: Option<&ConfigFile>, path: PathBuf, conversion: &mut
         }
     }
     add_file(path, file, "parameters", entries, conversion);
+}
+
+/// Converts the files that prepare Python for a case: the requirements of a vendor, and environment variables.
+fn convert_requirements(case: &str, conversion: &mut Conversion<'_>) {
+    let source = conversion.import.source;
+    let folder = Path::new(BENCHMARKS).join(case);
+    for framework in source.entries(&folder, &mut conversion.problems).into_iter().filter(|entry| entry.is_folder) {
+        let folder = folder.join(&framework.name);
+        for Entry { name, .. } in source.entries(&folder, &mut conversion.problems) {
+            let from = folder.join(&name);
+            if name == REQUIREMENTS {
+                let reason = "it is for the case in Python, which scripts replace; packages that an engine needs belong to the \
+                              image or to <vendor>_requirements.txt";
+                conversion.add_name(&from, &name, reason);
+            } else if name == VARIABLES || name.ends_with(VENDOR_REQUIREMENTS_END) {
+                let to = Path::new("scripts").join(case).join(&framework.name).join(&name);
+                conversion.copy(&from, &to, Replacement::ByForce);
+            }
+        }
+    }
 }
 
 /// Reports the parameters that the case here does not have with the same value.
@@ -126,6 +152,6 @@ fn add_file(
     conversion: &mut Conversion<'_>,
 ) {
     let header = schema_line(2, schema) + IMPORTED;
-    let content = FileContent::Keys { header, entries, keeps_other_keys: true };
-    conversion.files.push(NewFile { path, from: file.name.to_string(), content, completes: false });
+    let content = FileContent::Keys { header, entries };
+    conversion.files.push(NewFile { path, from: file.name.to_string(), content, replacement: Replacement::ByForce });
 }

@@ -12,8 +12,8 @@ use super::yaml_text::{is_same, line};
 use flagperf_config::{ConfigFile, Node};
 use flagperf_core::file::stage;
 
-/// Maximum size of a file that is compared.
-const TEXT_BYTES_MAX: u64 = 1 << 20;
+/// Maximum size of a file that is copied or compared.
+pub(super) const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A file that the checkout should have.
 pub(super) struct NewFile {
@@ -22,8 +22,17 @@ pub(super) struct NewFile {
     /// The file or folder of the source.
     pub(super) from: String,
     pub(super) content: FileContent,
-    /// Whether it contains all that the file at its path has, so that replacing it loses nothing.
-    pub(super) completes: bool,
+    pub(super) replacement: Replacement,
+}
+
+/// When a file replaces one with another content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replacement {
+    /// It contains all that the other file has.
+    Always,
+    ByForce,
+    /// The other file is the vendor's.
+    Never,
 }
 
 /// The content of a new file.
@@ -32,9 +41,8 @@ pub(super) enum FileContent {
     Keys {
         /// The lines of comments at its beginning.
         header: String,
+        /// Its keys; a file that is replaced keeps its keys that are not among them.
         entries: IndexMap<String, Node>,
-        /// Whether a file that is replaced keeps the keys that the source lacks.
-        keeps_other_keys: bool,
     },
     /// Any other text.
     Text(String),
@@ -63,7 +71,12 @@ impl NewFile {
         let path = root.join(&self.path);
         let exists = path.symlink_metadata().is_ok();
         let differences = if exists { self.differences(&path) } else { Vec::new() };
-        let outcome = match (exists, differences.is_empty(), mode.replaces || self.completes) {
+        let replaces = match self.replacement {
+            Replacement::Always => true,
+            Replacement::ByForce => mode.replaces,
+            Replacement::Never => false,
+        };
+        let outcome = match (exists, differences.is_empty(), replaces) {
             (false, ..) => FileOutcome::Created,
             (true, true, _) => FileOutcome::Unchanged,
             (true, false, true) => FileOutcome::Replaced,
@@ -78,28 +91,25 @@ impl NewFile {
     /// Returns the keys that differ from those of the file at `path`; `text` for a file that cannot be compared by keys.
     fn differences(&self, path: &Path) -> Vec<String> {
         let whole = || vec!["text".to_owned()];
-        let (entries, keeps_other_keys) = match &self.content {
+        let entries = match &self.content {
             FileContent::Text(text) => {
                 let current = flagperf_core::regular_file::read_regular_text(path, TEXT_BYTES_MAX);
                 return if current.is_ok_and(|current| current == *text) { Vec::new() } else { whole() };
             }
-            FileContent::Keys { entries, keeps_other_keys, .. } => (entries, *keeps_other_keys),
+            FileContent::Keys { entries, .. } => entries,
         };
         let Ok(current) = ConfigFile::read(path, path) else { return whole() };
         let differs = |(key, node): &(&String, &Node)| current.entries.get(*key).is_none_or(|own| !is_same(own, node));
-        let mut keys: Vec<String> = entries.iter().filter(differs).map(|(key, _)| key.clone()).collect();
-        let others = current.entries.keys().filter(|key| !keeps_other_keys && !entries.contains_key(*key));
-        keys.extend(others.cloned());
-        keys
+        entries.iter().filter(differs).map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the text of the file; `path` may contain one from which keys are kept.
     fn text(&self, path: &Path) -> String {
-        let (header, entries, keeps_other_keys) = match &self.content {
+        let (header, entries) = match &self.content {
             FileContent::Text(text) => return text.clone(),
-            FileContent::Keys { header, entries, keeps_other_keys } => (header, entries, *keeps_other_keys),
+            FileContent::Keys { header, entries } => (header, entries),
         };
-        let current = ConfigFile::read(path, path).ok().filter(|_| keeps_other_keys);
+        let current = ConfigFile::read(path, path).ok();
         let others = current.iter().flat_map(|current| &current.entries);
         let others = others.filter(|(key, _)| !entries.contains_key(*key));
         let lines: String = entries.iter().chain(others).map(|(key, node)| line(key, node)).collect();

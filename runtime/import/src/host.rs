@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::file::{FileContent, NewFile};
+use super::file::{FileContent, NewFile, Replacement};
 use super::report::KeyChange;
 use super::source::CONFIGS;
 use super::tree::{Conversion, IMPORTED, schema_line};
-use flagperf_config::{CaseKey, ConfigFile, Content, Finding, Node, SITE};
+use flagperf_config::{CaseKey, ConfigFile, Content, Finding, Node, Place, SITE};
 
 /// The key that names FlagPerf's own folder.
 const CHECKOUT_KEY: &str = "FLAGPERF_PATH";
+
+/// The key for containers, and its value for what FlagPerf does.
+const CONTAINER: &str = "CONTAINER";
+const DOCKER: &str = "docker";
 
 /// Converts host.yaml. Keys that this program lacks, and the folder of FlagPerf, are left out.
 pub(super) fn convert_host(conversion: &mut Conversion<'_>, cases: &BTreeSet<String>) {
@@ -35,14 +39,41 @@ pub(super) fn convert_host(conversion: &mut Conversion<'_>, cases: &BTreeSet<Str
         };
         let node =
             if name == "CASES" { checked_cases(&file, node, cases, &mut conversion.problems) } else { node.clone() };
+        // Without a case, those of a host.yaml that exists stay.
+        if name == "CASES" && matches!(&node.content, Content::Map(kept) if kept.is_empty()) {
+            continue;
+        }
         match key.read(&node) {
             Ok(_) => drop(entries.insert(name.clone(), node)),
             Err(finding) => conversion.problems.push(finding.at(file.origin(&node))),
         }
     }
+    add_container(&below, &mut entries, conversion);
     let header = schema_line(1, "host") + IMPORTED + "# configs/README.md explains the keys.\n";
-    let content = FileContent::Keys { header, entries, keeps_other_keys: true };
-    conversion.files.push(NewFile { path: below, from: file.name.to_string(), content, completes: false });
+    let content = FileContent::Keys { header, entries };
+    let (from, replacement) = (file.name.to_string(), Replacement::ByForce);
+    conversion.files.push(NewFile { path: below, from, content, replacement });
+}
+
+/// Adds the key for containers, which FlagPerf lacks because it always uses them. A value that is in the checkout stays.
+fn add_container(below: &Path, entries: &mut indexmap::IndexMap<String, Node>, conversion: &mut Conversion<'_>) {
+    let checkout = conversion.import.checkout;
+    let current = ConfigFile::read(&checkout.join(below), checkout).ok();
+    match current.as_ref().and_then(|file| Some((file, file.entries.get(CONTAINER)?))) {
+        Some((_, node)) if node.value() == DOCKER => {}
+        Some((file, node)) => {
+            let reason = format!(
+                "FlagPerf runs every case in a container; {} has another value, which stays: `{CONTAINER}: {DOCKER}` runs as \
+                 FlagPerf does",
+                file.origin(node)
+            );
+            conversion.keep_name(below, CONTAINER, &reason);
+        }
+        None => {
+            let content = Content::Scalar { text: DOCKER.to_owned(), plain: true, value: DOCKER.into() };
+            entries.insert(CONTAINER.to_owned(), Node { content, place: Place { line: 0, column: 0 } });
+        }
+    }
 }
 
 /// Returns `CASES` without the entries that name no case of the source.

@@ -7,7 +7,7 @@ use std::path::Path;
 use indexmap::IndexMap;
 
 use super::case::SourceCase;
-use super::file::{FileContent, NewFile};
+use super::file::{FileContent, NewFile, Replacement};
 use super::report::KeyChange;
 use super::source::CONFIGS;
 use super::tree::{Conversion, IMPORTED, schema_line};
@@ -49,8 +49,8 @@ pub(super) fn convert_overlay(case: &str, vendor: &str, files: &SourceCase, conv
         }
     }
     let header = schema_line(3, "overlay") + IMPORTED;
-    let content = FileContent::Keys { header, entries, keeps_other_keys: false };
-    conversion.files.push(NewFile { path, from: file.name.to_string(), content, completes: false });
+    let content = FileContent::Keys { header, entries };
+    conversion.files.push(NewFile { path, from: file.name.to_string(), content, replacement: Replacement::ByForce });
 }
 
 fn convert_key(

@@ -97,7 +97,7 @@ pub struct KeyReport {
 pub enum KeyChange {
     /// It has another name here.
     Renamed,
-    /// The case here has another value, which stays.
+    /// The checkout has another value, which stays.
     Kept,
     /// Nothing here takes its place, so it was left out.
     NoEquivalent,

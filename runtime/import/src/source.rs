@@ -16,7 +16,7 @@ const MERGE_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The folder is not FlagPerf's.
-    #[error("`{}` is not FlagPerf's inference: it has no folder `configs` with a host.yaml or with cases", .0.display())]
+    #[error("`{}` is not FlagPerf's inference: it has no folder `configs` with cases", .0.display())]
     NotFlagPerf(PathBuf),
     /// The folder is the checkout itself.
     #[error("`{}` is the checkout into which it would be imported", .0.display())]
@@ -30,7 +30,10 @@ impl ImportError {
     /// Returns what to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            ImportError::NotFlagPerf(_) => "give the folder of FlagPerf, or its folder `inference`",
+            ImportError::NotFlagPerf(_) => {
+                "give the folder of FlagPerf, or its folder `inference`; nothing here corresponds to `base`, `operation` and \
+                 `training`"
+            }
             ImportError::OwnCheckout(_) => "give the folder of FlagPerf",
             ImportError::NoCheckout(_) => "clone flagperf into it, or give --output with the folder of a checkout",
         }
@@ -58,13 +61,8 @@ impl SourceTree {
     pub fn open(folder: &Path) -> Result<SourceTree, ImportError> {
         let is_tree = |folder: &PathBuf| {
             let configs = folder.join(CONFIGS);
-            let has_case = || {
-                let entries = fs::read_dir(&configs).into_iter().flatten().flatten();
-                entries
-                    .take(ENTRIES_MAX)
-                    .any(|entry| entry.path().join("configurations.yaml").symlink_metadata().is_ok())
-            };
-            configs.is_dir() && (configs.join("host.yaml").symlink_metadata().is_ok() || has_case())
+            let mut entries = fs::read_dir(&configs).into_iter().flatten().flatten().take(ENTRIES_MAX);
+            entries.any(|entry| entry.path().join("configurations.yaml").symlink_metadata().is_ok())
         };
         let root = [folder.join("inference"), folder.to_owned()].into_iter().find(is_tree);
         root.map(|root| SourceTree { root }).ok_or_else(|| ImportError::NotFlagPerf(folder.to_owned()))
@@ -90,6 +88,20 @@ impl SourceTree {
         }
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         entries
+    }
+
+    /// Returns the files of a folder and of the folders in it, sorted, or the path itself if it is a file. Links are findings.
+    pub(super) fn files(&self, below: &Path, problems: &mut Vec<Finding>) -> Vec<PathBuf> {
+        let (mut files, mut paths) = (Vec::new(), vec![below.to_owned()]);
+        while let Some(path) = paths.pop() {
+            match self.root.join(&path).is_dir() {
+                true if files.len() + paths.len() > ENTRIES_MAX => {}
+                true => paths.extend(self.entries(&path, problems).into_iter().map(|entry| path.join(entry.name))),
+                false => files.push(path),
+            }
+        }
+        files.sort();
+        files
     }
 
     /// Reads a YAML file. One that cannot be used becomes a finding.

@@ -108,7 +108,7 @@ fn a_new_case_and_a_new_vendor_are_written_where_this_program_reads_them() {
     assert_eq!(text(&checkout, "vendors/acme/engines/fast.py"), CLASS);
     assert_eq!(text(&checkout, "docker_images/acme/frame_1.2/Dockerfile"), "FROM scratch\n");
     // The host.yaml of the checkout stays, and that of FlagPerf names its own folder.
-    let differences = ["VENDOR", "CASES"].map(str::to_owned).to_vec();
+    let differences = ["VENDOR", "CASES", "CONTAINER"].map(str::to_owned).to_vec();
     assert_eq!(outcome(&report, "configs/host.yaml"), (FileOutcome::Kept, differences));
     assert_eq!(keys(&report, KeyChange::NoEquivalent), ["FLAGPERF_PATH"]);
 }
@@ -157,6 +157,7 @@ fn a_key_whose_name_a_parameter_of_the_case_has_becomes_an_option_of_the_compile
     // FlagPerf has it as a parameter, too, and refuses the overlay: so does this program.
     assert!(text(&checkout, "configs/toy/vendor_config/acme_configurations.yaml").ends_with("\nimage_size: 448\n"));
     source.write("configs/toy/parameters.yaml", b"image_mean: 1\n");
+    let checkout = Checkout::new();
     let report_of_options = source.import(checkout.root(), &["force"]);
     let renamed = keys(&report_of_options, KeyChange::Renamed);
     assert!(renamed.contains(&"image_size -> fast.image_size".to_owned()), "{renamed:?}");
@@ -196,6 +197,116 @@ fn a_vendor_that_exists_gets_a_compiler_only_by_force() {
     assert_eq!(vendor.compilers["quick"].command, ["python3", "-m", "flagperf_sidecar", "engines/quick.py"]);
     assert_eq!(vendor.compilers["fast"].engine, "rten", "an entry that exists stays");
     assert!(checkout.path("vendors/chip/engines/quick.py").exists());
+}
+
+/// A vendor.yaml with nothing but a monitor.
+const MONITORED: &str = "name: acme\nabout: cards\nframeworks:\n    interpreter: {engine: interpreter}\n# Later.\ncompilers: {}\n\
+    devices: []\nmonitor_command: {command: [acme-smi]}\n";
+
+#[test]
+fn a_second_import_by_force_keeps_what_a_vendor_added() {
+    for checkout in [Checkout::new(), Checkout::new().with("vendors/acme/vendor.yaml", MONITORED)] {
+        let source = Source::new();
+        source.import(checkout.root(), &[]);
+        let device = "devices:\n    - {name: A, matches: [ACME A], source: sheet} # ours\n";
+        let vendor = text(&checkout, "vendors/acme/vendor.yaml").replace("devices: []\n", device)
+            + "visible_devices: ACME_VISIBLE\n";
+        let vendor = vendor.replace("monitor: null\n", "monitor_command: {command: [acme-smi, --csv]}\n");
+        let overlay = "configs/new/vendor_config/acme_configurations.yaml";
+        for (path, text) in [
+            ("vendors/acme/vendor.yaml", vendor.clone()),
+            ("vendors/acme/engines/fast.py", format!("{CLASS}# mended\n")),
+            (overlay, text(&checkout, overlay) + "batch_size: 96\n"),
+        ] {
+            fs::write(checkout.path(path), text).unwrap();
+        }
+        let again = source.import(checkout.root(), &["force"]);
+        assert_eq!(text(&checkout, "vendors/acme/vendor.yaml"), vendor);
+        assert!(text(&checkout, overlay).ends_with("batch_size: 96\n"));
+        assert_eq!(outcome(&again, "vendors/acme/engines/fast.py").0, FileOutcome::Kept);
+        // A class that is new in the source is added, and the rest stays.
+        source.with("inference_engine/acme/slow.py", CLASS).import(checkout.root(), &["force"]);
+        let extended = text(&checkout, "vendors/acme/vendor.yaml");
+        assert!(extended.contains("    slow: {") && extended.contains(device), "{extended}");
+    }
+}
+
+#[test]
+fn a_vendor_with_a_monitor_keeps_the_framework_that_works_as_its_default() {
+    let checkout = Checkout::new().with("vendors/acme/vendor.yaml", MONITORED);
+    let report = Source::new().import(checkout.root(), &[]);
+    assert_eq!(outcome(&report, "vendors/acme/vendor.yaml").0, FileOutcome::Replaced);
+    let vendor = flagperf_config::Vendor::read(checkout.root(), "acme").unwrap();
+    assert_eq!(vendor.default_framework.as_deref(), Some("interpreter"));
+    assert_eq!(vendor.frameworks.keys().collect::<Vec<_>>(), ["frame", "interpreter"]);
+    assert!(vendor.compilers.contains_key("fast"));
+    let text = text(&checkout, "vendors/acme/vendor.yaml");
+    assert!(text.contains("# Later.\n") && text.contains("command: [acme-smi]"), "{text}");
+}
+
+#[test]
+fn what_prepares_python_and_images_is_copied_or_named() {
+    let source = Source::new()
+        .with("inference_engine/acme/fast.py", &format!("from .parts import x\n{CLASS}"))
+        .with("inference_engine/acme/parts.py", "x = 1\n")
+        .with("inference_engine/acme/kernels/one.py", "y = 1\n")
+        .with("inference_engine/acme/environment_variables.sh", "export A=1\n")
+        .with("inference_engine/chip/fast.py", CLASS)
+        .with("benchmarks/new/frame/requirements.txt", "big\n")
+        .with("benchmarks/new/frame/acme_requirements.txt", "small\n")
+        .with("docker_images/acme/frame_1.2/frame_install.sh", "pip install x\n")
+        .with("docker_images/acme/frame_1.2/packages/README.md", "Ask us.\n")
+        .with("docker_images/acme/acme_monitor.py", "");
+    source.write("docker_images/acme/frame_1.2/packages/x.whl", b"\xff");
+    let checkout = Checkout::new();
+    let report = source.import(checkout.root(), &[]);
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    for (path, content) in [
+        ("vendors/acme/engines/parts.py", "x = 1\n"),
+        ("vendors/acme/engines/kernels/one.py", "y = 1\n"),
+        ("vendors/acme/environment_variables.sh", "export A=1\n"),
+        ("scripts/new/frame/acme_requirements.txt", "small\n"),
+        ("docker_images/acme/frame_1.2/frame_install.sh", "pip install x\n"),
+        ("docker_images/acme/frame_1.2/packages/README.md", "Ask us.\n"),
+    ] {
+        assert_eq!(text(&checkout, path), content);
+    }
+    let left_out = keys(&report, KeyChange::NoEquivalent);
+    for name in ["requirements.txt", "acme_monitor.py", "x.whl"] {
+        assert!(left_out.contains(&name.to_owned()), "{name}: {left_out:?}");
+    }
+    // The vendor `chip` has a compiler `fast` with another engine.
+    assert_eq!(keys(&report, KeyChange::Kept), ["fast"]);
+    assert!(!checkout.path("scripts/new/frame/requirements.txt").exists());
+}
+
+#[test]
+fn containers_are_set_as_in_flagperf_unless_the_checkout_sets_them() {
+    let (source, checkout) = (Source::new(), Checkout::new().without("configs/host.yaml"));
+    source.import(checkout.root(), &[]);
+    assert!(text(&checkout, "configs/host.yaml").contains("\nCONTAINER: docker\n"));
+    let checkout = checkout.with("configs/host.yaml", "VENDOR: chip\nCONTAINER: none\n");
+    let report = source.import(checkout.root(), &["force"]);
+    assert!(text(&checkout, "configs/host.yaml").contains("\nCONTAINER: none\n"));
+    assert_eq!(keys(&report, KeyChange::Kept), ["CONTAINER"]);
+}
+
+#[test]
+fn a_host_yaml_whose_cases_do_not_exist_leaves_those_of_the_checkout() {
+    let host = "VENDOR: acme\nCASES:\n    \"computation-FP32\": pytorch_2.3\n";
+    let checkout = Checkout::new();
+    Source::new().with("configs/host.yaml", host).import(checkout.root(), &["force"]);
+    let written = text(&checkout, "configs/host.yaml");
+    assert!(written.contains("VENDOR: acme\n") && written.contains("toy:frame"), "{written}");
+}
+
+#[test]
+fn a_vendor_file_that_cannot_be_read_is_a_problem() {
+    let checkout = Checkout::new().with("vendors/acme/vendor.yaml", "name: [\n");
+    let report = Source::new().import(checkout.root(), &["force"]);
+    assert_eq!(report.problems.len(), 1);
+    assert_eq!(report.problems[0].file.as_deref(), Some("vendors/acme/vendor.yaml"));
+    assert_eq!(text(&checkout, "vendors/acme/vendor.yaml"), "name: [\n");
 }
 
 #[test]
@@ -307,6 +418,9 @@ fn nothing_is_written_through_a_link_of_the_checkout() {
 #[test]
 fn a_folder_that_is_not_flagperf_and_the_checkout_itself_are_refused() {
     let empty = tempfile::tempdir().unwrap();
+    // FlagPerf's `base` has a host.yaml and no case.
+    fs::create_dir_all(empty.path().join("configs")).unwrap();
+    fs::write(empty.path().join("configs/host.yaml"), "VENDOR: nvidia\n").unwrap();
     let error = SourceTree::open(empty.path()).unwrap_err();
     assert!(matches!(error, ImportError::NotFlagPerf(_)) && !error.hint().is_empty());
     let checkout = Checkout::new();

@@ -1,16 +1,17 @@
 //! Imports a whole tree: every case, every overlay, every vendor, and host.yaml.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::case::convert_case;
-use super::file::{NewFile, WriteMode};
+use super::file::{FileContent, NewFile, Replacement, TEXT_BYTES_MAX, WriteMode};
 use super::host::convert_host;
 use super::overlay::{OVERLAY_END, OVERLAYS, convert_overlay};
 use super::report::{CaseReport, FileOutcome, FileReport, ImportReport, KeyChange, KeyReport, ProblemReport, SCHEMA};
 use super::source::{CONFIGS, Entry, ImportError, SourceTree};
 use super::vendor::{ENGINES, IMAGES, convert_vendor};
 use flagperf_config::{ConfigFile, Finding, KEYS_FOLDER, Node, Origin};
+use flagperf_core::regular_file::read_regular_text;
 use flagperf_plan::Catalogue;
 use flagperf_scaffold::{check_case_name, check_name};
 
@@ -56,16 +57,36 @@ impl Conversion<'_> {
         self.keys.push(key_report((file, node), key, KeyChange::Renamed, Some(to), reason));
     }
 
-    /// Reports a file or folder of the source that nothing here takes the place of.
+    /// Reports a name in the source that nothing here takes the place of.
     pub(super) fn add_name(&mut self, below: &Path, name: &str, reason: &str) {
-        self.keys.push(KeyReport {
-            file: self.import.source.name(below),
-            line: None,
-            key: name.to_owned(),
-            change: KeyChange::NoEquivalent,
-            to: None,
-            reason: reason.to_owned(),
-        });
+        self.add_report(below, name, KeyChange::NoEquivalent, reason);
+    }
+
+    /// Reports a name in the source whose counterpart in the checkout stays as it is.
+    pub(super) fn keep_name(&mut self, below: &Path, name: &str, reason: &str) {
+        self.add_report(below, name, KeyChange::Kept, reason);
+    }
+
+    fn add_report(&mut self, below: &Path, name: &str, change: KeyChange, reason: &str) {
+        let (file, key, reason) = (self.import.source.name(below), name.to_owned(), reason.to_owned());
+        self.keys.push(KeyReport { file, line: None, key, change, to: None, reason });
+    }
+
+    /// Adds a file with a text.
+    pub(super) fn add_text(&mut self, path: PathBuf, from: String, text: String, replacement: Replacement) {
+        self.files.push(NewFile { path, from, content: FileContent::Text(text), replacement });
+    }
+
+    /// Adds an unchanged copy of a file of the source. One that is no short text is reported.
+    pub(super) fn copy(&mut self, from: &Path, to: &Path, replacement: Replacement) {
+        let source = self.import.source;
+        match read_regular_text(&source.root.join(from), TEXT_BYTES_MAX) {
+            Ok(text) => self.add_text(to.to_owned(), source.name(from), text, replacement),
+            Err(error) => {
+                let name = from.file_name().unwrap_or_default().to_string_lossy();
+                self.add_name(from, &name, &format!("it {error}: copy it to {}", to.display()));
+            }
+        }
     }
 
     /// Keeps the entries whose names are allowed here; any other becomes a problem.

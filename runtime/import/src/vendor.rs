@@ -1,16 +1,18 @@
 //! Converts a vendor: an engine class becomes a compiler that the adaptor of sidecars runs, an image becomes a recipe.
+//!
+//! A vendor.yaml that exists only gains entries, and no file with an engine's code is replaced: they are the vendor's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::file::{FileContent, NewFile};
+use super::file::Replacement;
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::{text, value_text};
-use flagperf_config::{CaseKey, EngineEntry, SITE, Scale, Vendor};
+use flagperf_config::{CaseKey, EngineEntry, SITE, Scale, Vendor, display_name, read_text};
 use flagperf_plan::ADAPTOR;
-use flagperf_scaffold::add_compiler;
+use flagperf_scaffold::add_entry;
 
 /// Folders of the source.
 pub(super) const ENGINES: &str = "inference_engine";
@@ -18,9 +20,18 @@ pub(super) const IMAGES: &str = "docker_images";
 /// The class of an engine, and the argument of it with the path of the ONNX file.
 const CLASS: &str = "class InferModel";
 const ONNX_ARGUMENT: &str = "onnx_path";
-const RECIPE: &str = "Dockerfile";
-/// The framework of a vendor that names none that this program knows: it is part of this program.
+/// The file that sets environment variables, of a vendor and of a case.
+pub(super) const VARIABLES: &str = "environment_variables.sh";
+/// The framework that is part of this program.
 const OWN_FRAMEWORK: &str = "interpreter";
+
+/// The engine classes of a vendor and the modules beside them.
+#[derive(Default)]
+struct SourceEngines {
+    compilers: Vec<Compiler>,
+    /// The files that define no engine class.
+    modules: Vec<PathBuf>,
+}
 
 /// A compiler of the source.
 struct Compiler {
@@ -30,60 +41,104 @@ struct Compiler {
     source: String,
 }
 
+impl Compiler {
+    /// Returns the argument of the adaptor that names the file, relative to the vendor's folder.
+    fn file(&self) -> String {
+        format!("engines/{}.py", self.name)
+    }
+
+    /// Returns the line of vendor.yaml.
+    fn entry(&self) -> String {
+        let mut entry = json!({"engine": "sidecar", "command": ["python3", "-m", ADAPTOR, self.file()],
+            "options": {"threads": 0}});
+        // A class whose text never mentions the argument again takes the model.
+        if self.source.matches(ONNX_ARGUMENT).count() == 1 {
+            entry["opens_onnx"] = false.into();
+        }
+        format!("{}: {}", text(&self.name), value_text(&entry))
+    }
+}
+
+/// A vendor.yaml that gains entries.
+struct Description {
+    path: PathBuf,
+    /// The vendor before the import.
+    vendor: Vendor,
+    text: String,
+    /// Whether entries are added, or only reported.
+    is_extended: bool,
+    exists: bool,
+}
+
+impl Description {
+    /// Reads the vendor.yaml of a vendor, or begins a new one. One that cannot be used becomes a finding.
+    fn of(name: &str, conversion: &mut Conversion<'_>) -> Option<Self> {
+        let import = conversion.import;
+        let path = Path::new("vendors").join(name).join("vendor.yaml");
+        let own = import.checkout.join(&path);
+        let exists = own.symlink_metadata().is_ok();
+        let current = match exists {
+            true => read_text(&own, &display_name(&own, import.checkout)),
+            false => Ok(new_description(name)),
+        };
+        let read = current.and_then(|text| Ok((Vendor::parse(import.checkout, name, &text)?, text)));
+        let (vendor, text) = read.map_err(|finding| conversion.problems.push(finding)).ok()?;
+        let is_extended = import.replaces || has_only_a_monitor(&vendor) || text.contains(IMPORTED.trim_end());
+        Some(Description { path, vendor, text, is_extended, exists })
+    }
+
+    /// Adds an entry to a list, if entries are added. Returns whether it was added.
+    fn add(&mut self, list: &str, entry: &str) -> bool {
+        let added = self.is_extended.then(|| add_entry(&self.text, list, entry)).flatten();
+        added.map(|text| self.text = text).is_some()
+    }
+}
+
 /// Converts a vendor.
 pub(super) fn convert_vendor(name: &str, conversion: &mut Conversion<'_>) {
-    let compilers = compilers(name, conversion);
+    let engines = read_engines(name, conversion);
     let frameworks = convert_images(name, conversion);
-    let path = Path::new("vendors").join(name).join("vendor.yaml");
-    let current = flagperf_core::regular_file::read_regular_text(&conversion.import.checkout.join(&path), 1 << 20).ok();
-    let known = conversion.import.catalogue.vendors.get(name);
-    match (known, current) {
-        (Some(vendor), Some(current)) if !current.contains(IMPORTED) && !has_only_a_monitor(vendor.as_ref()) => {
-            extend_vendor((vendor.as_ref(), current), &path, &compilers, &frameworks, conversion);
-        }
-        _ => {
-            let from = conversion.import.source.name(&Path::new(ENGINES).join(name));
-            let known = known.and_then(Option::as_ref).filter(|vendor| has_only_a_monitor(Some(vendor)));
-            let content = FileContent::Text(description(name, &compilers, &frameworks, known, conversion));
-            let completes = known.is_some();
-            conversion.files.push(NewFile { path: path.clone(), from, content, completes });
-            for compiler in &compilers {
-                add_class(compiler, &path, conversion);
-            }
-        }
-    }
+    let Some(mut description) = Description::of(name, conversion) else { return };
+    add_compilers(&engines, &mut description, conversion);
+    add_frameworks(&frameworks, &mut description, conversion);
+    let from = conversion.import.source.name(&Path::new(ENGINES).join(name));
+    let Description { path, text, exists, .. } = description;
+    let replacement = if exists { Replacement::Always } else { Replacement::ByForce };
+    conversion.add_text(path, from, text, replacement);
 }
 
-/// Returns whether a vendor has nothing but a monitor, which an import keeps.
-fn has_only_a_monitor(vendor: Option<&Vendor>) -> bool {
-    vendor.is_some_and(|vendor| {
-        vendor.monitor_command.is_some()
-            && vendor.compilers.is_empty()
-            && vendor.devices.is_empty()
-            && vendor.backends.is_empty()
-    })
+/// Returns whether a vendor has nothing but a monitor.
+fn has_only_a_monitor(vendor: &Vendor) -> bool {
+    vendor.monitor_command.is_some()
+        && vendor.compilers.is_empty()
+        && vendor.devices.is_empty()
+        && vendor.backends.is_empty()
 }
 
-/// Returns the files of a vendor that define an engine class.
-fn compilers(vendor: &str, conversion: &mut Conversion<'_>) -> Vec<Compiler> {
+/// Reads the engine classes of a vendor, and converts what is beside them.
+fn read_engines(vendor: &str, conversion: &mut Conversion<'_>) -> SourceEngines {
     let folder = Path::new(ENGINES).join(vendor);
     let source = conversion.import.source;
-    let mut found = Vec::new();
+    let mut engines = SourceEngines::default();
     for entry in source.entries(&folder, &mut conversion.problems) {
         let from = folder.join(&entry.name);
-        let Some(name) = entry.name.strip_suffix(".py").filter(|_| !entry.is_folder) else {
-            if entry.is_folder && source.has(&from.join("setup.py")) {
-                let reason = "nothing builds it here: build it in the image of the vendor";
-                conversion.add_name(&from.join("setup.py"), &entry.name, reason);
+        let stem = entry.name.strip_suffix(".py").filter(|_| !entry.is_folder);
+        if entry.is_folder && source.has(&from.join("setup.py")) {
+            let reason = "nothing builds it here: build it in the image of the vendor";
+            conversion.add_name(&from.join("setup.py"), &entry.name, reason);
+        } else if let Some(stem) = stem {
+            let Some(source) = source.text(&from, &mut conversion.problems) else { continue };
+            match source.contains(CLASS) {
+                true => engines.compilers.push(Compiler { name: stem.to_owned(), from, source }),
+                false => engines.modules.push(from),
             }
-            continue;
-        };
-        let Some(text) = source.text(&from, &mut conversion.problems) else { continue };
-        if text.contains(CLASS) {
-            found.push(Compiler { name: name.to_owned(), from, source: text });
+        } else if entry.name == VARIABLES {
+            conversion.copy(&from, &Path::new("vendors").join(vendor).join(VARIABLES), Replacement::ByForce);
+        } else {
+            engines.modules.extend(source.files(&from, &mut conversion.problems));
         }
     }
-    found
+    engines
 }
 
 /// Converts the recipes of a vendor's images, and returns its frameworks: without versions, each with the names that it has.
@@ -91,145 +146,107 @@ fn convert_images(vendor: &str, conversion: &mut Conversion<'_>) -> BTreeMap<Str
     let folder = Path::new(IMAGES).join(vendor);
     let source = conversion.import.source;
     let mut frameworks: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let entries = source.entries(&folder, &mut conversion.problems);
-    for framework in entries.into_iter().filter(|entry| entry.is_folder).map(|entry| entry.name) {
-        let path = folder.join(&framework);
-        let key = CaseKey { case: String::new(), framework: framework.clone(), scale: Scale::ONE };
-        frameworks.entry(key.framework_name().to_owned()).or_default().push(framework);
-        if source.has(&path.join(RECIPE))
-            && let Some(text) = source.text(&path.join(RECIPE), &mut conversion.problems)
-        {
-            let from = source.name(&path.join(RECIPE));
-            conversion.files.push(NewFile {
-                path: path.join(RECIPE),
-                from,
-                content: FileContent::Text(text),
-                completes: false,
-            });
+    for entry in source.entries(&folder, &mut conversion.problems) {
+        let path = folder.join(&entry.name);
+        if !entry.is_folder {
+            let reason = format!(
+                "`monitor` or `monitor_command` of vendors/{vendor}/vendor.yaml reads the devices, and the program computes \
+                 the figures"
+            );
+            conversion.add_name(&path, &entry.name, &reason);
+            continue;
         }
-        for entry in source.entries(&path, &mut conversion.problems) {
-            if entry.name.ends_with("_install.sh") {
-                let reason = "no script is run in an image here: add its commands to the Dockerfile";
-                conversion.add_name(&path.join(&entry.name), &entry.name, reason);
-            }
+        let key = CaseKey { case: String::new(), framework: entry.name.clone(), scale: Scale::ONE };
+        frameworks.entry(key.framework_name().to_owned()).or_default().push(entry.name);
+        for file in source.files(&path, &mut conversion.problems) {
+            conversion.copy(&file, &file, Replacement::ByForce);
         }
     }
     frameworks
 }
 
-/// Reports what a vendor of the checkout lacks. With `--force`, adds the compilers to its vendor.yaml.
-fn extend_vendor(
-    (vendor, current): (Option<&Vendor>, String),
-    path: &Path,
-    compilers: &[Compiler],
+/// Adds the compilers that a vendor lacks, with the files of their classes.
+fn add_compilers(engines: &SourceEngines, description: &mut Description, conversion: &mut Conversion<'_>) {
+    let folder = description.path.with_file_name("engines");
+    let mut has_class = false;
+    // Each entry becomes the first one.
+    for compiler in engines.compilers.iter().rev() {
+        let known = description.vendor.compilers.get(&compiler.name);
+        if known.is_some_and(|entry| !entry.command.contains(&compiler.file())) {
+            let reason = format!(
+                "{} has a compiler of this name with another engine, which stays; to use this class as well, copy the file to \
+                 its folder `engines`, and add it to `compilers` under another name",
+                description.path.display()
+            );
+            conversion.keep_name(&compiler.from, &compiler.name, &reason);
+        } else if known.is_some() || description.add("compilers", &compiler.entry()) {
+            has_class = true;
+            conversion.copy(&compiler.from, &folder.join(format!("{}.py", compiler.name)), Replacement::Never);
+        } else {
+            let reason = format!(
+                "{} has no such compiler: copy the file to its folder `engines` and add `{}` to `compilers`, or import with \
+                 --force",
+                description.path.display(),
+                compiler.entry()
+            );
+            conversion.add_name(&compiler.from, &compiler.name, &reason);
+        }
+    }
+    let source_folder = Path::new(ENGINES).join(&description.vendor.name);
+    for module in &engines.modules {
+        let below = module.strip_prefix(&source_folder).unwrap_or(module);
+        match has_class {
+            true => conversion.copy(module, &folder.join(below), Replacement::Never),
+            false => conversion.add_name(module, &below.display().to_string(), "no engine class beside it is imported"),
+        }
+    }
+}
+
+/// Adds the frameworks that a vendor lacks. Those that it has stay, and one of them stays the default.
+fn add_frameworks(
     frameworks: &BTreeMap<String, Vec<String>>,
+    description: &mut Description,
     conversion: &mut Conversion<'_>,
 ) {
-    let Some(vendor) = vendor else { return };
-    let mut changed = current.clone();
-    for compiler in compilers.iter().filter(|compiler| !vendor.compilers.contains_key(&compiler.name)) {
-        let entry = compiler_entry(compiler);
-        match add_compiler(&changed, &entry).filter(|_| conversion.import.replaces) {
-            Some(text) => {
-                changed = text;
-                add_class(compiler, path, conversion);
-            }
-            None => {
-                let reason = format!(
-                    "{} has no such compiler: copy the file to its folder `engines` and add `{entry}` to `compilers`, or \
-                     import with --force",
-                    path.display()
-                );
-                conversion.add_name(&compiler.from, &compiler.name, &reason);
+    let known: Vec<String> = description.vendor.frameworks.keys().cloned().collect();
+    let mut has_new = false;
+    for (name, folders) in frameworks.iter().rev().filter(|(name, _)| !known.contains(name)) {
+        let entry = format!("{}: {}", text(name), value_text(&framework_entry(name, conversion)));
+        match description.add("frameworks", &entry) {
+            true => has_new = true,
+            false => {
+                let folder = Path::new(IMAGES).join(&description.vendor.name).join(&folders[0]);
+                let reason = format!("{} has no such framework: add `{entry}`", description.path.display());
+                conversion.add_name(&folder, name, &reason);
             }
         }
     }
-    let names = frameworks.iter().filter(|(name, _)| !vendor.frameworks.contains_key(*name));
-    for (name, folders) in names {
-        let folder = Path::new(IMAGES).join(&vendor.name).join(&folders[0]);
-        conversion.add_name(&folder, name, &format!("{} has no such framework", path.display()));
-    }
-    if changed != current {
-        let from = conversion.import.source.name(&Path::new(ENGINES).join(&vendor.name));
-        conversion.files.push(NewFile {
-            path: path.to_owned(),
-            from,
-            content: FileContent::Text(changed),
-            completes: false,
-        });
+    if let (Some(first), true, None) = (known.first(), has_new, &description.vendor.default_framework) {
+        let default = format!("\ndefault_framework: {}\nframeworks:", text(first));
+        description.text = description.text.replacen("\nframeworks:", &default, 1);
     }
 }
 
-fn add_class(compiler: &Compiler, vendor_file: &Path, conversion: &mut Conversion<'_>) {
-    let path = vendor_file.with_file_name("engines").join(format!("{}.py", compiler.name));
-    let from = conversion.import.source.name(&compiler.from);
-    conversion.files.push(NewFile {
-        path,
-        from,
-        content: FileContent::Text(compiler.source.clone()),
-        completes: false,
-    });
-}
-
-/// Returns the line of vendor.yaml for a compiler.
-fn compiler_entry(compiler: &Compiler) -> String {
-    let mut entry = json!({"engine": "sidecar",
-        "command": ["python3", "-m", ADAPTOR, format!("engines/{}.py", compiler.name)], "options": {"threads": 0}});
-    // A class whose text never mentions the argument again takes the model.
-    if compiler.source.matches(ONNX_ARGUMENT).count() == 1 {
-        entry["opens_onnx"] = false.into();
-    }
-    format!("{}: {}", text(&compiler.name), value_text(&entry))
-}
-
-/// Returns the text of a new vendor.yaml; `known` is the vendor if it has a monitor already.
-fn description(
-    name: &str,
-    compilers: &[Compiler],
-    frameworks: &BTreeMap<String, Vec<String>>,
-    known: Option<&Vendor>,
-    conversion: &Conversion<'_>,
-) -> String {
-    let own = BTreeMap::from([(OWN_FRAMEWORK.to_owned(), Vec::new())]);
-    let frameworks = if frameworks.is_empty() { &own } else { frameworks };
-    let mut lines = vec![
-        schema_line(2, "vendor").trim_end().to_owned(),
-        IMPORTED.trim_end().to_owned(),
-        "# vendors/README.md says how to complete it.".to_owned(),
-        format!("name: {}", text(name)),
-        known.map_or_else(
-            || "about: imported from FlagPerf; describe the devices here in one line".to_owned(),
-            |known| format!("about: {}", text(&known.about)),
-        ),
-    ];
-    if let (Some(first), true) = (frameworks.keys().next(), frameworks.len() > 1) {
-        lines.push(format!("default_framework: {}", text(first)));
-    }
-    lines.push("# Validation: FlagPerf runs its model in this framework on the vendor's device. Here it runs as the entry says.".into());
-    lines.push("frameworks:".to_owned());
-    for framework in frameworks.keys() {
-        lines.push(format!("    {}: {}", text(framework), value_text(&framework_entry(framework, conversion))));
-    }
-    if compilers.is_empty() {
-        lines.push("compilers: {}".to_owned());
-    } else {
-        lines.push(
-            "# FlagPerf's classes, unchanged. `options` may list keys that a class reads, with their defaults.".into(),
-        );
-        lines.push("compilers:".to_owned());
-        lines.extend(compilers.iter().map(|compiler| format!("    {}", compiler_entry(compiler))));
-    }
-    lines.extend(
-        ["# The devices, with the peaks from their data sheets.", "devices: []", "monitor: null"].map(str::to_owned),
-    );
-    if let Some(command) = known.and_then(|known| known.monitor_command.as_ref()) {
-        let entry = json!({"command": command.command, "interval_s": command.interval_s});
-        lines.push(format!("monitor_command: {}", value_text(&entry)));
-    }
-    if let Some(variable) = known.and_then(|known| known.visible_devices.as_ref()) {
-        lines.push(format!("visible_devices: {}", text(variable)));
-    }
-    lines.join("\n") + "\n"
+/// Returns the text of the vendor.yaml of a vendor without engines.
+fn new_description(name: &str) -> String {
+    let framework = json!({"engine": OWN_FRAMEWORK, "options": {"threads": 0}});
+    [
+        schema_line(2, "vendor").trim_end(),
+        IMPORTED.trim_end(),
+        "# vendors/README.md says how to complete it.",
+        &format!("name: {}", text(name)),
+        "about: imported from FlagPerf; describe the devices here in one line",
+        "# FlagPerf runs validation in its framework on the vendor's device. Here each framework runs as its entry says.",
+        "frameworks:",
+        &format!("    {OWN_FRAMEWORK}: {}", value_text(&framework)),
+        "# FlagPerf's classes, unchanged. `options` may list keys that a class reads, with their defaults.",
+        "compilers: {}",
+        "# The devices, with the peaks from their data sheets.",
+        "devices: []",
+        "monitor: null",
+    ]
+    .join("\n")
+        + "\n"
 }
 
 /// Returns the entry of a framework: that of the vendor that host.yaml has by default, if it has the framework, or else the

@@ -40,6 +40,8 @@ pub struct SavedResult<'a> {
     pub digest: Option<&'a str>,
     /// The host and the device, if the case has several records.
     pub place: Option<&'a str>,
+    /// Whether the run required a valid result.
+    pub is_official_run: bool,
 }
 
 /// Formats the report of a case. It ends with the headline figures, the verdict, the digest and the path of the record.
@@ -68,7 +70,9 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
         Status::Failed => Style::new().red().bold(),
         Status::Interrupted => Style::new().yellow(),
     };
-    text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &key));
+    let word = outcome_word(record.status, record.validity.verdict, saved.is_official_run);
+    let style = if word == verdict_word(record.status) { style } else { Style::new().red().bold() };
+    text += &format!("\n{}  {}\n", paint(style, word), paint(bold, &key));
     text += &rows_text(headline_rows(record), screen.columns);
     let failures = failures(record, extent);
     let verdict = verdict_text(&record.validity, !failures.is_empty(), extent);
@@ -89,7 +93,7 @@ fn verdict_text(validity: &ValidityCheck, has_failures: bool, extent: Extent) ->
     let shown = &validity.reasons[..validity.reasons.len().min(shown)];
     let more = match validity.reasons.len() - shown.len() {
         0 => String::new(),
-        more => format!("; and {more} more"),
+        more => format!("; and {more} more: see the record or use --details"),
     };
     format!("{name}: {}{more}", one_line(&shown.join("; ")))
 }
@@ -111,6 +115,14 @@ pub(super) const fn verdict_word(status: Status) -> &'static str {
         Status::Ok => "ok",
         Status::Failed => "FAILED",
         Status::Interrupted => "interrupted",
+    }
+}
+
+/// Returns the word for the outcome of a case. A run that required a valid result did not succeed with another one.
+pub(super) fn outcome_word(status: Status, validity: Validity, is_official_run: bool) -> &'static str {
+    match status {
+        Status::Ok if is_official_run && validity != Validity::Valid => validity.name(),
+        _ => verdict_word(status),
     }
 }
 
@@ -158,9 +170,18 @@ fn join_lines(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Cuts `text` to at most `width` columns, without line breaks; a cut ends with `...`.
+/// Cuts `text` between words to at most `width` columns, without line breaks; a cut ends with ` ...`. The first word is whole in any
+/// case.
 fn shorten(text: &str, width: usize) -> String {
-    console::truncate_str(&one_line(&display_text(text)), width, "...").into_owned()
+    const CUT: &str = " ...";
+    let text = one_line(&display_text(text)).into_owned();
+    if measure_text_width(&text) <= width {
+        return text;
+    }
+    let fits = |end: usize| measure_text_width(&text[..end]) + CUT.len() <= width;
+    let ends: Vec<usize> = text.match_indices(' ').map(|(end, _)| end).collect();
+    let end = ends.iter().rfind(|end| fits(**end)).or(ends.first());
+    end.map_or_else(|| text.clone(), |end| format!("{}{CUT}", &text[..*end]))
 }
 
 /// Returns the rows for the failures of a record. A summary has only the last lines of a worker's standard error.
@@ -192,7 +213,8 @@ mod tests {
     use flagperf_result::{FailureRecord, testing};
 
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
-        let saved = SavedResult { path: Some(Path::new("r.json")), digest: Some("sha256:ab"), place: None };
+        let path = Some(Path::new("r.json"));
+        let saved = SavedResult { path, digest: Some("sha256:ab"), ..SavedResult::default() };
         case_report(record, saved, extent, Screen { columns, colour: false })
     }
 
@@ -207,6 +229,49 @@ mod tests {
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_warning_is_cut_between_words() {
+        let path = "datasets/drawn/generated/model.safetensors";
+        assert_eq!(shorten(&format!("the file `{path}` has no class list"), 60), format!("the file `{path}` ..."));
+        assert_eq!(shorten(&format!("the file `{path}` has no class list"), 30), "the file ...");
+        assert_eq!(shorten(path, 10), path, "a word is not cut");
+    }
+
+    #[test]
+    fn memory_that_no_monitor_reported_has_its_reason() {
+        let mut record = testing::record();
+        record.finish_info.vendor_usage = None;
+        let unavailable = Some("`chip-smi` exited with status 3: `no driver`".to_owned());
+        let source = flagperf_sampling::SourceRecord { unavailable, ..Default::default() };
+        let sources = [(flagperf_sampling::DEVICE_SOURCE.to_owned(), source)].into_iter().collect();
+        record.monitors = Some(flagperf_sampling::MonitorRecord { sources, ..Default::default() });
+        let text = report(&record, Extent::Summary, 200);
+        assert!(
+            text.contains("vendor_usage(GiB)        unknown: `chip-smi` exited with status 3: `no driver`\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_result_that_is_not_valid_is_not_ok_where_it_had_to_be() {
+        let record = testing::record();
+        let text = |is_official_run| {
+            let saved = SavedResult { is_official_run, ..SavedResult::default() };
+            case_report(&record, saved, Extent::Summary, Screen { columns: 80, colour: false })
+        };
+        assert!(text(false).contains("\nok  resnet50:interpreter\n"));
+        assert!(text(true).contains("\nunofficial  resnet50:interpreter\n"));
+    }
+
+    #[test]
+    fn a_summary_has_some_reasons_and_says_where_the_others_are() {
+        let mut record = testing::record();
+        record.validity.reasons = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+        let summary = report(&record, Extent::Summary, 200);
+        assert!(summary.contains("unofficial: a; b; c; and 2 more: see the record or use --details\n"), "{summary}");
+        assert!(report(&record, Extent::Details, 200).contains("unofficial: a; b; c; d; e\n"));
     }
 
     #[test]

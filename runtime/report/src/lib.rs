@@ -19,5 +19,5 @@ pub use lines::LineDisplay;
 pub use overview::{OverviewRow, overview};
 pub use rows::{Section, sections};
 pub use summary_report::summary_report;
-pub use table::{Screen, columns, headed_table, name_value_table, plain_table, unbroken_table};
+pub use table::{Screen, columns, headed_table, name_value_table, origin_table, plain_table, unbroken_table};
 pub use text::{bytes, count, display_text, duration, percent, rate, wrap};

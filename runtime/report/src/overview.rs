@@ -1,8 +1,10 @@
 //! The end of a run of several cases: one line for each case.
 
+use std::path::Path;
+
 use console::measure_text_width;
 
-use super::case_report::verdict_word;
+use super::case_report::outcome_word;
 use super::conclusion::headline_figure;
 use super::text::display_text;
 use flagperf_config::CaseKey;
@@ -20,17 +22,18 @@ impl OverviewRow {
     }
 
     /// Returns the row of a case: verdict, case, headline figure and the path of the record, or that it is not on disk. `place`
-    /// is the host and the device of a case that has several records.
-    pub fn new(record: &Record, place: Option<&str>, path: Option<&std::path::Path>) -> Self {
+    /// is the host and the device of a case that has several records; `is_official_run`, whether the run required a valid result.
+    pub fn new(record: &Record, place: Option<&str>, path: Option<&Path>, is_official_run: bool) -> Self {
         let key = place.map_or_else(|| record.key(), |place| format!("{} on {place}", record.key()));
         let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
-        let cells = [verdict_word(record.status).to_owned(), key, headline_figure(record), path];
+        let word = outcome_word(record.status, record.validity.verdict, is_official_run);
+        let cells = [word.to_owned(), key, headline_figure(record), path];
         OverviewRow(cells.map(|cell| one_line(&display_text(&cell)).into_owned()))
     }
 
     /// Returns the row of a case that the killed process of a resumed run had finished.
-    pub fn finished_before(record: &Record, place: Option<&str>, path: &std::path::Path) -> Self {
-        let OverviewRow([verdict, key, figure, path]) = OverviewRow::new(record, place, Some(path));
+    pub fn finished_before(record: &Record, place: Option<&str>, path: &Path, is_official_run: bool) -> Self {
+        let OverviewRow([verdict, key, figure, path]) = OverviewRow::new(record, place, Some(path), is_official_run);
         OverviewRow([verdict, key, format!("{figure}, finished before"), path])
     }
 }
@@ -72,7 +75,7 @@ mod tests {
                 [path]/record.json
         ");
         let before =
-            OverviewRow::finished_before(&flagperf_result::testing::record(), None, std::path::Path::new("a.json"));
+            OverviewRow::finished_before(&flagperf_result::testing::record(), None, Path::new("a.json"), false);
         assert_eq!(before.0[2], "validation 80.0 samples/s core, finished before");
         let rows = [rows[0].clone(), OverviewRow::not_run(&"b:mock".parse().unwrap())];
         insta::assert_snapshot!(overview(&rows, 60), @r"

@@ -10,6 +10,7 @@ use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 use flagperf_result::{Accuracy, PhaseRecord, Record, Verdict};
+use flagperf_sampling::DEVICE_SOURCE;
 
 /// Rows below one heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,10 @@ fn flagperf_rows(record: &Record) -> Vec<(&'static str, String)> {
     let info = &record.finish_info;
     let reasons = MissingReasons::of(record);
     let perf = |rate_: Option<SamplesPerSecond>, why: &str| rate_.map_or_else(|| why.to_owned(), rate);
-    let gib = |value: Option<f64>| value.map_or_else(|| "unknown: not reported".to_owned(), digits);
+    let devices = record.monitors.as_ref().and_then(|monitors| monitors.sources.get(DEVICE_SOURCE));
+    let missing = devices.and_then(|source| source.unavailable.as_deref().or(source.problem.as_deref()));
+    let missing = format!("unknown: {}", missing.unwrap_or("not reported"));
+    let gib = |value: Option<f64>| value.map_or_else(|| missing.clone(), digits);
     let accuracy = |value: Option<f64>, why: &str| match value {
         Some(value) => format!("{value:.4}"),
         None => why.to_owned(),

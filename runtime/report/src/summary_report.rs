@@ -4,7 +4,7 @@ use std::path::Path;
 
 use indexmap::IndexMap;
 
-use super::case_report::verdict_word;
+use super::case_report::{outcome_word, verdict_word};
 use super::rows::plural;
 use super::table::{Screen, headed_table};
 use super::text::{digits, display_text, percent, rate, wrap};
@@ -24,7 +24,14 @@ const REASONS_MAX: usize = 5;
 
 /// Formats a summary: for each measured step, a line for each host and device and a line with their sum; then the warnings, the
 /// digests and the verdict. `hints` are those of the replicas' failures, in the order of the replicas; empty without one.
-pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: Screen) -> String {
+/// `is_official_run` is whether the run required a valid result.
+pub fn summary_report(
+    summary: &Summary,
+    hints: &[String],
+    path: &Path,
+    is_official_run: bool,
+    screen: Screen,
+) -> String {
     let core = format!("core ({}/s)", summary.unit);
     let mut rows = vec![["host", "device", "step", "state", core.as_str(), "whole"].map(str::to_owned)];
     for step in Phase::ALL.map(Phase::measured_step) {
@@ -62,7 +69,8 @@ pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: 
     let (head, rest) = lines.split_at(2);
     let wrapped = rest.iter().map(|line| wrap(&one_line(&display_text(line)), screen.columns.into()));
     let shown = display_text(&path.display().to_string()).into_owned();
-    let last = format!("{}: {shown}\n", verdict_word(summary.status));
+    let word = outcome_word(summary.status, summary.validity, is_official_run);
+    let last = format!("{word}: {shown}\n");
     head.iter().cloned().chain(wrapped).collect::<Vec<_>>().join("\n") + "\n" + last.as_str()
 }
 
@@ -213,7 +221,7 @@ mod tests {
         let shown = |count: usize| {
             let reasons: Vec<String> = (0..count).map(|number| format!("reason {number}")).collect();
             let summary = Summary { validity_reasons: Vec::new(), ..summary_of(&[&reasons]) };
-            summary_report(&summary, &[], Path::new("summary.json"), Screen { columns: 100, colour: false })
+            summary_report(&summary, &[], Path::new("summary.json"), false, Screen { columns: 100, colour: false })
         };
         assert!(shown(6).contains("\n    and 1 more reason, listed in the records\n"), "{}", shown(6));
         assert!(shown(7).contains("\n    and 2 more reasons, listed in the records\n"), "{}", shown(7));
@@ -236,6 +244,7 @@ mod tests {
             &summary,
             &["check h1".to_owned()],
             Path::new("summary.json"),
+            false,
             Screen { columns: 100, colour: false },
         );
         assert!(text.contains("\nh1: host `h1` was lost\n  hint: check h1\n"), "{text}");

@@ -1,10 +1,10 @@
 //! Tables of text, and the screen for which they are formatted.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use console::{Term, measure_text_width};
+use indexmap::IndexMap;
 
-use super::text::{display_text, wrap};
+use super::text::{display_text, wrap, wrap_cell};
+use flagperf_config::env;
 use flagperf_core::text::one_line;
 
 /// Columns of text when standard output is not a terminal.
@@ -32,9 +32,10 @@ impl Screen {
     }
 }
 
-/// Returns the characters per line of standard output.
+/// Returns the characters per line of standard output: those of the terminal, or else those that `COLUMNS` states.
 pub fn columns() -> u16 {
-    let columns = Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| columns);
+    let of_terminal = Term::stdout().size_checked().map(|(_, columns)| columns);
+    let columns = of_terminal.or_else(env::columns).unwrap_or(COLUMNS);
     columns.clamp(COLUMNS_MIN, COLUMNS_MAX)
 }
 
@@ -46,12 +47,9 @@ pub fn name_value_table(rows: Vec<(String, String)>, columns: u16) -> String {
     if columns < NARROW {
         return narrow_lines(rows.into_iter().map(|(name, value)| [name, value]), columns);
     }
-    let names = ColumnConstraint::Absolute(Width::Fixed(NAME_COLUMNS));
-    let mut table = table(rows.into_iter().map(|(name, value)| [name, value]), columns);
-    if let Some(column) = table.column_mut(0) {
-        column.set_constraint(names);
-    }
-    table.trim_fmt() + "\n"
+    let names = usize::from(NAME_COLUMNS) - CELL_SPACE;
+    let values = usize::from(columns) - names - 2 * CELL_SPACE;
+    layout(rows.into_iter().map(|(name, value)| [name, value]), [names, values])
 }
 
 /// Formats columns without lines between them, at most `columns` characters wide. On a narrow screen, rows that do not fit become
@@ -61,7 +59,8 @@ pub fn plain_table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, 
     if columns < NARROW && natural_width(&rows) > usize::from(columns) {
         return narrow_lines(rows, columns);
     }
-    table(rows, columns).trim_fmt() + "\n"
+    let widths = column_widths(&rows, columns);
+    layout(rows, widths)
 }
 
 /// Formats columns with a head, which is the first row. Where the columns do not fit beside each other, each row becomes a list in
@@ -106,12 +105,40 @@ fn narrow_lines<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, col
     text
 }
 
-fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
-    // Cells are truncated because wrapping a word takes time quadratic in its length.
-    table.add_rows(rows.into_iter().map(|row| row.map(|text| display_text(&text).into_owned())));
-    table
+/// The spaces around a cell: one on each side.
+const CELL_SPACE: usize = 2;
+
+/// Returns the width of each column, so that the table has at most `columns` characters per line: columns that need less than an
+/// equal share get what they need, and the others share the rest.
+fn column_widths<const N: usize>(rows: &[[String; N]], columns: u16) -> [usize; N] {
+    let of_cell = |cell: &String| cell.lines().map(measure_text_width).max().unwrap_or(0);
+    let natural: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| of_cell(&row[column])).max().unwrap_or(0));
+    let mut widths = natural;
+    let mut left = usize::from(columns).saturating_sub(CELL_SPACE * N);
+    let mut order: Vec<usize> = (0..N).collect();
+    order.sort_by_key(|column| natural[*column]);
+    for (position, column) in order.into_iter().enumerate() {
+        widths[column] = natural[column].min(left / (N - position)).max(1);
+        left = left.saturating_sub(widths[column]);
+    }
+    widths
+}
+
+/// Formats rows in columns of these widths; cells are wrapped.
+fn layout<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, widths: [usize; N]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let cells: [Vec<String>; N] =
+            std::array::from_fn(|column| wrap_cell(&display_text(&row[column]), widths[column]));
+        for line in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+            let parts: String = (0..N)
+                .map(|column| format!(" {} ", pad(cells[column].get(line).map_or("", String::as_str), widths[column])))
+                .collect();
+            text += &format!("{}\n", parts.trim_end());
+        }
+    }
+    text
 }
 
 /// Formats names, values and origins in three columns without ever breaking a value or an origin, which may be a path.
@@ -133,6 +160,36 @@ pub fn unbroken_table(rows: &[[String; 3]], columns: u16) -> String {
         let fits = measure_text_width(value) <= values && measure_text_width(line.trim_end()) <= columns;
         let line = if fits { line } else { format!(" {name:<names$}  {value}\n {:names$}  {origin}", "") };
         text += &format!("{}\n", line.trim_end());
+    }
+    text
+}
+
+/// Formats names, values and origins as [`unbroken_table`] does where each row fits into a line. Where one does not, the rows of each
+/// file have its path above them, and the number of the line before them.
+pub fn origin_table(rows: &[[String; 3]], columns: u16) -> String {
+    if natural_width(rows) < usize::from(columns) {
+        return unbroken_table(rows, columns);
+    }
+    let mut files: IndexMap<&str, Vec<(&str, &str, &str)>> = IndexMap::new();
+    for [name, value, origin] in rows {
+        let placed = origin.rsplit_once(':').filter(|(_, line)| line.parse::<usize>().is_ok());
+        let (file, line) = placed.unwrap_or((origin, ""));
+        files.entry(file).or_default().push((line, name.as_str(), value.as_str()));
+    }
+    let names = rows.iter().map(|row| measure_text_width(&row[0])).max().unwrap_or(0);
+    // Four columns before the number of the line, four for it, and two before the value.
+    let indent = names + 9;
+    let mut text = String::new();
+    for (file, rows) in files {
+        text += &format!("{}\n", wrap(&format!(" {}", one_line(&display_text(file))), columns.into()));
+        for (line, name, value) in rows {
+            let value = one_line(&display_text(value)).into_owned();
+            let mut lines =
+                wrap_cell(&value, usize::from(columns).saturating_sub(indent).max(VALUE_COLUMNS_MIN)).into_iter();
+            let first = format!("{line:>6} {name:<names$}  {}", lines.next().unwrap_or_default());
+            text += &format!("{}\n", first.trim_end());
+            lines.for_each(|line| text += &format!("{:indent$}{line}\n", ""));
+        }
     }
     text
 }
@@ -172,6 +229,39 @@ mod tests {
             name_value_table(vec![long, ("short".to_owned(), "1".to_owned())], 40),
             " a name\n     a value of many words that does not\n         fit beside its name\n short  1\n"
         );
+    }
+
+    #[test]
+    fn no_word_is_cut_where_it_can_be_broken_after_a_separator() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [
+            row([
+                "cpu.inductor",
+                "missing: no module (`/root/.pyenv/versions/3.11.7/bin/python3` lacks it)",
+                "install it",
+            ]),
+            row(["cpu.tract", "works", "a compiler in pure Rust for the processor, which loads files"]),
+        ];
+        let text = plain_table(rows, 80);
+        insta::assert_snapshot!(text.trim_start(), @"");
+        let whole = plain_table([["a".to_owned(), "x".repeat(200)]], 60);
+        assert!(whole.lines().all(|line| measure_text_width(line) <= 60), "{whole}");
+    }
+
+    #[test]
+    fn values_whose_origins_do_not_fit_are_listed_by_file() {
+        let row = |name: &str, value: &str, origin: &str| [name, value, origin].map(str::to_owned);
+        let overlay = "configs/resnet50/vendor_config/cpu_configurations.yaml";
+        let rows = [
+            row("batch_size", "8", &format!("{overlay}:5")),
+            row("repeat", "1", "--set repeat=1"),
+            row("weights", "/a/folder/with/a/long/path/that/does/not/fit/model.safetensors", "configs/host.yaml:63"),
+            row("fp16", "false", &format!("{overlay}:4")),
+        ];
+        let text = origin_table(&rows, 60);
+        assert!(text.lines().all(|line| measure_text_width(line) <= 60), "{text}");
+        insta::assert_snapshot!(text.trim_start(), @"");
+        assert_eq!(origin_table(&rows[1..2], 60), unbroken_table(&rows[1..2], 60));
     }
 
     #[test]

@@ -88,6 +88,52 @@ fn wrap_line(line: &str, columns: usize) -> String {
     wrapped
 }
 
+/// Wraps each line of a cell between words to at most `columns` columns. A word that is longer than a line, such as a path, is broken
+/// after a separator or, without one, where the line ends.
+pub(super) fn wrap_cell(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        if measure_text_width(line) <= columns {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let mut current = String::new();
+        for word in line.split(' ') {
+            let joined = if current.is_empty() { word.to_owned() } else { format!("{current} {word}") };
+            if measure_text_width(&joined) <= columns {
+                current = joined;
+                continue;
+            }
+            lines.extend((!current.is_empty()).then(|| std::mem::take(&mut current)));
+            let mut pieces = pieces(word, columns);
+            current = pieces.pop().unwrap_or_default();
+            lines.extend(pieces);
+        }
+        lines.push(current);
+    }
+    lines
+}
+
+/// Breaks a word into pieces of at most `columns` columns.
+fn pieces(word: &str, columns: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut width = 0;
+    for letter in word.chars() {
+        let own = measure_text_width(letter.encode_utf8(&mut [0; 4]));
+        if let Some(last) = pieces.last_mut().filter(|last| width + own > columns && !last.is_empty()) {
+            let rest = match last.rfind(['/', ',', ';', '=']) {
+                Some(at) if at + 1 < last.len() => last.split_off(at + 1),
+                _ => String::new(),
+            };
+            width = measure_text_width(&rest);
+            pieces.push(rest);
+        }
+        width += own;
+        pieces.last_mut().into_iter().for_each(|last| last.push(letter));
+    }
+    pieces
+}
+
 /// Formats a value with three significant digits.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
@@ -109,6 +155,15 @@ mod tests {
         assert_eq!(wrap(text, 16), expected);
         assert_eq!(wrap(text, 80), text);
         assert_eq!(wrap("", 16), "");
+    }
+
+    #[test]
+    fn a_cell_is_wrapped_between_words_and_a_long_word_after_a_separator() {
+        let text = "see /a/long/path/of/folders/file.txt for it";
+        assert_eq!(wrap_cell(text, 16), ["see", "/a/long/path/of/", "folders/file.txt", "for it"]);
+        assert_eq!(wrap_cell("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrap_cell("one\n  two", 20), ["one", "  two"]);
+        assert_eq!(wrap_cell("", 20), [""]);
     }
 
     #[test]

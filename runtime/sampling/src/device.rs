@@ -1,6 +1,7 @@
 //! The devices of the vendor, read through the vendor's row in the table of monitors, or through its command and script.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use super::context::DeviceCommand;
 use super::{Reading, Source, SourceContext, SourceReader};
@@ -53,7 +54,10 @@ impl Source for DeviceSource {
         match (library, &context.command) {
             (Some(Ok(reader)), _) => Ok(Box::new(reader)),
             (Some(Err(reason)), None) => Err(reason),
-            (_, Some(command)) => Ok(Box::new(CommandReader { context: context.clone(), command: command.clone() })),
+            (library, Some(command)) => {
+                let instead_of = library.and_then(Result::err);
+                Ok(Box::new(CommandReader { context: context.clone(), command: command.clone(), instead_of }))
+            }
             (None, None) => Err("the vendor has no monitor".to_owned()),
         }
     }
@@ -114,6 +118,8 @@ fn has_reading(sample: &DeviceSample) -> bool {
 struct CommandReader {
     context: SourceContext,
     command: DeviceCommand,
+    /// Why the vendor's monitor, which the command replaces, does not work; `None` without one.
+    instead_of: Option<String>,
 }
 
 impl SourceReader for CommandReader {
@@ -122,12 +128,23 @@ impl SourceReader for CommandReader {
     }
 
     fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
+        self.read_command().map_err(|reason| match &self.instead_of {
+            Some(instead_of) => format!("{reason}; {instead_of}"),
+            None => reason,
+        })
+    }
+}
+
+impl CommandReader {
+    fn read_command(&self) -> Result<Vec<Reading>, String> {
         let argv = self.command.command.command.iter().map(OsString::from).collect();
-        let output = self.run(argv, Vec::new()).map_err(|error| error.to_string())?;
+        // A relative path in the command is one of the vendor's files.
+        let folder = self.command.script.parent().map(Path::to_owned);
+        let output = self.run(argv, folder, Vec::new()).map_err(|error| error.to_string())?;
         let program = self.command.program.iter().cloned();
         let argv = program.chain([self.command.script.clone().into_os_string()]).collect();
-        let samples = self.run(argv, output).map_err(|error| match error {
-            CaptureError::Failed { stderr, .. } if !stderr.is_empty() => stderr,
+        let samples = self.run(argv, None, output).map_err(|error| match error {
+            CaptureError::Failed { last_line, .. } if !last_line.is_empty() => last_line,
             error => format!("`{}`: {error}", self.command.script.display()),
         })?;
         let samples: Vec<DeviceSample> = serde_json::from_slice(&samples)
@@ -144,11 +161,9 @@ impl SourceReader for CommandReader {
         }
         Ok(readings(&self.context, selected))
     }
-}
 
-impl CommandReader {
-    fn run(&self, argv: Vec<OsString>, input: Vec<u8>) -> Result<Vec<u8>, CaptureError> {
-        let command = CapturedCommand { argv, input, bytes_max: BYTES_MAX, time_max: TIME_MAX };
+    fn run(&self, argv: Vec<OsString>, folder: Option<PathBuf>, input: Vec<u8>) -> Result<Vec<u8>, CaptureError> {
+        let command = CapturedCommand { argv, folder, input, bytes_max: BYTES_MAX, time_max: TIME_MAX };
         capture(&command, &*self.context.clock, || self.context.has_ended())
     }
 }
@@ -159,4 +174,41 @@ fn readings(context: &SourceContext, mut samples: Vec<DeviceSample>) -> Vec<Read
         process.own = context.owns_process(process.pid);
     }
     samples.into_iter().map(|sample| Reading::Device(Box::new(sample))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagperf_config::MonitorCommand;
+
+    /// Returns the reader of a command whose output already is what the script would return.
+    fn reader(folder: &Path, command: &[&str]) -> CommandReader {
+        let command = DeviceCommand {
+            program: ["sh", "-c", "cat"].map(OsString::from).to_vec(),
+            script: folder.join("monitor.rhai"),
+            command: MonitorCommand { command: command.iter().map(|&part| part.to_owned()).collect(), interval_s: 1 },
+        };
+        CommandReader { context: SourceContext::of_machine(), command, instead_of: None }
+    }
+
+    #[test]
+    fn a_command_starts_in_the_folder_of_its_vendor() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("devices.json"), "[{\"device\": \"7\", \"power_w\": 5.0}]").unwrap();
+        let readings = reader(folder.path(), &["cat", "devices.json"]).read(false).unwrap();
+        let [Reading::Device(sample)] = readings.as_slice() else { panic!("{readings:?}") };
+        assert_eq!(sample.device, "7");
+    }
+
+    #[test]
+    fn a_failure_has_its_own_reason_and_that_of_the_monitor_before_the_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut reader = reader(folder.path(), &["sh", "-c", "echo no driver >&2; exit 3"]);
+        assert_eq!(reader.read(false).unwrap_err(), "`sh` exited with status 3: `no driver`");
+        reader.instead_of = Some("monitor `nvml`: no library".to_owned());
+        assert_eq!(
+            reader.read(false).unwrap_err(),
+            "`sh` exited with status 3: `no driver`; monitor `nvml`: no library"
+        );
+    }
 }

@@ -60,7 +60,8 @@ impl IpmiReader {
         let (argv, parse) = COMMANDS[self.command];
         let argv_text = argv.join(" ");
         let argv = argv.iter().map(Into::into).collect();
-        let command = CapturedCommand { argv, input: Vec::new(), bytes_max: BYTES_MAX, time_max: TIME_MAX };
+        let command =
+            CapturedCommand { argv, folder: None, input: Vec::new(), bytes_max: BYTES_MAX, time_max: TIME_MAX };
         let output = capture(&command, &*self.context.clock, || self.context.has_ended());
         let output = output.map_err(|error| error.to_string())?;
         parse(&String::from_utf8_lossy(&output)).ok_or_else(|| format!("`{argv_text}` printed no power reading"))

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::entry::add_compiler;
+use super::entry::add_entry;
 use super::vendor::{add_vendor, description, first_case};
 use super::{Checkout, NULL, Scaffold, ScaffoldError, name};
 use flagperf_config::{Vendor, list_names, nearest};
 
 /// The folder of a vendor's engines.
 const ENGINES: &str = "engines";
+/// The key of vendor.yaml that lists them.
+const COMPILERS: &str = "compilers";
 
 /// How a vendor brings an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub fn new_engine(
     match is_known {
         true => change_vendor(&mut scaffold, owner, name, kind, checkout)?,
         false => {
-            let description = add_compiler(&description(owner), &kind.entry(name));
+            let description = add_entry(&description(owner), COMPILERS, &kind.entry(name));
             let description = description.expect("the template lists one compiler per line");
             add_vendor(&mut scaffold, owner, name, description, build.as_deref(), checkout)?;
             let case = first_case(checkout).map(|case| format!("--case {case} --vendor {owner}"));
@@ -112,7 +114,7 @@ fn change_vendor(
     let text = std::fs::read_to_string(checkout.root.join(&path))
         .map_err(|cause| ScaffoldError::Write { path: path.clone(), cause })?;
     let entry = kind.entry(name);
-    let changed = add_compiler(&text, &entry).filter(|changed| {
+    let changed = add_entry(&text, COMPILERS, &entry).filter(|changed| {
         Vendor::parse(checkout.root, owner, changed).is_ok_and(|changed| changed.compilers.contains_key(name))
     });
     let place = || vendor.origin(&["compilers"]).to_string();

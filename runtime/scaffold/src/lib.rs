@@ -18,7 +18,7 @@ use flagperf_plan::Catalogue;
 
 pub use case::new_case;
 pub use engine::{EngineKind, new_engine};
-pub use entry::add_compiler;
+pub use entry::add_entry;
 pub use error::ScaffoldError;
 pub use files::Scaffold;
 pub use lock::CheckoutLock;

@@ -117,8 +117,8 @@ impl CompiledScript {
         self.sources.error_at(self.sources.main().function_position(name), reason)
     }
 
-    /// Returns an error at the latest call in this script of a function of the package `data`, or of a shared script
-    /// that called one; without such a call, at the definition of the function `name`.
+    /// Returns an error at the latest call of a function of the package `data`, in this script or in a shared one, which names the
+    /// call of this script then, too; without such a call, at the definition of the function `name`.
     pub(super) fn error_at_source(&self, name: &str, reason: impl Into<String>) -> ScriptError {
         let place = |position: Position| (position.line().unwrap_or(0), position.position().unwrap_or(0));
         let last = place(self.state.last_call());
@@ -131,8 +131,24 @@ impl CompiledScript {
             .collect();
         calls.sort_by_key(|position| place(*position));
         let before = calls.iter().rev().find(|position| place(**position) <= last).or(calls.first());
-        let position = before.copied().unwrap_or_else(|| self.sources.main().function_position(name));
-        self.sources.error_at(position, reason)
+        let own = before.copied().unwrap_or_else(|| self.sources.main().function_position(name));
+        let is_of_package = |name: &str| {
+            name.split_once("::").is_some_and(|(package, _)| {
+                self.stage.packages().contains(&package) && !OTHER_PACKAGES.contains(&package)
+            })
+        };
+        // The lines of shared scripts follow those of this one.
+        let main = self.sources.main().text.lines().count();
+        let shared = self.shared.values().flat_map(|tree| super::names::calls(&tree.ast));
+        let shared = shared.filter(|(name, position)| is_of_package(name) && place(*position) <= last);
+        let describing = shared.map(|(_, position)| position).max_by_key(|position| place(*position));
+        match describing.filter(|_| last.0 > main) {
+            Some(position) => {
+                let ScriptError { file, line, .. } = self.sources.error_at(own, "");
+                ScriptError { called_from: vec![(file, line)], ..self.sources.error_at(position, reason) }
+            }
+            None => self.sources.error_at(own, reason),
+        }
     }
 
     /// Calls the script's function `name` with a fresh budget and returns its return value converted by `convert`.
@@ -175,12 +191,39 @@ impl CompiledScript {
         let converted = called.map_err(|error| {
             let names = KnownNames {
                 functions: &|| self.callable.signatures.clone(),
+                calls: &|| self.trees().flat_map(|tree| calls(&tree.ast)).collect(),
                 properties: &properties(),
                 last_call: position(),
             };
             self.sources.runtime_error(*error, &names)
         })?;
-        converted.map_err(|reason| self.function_error(name, reason))
+        converted.map_err(|reason| self.returned_error(name, reason))
+    }
+
+    /// Returns the syntax trees of the script and of those that it imports.
+    fn trees(&self) -> impl Iterator<Item = &ScriptTree> {
+        std::iter::once(&self.tree).chain(self.shared.values())
+    }
+
+    /// Returns an error about the value that the function `name` returned: at the shared function whose value it is if its last
+    /// call is one, and otherwise at its own definition.
+    fn returned_error(&self, name: &str, reason: String) -> ScriptError {
+        let mut own = self.tree.ast.clone();
+        own.clear_statements().retain_functions(|_, _, function, _| function == name);
+        let last = calls(&own).into_iter().max_by_key(|(_, position)| (position.line(), position.position()));
+        let shared = last.as_ref().and_then(|(called, position)| {
+            let (alias, function) = called.split_once("::")?;
+            let file = shared_file(Path::new(""), self.tree.imports.get(alias)?);
+            let source = self.sources.iter().find(|source| source.file.ends_with(&file))?;
+            Some((source.function_position(function), *position))
+        });
+        match shared {
+            Some((defined, called)) if !defined.is_none() => {
+                let ScriptError { file, line, .. } = self.sources.error_at(called, "");
+                ScriptError { called_from: vec![(file, line)], ..self.sources.error_at(defined, reason) }
+            }
+            _ => self.function_error(name, reason),
+        }
     }
 
     /// Checks that the script defines the functions of its stage, with the expected number of parameters.

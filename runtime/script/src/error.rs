@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rhai::{EvalAltResult, ParseError, ParseErrorType, Position};
 
-use super::function_error::function_not_found;
+use super::function_error::{function_not_found, last_part};
 use super::names::type_word;
 use super::sandbox::{
     ARRAY_ELEMENTS_MAX, CALL_LEVELS_MAX, EXPRESSION_DEPTH_MAX, FUNCTIONS_MAX, MAP_ENTRIES_MAX, STRING_BYTES_MAX,
@@ -177,19 +177,48 @@ impl Sources {
 
     /// Returns the error for a script that failed at run time; `names` are the names that it may have misspelled.
     pub(super) fn runtime_error(&self, mut error: EvalAltResult, names: &KnownNames<'_>) -> ScriptError {
-        let mut called_from = Vec::new();
-        while let EvalAltResult::ErrorInFunctionCall(_, _, inner, position) = error {
-            let place = position.line().map(|line| self.locate(line));
-            called_from.extend(place.map(|(source, line)| (source.file.clone(), line)));
+        let (mut called_from, mut function) = (Vec::new(), None);
+        while let EvalAltResult::ErrorInFunctionCall(name, _, inner, position) = error {
+            function = Some(name);
+            let caller = position.line().map(|line| self.locate(line));
+            called_from.extend(caller.map(|(source, line)| (source.file.clone(), line)));
             error = *inner;
         }
         called_from.reverse();
-        let position = Some(error.take_position()).filter(|position| !position.is_none()).unwrap_or(names.last_call);
+        let begin = self.known_place(function.as_deref(), names.last_call);
+        let position = Some(error.take_position()).filter(|position| !position.is_none());
+        // The latest native call may be that of a shared function that has returned.
+        let is_begin_of_caller = function.is_none() && self.locate(place(begin).0).0.lines_before > 0;
+        let first = if is_begin_of_caller { Position::NONE } else { begin };
+        let position = position.or_else(|| unknown_call(&error, first, names)).unwrap_or(begin);
         let is_strange_property = matches!(&error, EvalAltResult::ErrorPropertyNotFound(name, _)
             if !matches!(names.suggest_property(name), Suggestion::Near(_)));
         let reason = error_reason(&error, names);
         ScriptError { called_from, is_strange_property, ..self.error_at(position, reason) }
     }
+
+    /// Returns the last place that an error without a position is known to have passed: the latest native call, or the beginning
+    /// of the innermost `function`. The lines of shared scripts follow those of the script.
+    fn known_place(&self, function: Option<&str>, last_call: Position) -> Position {
+        let function = function.map(last_part);
+        let begins = self.0.iter().filter_map(|source| Some(source.function_position(function?)));
+        begins.chain([last_call]).max_by_key(|position| place(*position)).unwrap_or(last_call)
+    }
+}
+
+/// Returns a position as line and column, which can be compared.
+fn place(position: Position) -> (usize, usize) {
+    (position.line().unwrap_or(0), position.position().unwrap_or(0))
+}
+
+/// Returns the position of a call that fits no function, to which Rhai gives none if it has the name of a package: the first such
+/// call from `begin` on.
+fn unknown_call(error: &EvalAltResult, begin: Position, names: &KnownNames<'_>) -> Option<Position> {
+    let EvalAltResult::ErrorFunctionNotFound(signature, _) = error else { return None };
+    let called = last_part(function_name(signature));
+    let calls = (names.calls)().into_iter();
+    let fits = calls.filter(|(name, position)| last_part(name) == called && place(*position) >= place(begin));
+    fits.map(|(_, position)| position).min_by_key(|position| place(*position))
 }
 
 /// The beginning of the reason of an error about a property that a map does not have.
@@ -199,6 +228,8 @@ pub(super) const UNKNOWN_PROPERTY: &str = "unknown property";
 pub(super) struct KnownNames<'a> {
     /// Signatures of the functions of its packages, with their namespaces, and of its own functions.
     pub(super) functions: &'a dyn Fn() -> Vec<String>,
+    /// The calls in all its scripts, each with its position.
+    pub(super) calls: &'a dyn Fn() -> Vec<(String, Position)>,
     /// Keys of `config` and fields of batches.
     pub(super) properties: &'a [String],
     /// Position of its last native call, for errors that have no position.

@@ -104,7 +104,8 @@ fn parameters(signature: &str) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-fn last_part(name: &str) -> &str {
+/// Returns the name of a function without that of its package.
+pub(super) fn last_part(name: &str) -> &str {
     name.rsplit_once("::").map_or(name, |(_, last)| last)
 }
 

@@ -250,7 +250,12 @@ impl Loader {
         drop(running);
         drop(memory_scope);
         let module = module.map_err(|panic| self.sources.panic_error(Position::NONE, &*panic))?;
-        let names = KnownNames { functions: &Vec::new, properties: &[], last_call: self.state.last_call() };
+        let names = KnownNames {
+            functions: &Vec::new,
+            calls: &|| names::calls(ast),
+            properties: &[],
+            last_call: self.state.last_call(),
+        };
         module.map_err(|error| self.sources.runtime_error(*error, &names))
     }
 

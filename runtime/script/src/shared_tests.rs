@@ -59,21 +59,57 @@ fn dataloader_error(text: &str, shared: &[(&str, &str)]) -> ScriptError {
 fn an_error_of_the_dataset_is_placed_at_the_call_that_describes_it() {
     let config = ScriptConfig::from([("images".to_owned(), json!("val"))]);
     let place = |dataloader: &str, shared: &[(&str, &str)]| {
-        let (_root, scripts) = load(&ScriptChoice::default(), &[("dataloader.rhai", dataloader)], shared);
+        let (root, scripts) = load(&ScriptChoice::default(), &[("dataloader.rhai", dataloader)], shared);
         let scripts = scripts.unwrap();
         scripts.build_dataloader(&config).unwrap();
         let error = scripts.dataset_error("there is no `val`");
-        assert!(error.file.ends_with("toy/dataloader.rhai"), "{error}");
-        (error.line, error.reason)
+        assert_eq!(error.reason, "there is no `val`");
+        let name = |file: &Path| file.strip_prefix(root.path()).unwrap().display().to_string();
+        let called: Vec<_> =
+            error.called_from.iter().map(|(file, line)| format!(" from {}:{line}", name(file))).collect();
+        format!("{}:{}{}", name(&error.file), error.line, called.concat())
     };
-    let expected = |line: usize| (line, "there is no `val`".to_owned());
     let own = "fn build_dataloader(config) {\n    log::info(\"x\");\n    data::image_folder(config.images)\n        .resize(8)\n}\n";
-    assert_eq!(place(own, &[]), expected(3));
-    let shared = [("one.rhai", "fn folder(config) {\n    data::image_folder(config.images)\n        .resize(8)\n}\n")];
+    assert_eq!(place(own, &[]), "toy/dataloader.rhai:3");
+    let shared =
+        [("one.rhai", "// One.\nfn folder(config) {\n    data::image_folder(config.images)\n        .resize(8)\n}\n")];
     let imports = "import \"lib/one\" as one;\n\nfn build_dataloader(config) {\n    log::info(\"x\");\n    one::folder(config)\n}\n";
-    assert_eq!(place(imports, &shared), expected(5));
+    assert_eq!(place(imports, &shared), "lib/one.rhai:3 from toy/dataloader.rhai:5");
     let branches = "fn build_dataloader(config) {\n    if config.images == \"val\" {\n        return data::image_folder(\"val\");\n    }\n    data::image_folder(\"other\")\n}\n";
-    assert_eq!(place(branches, &[]), expected(3));
+    assert_eq!(place(branches, &[]), "toy/dataloader.rhai:3");
+}
+
+#[test]
+fn a_call_that_fits_no_function_and_a_wrong_value_are_placed_in_the_shared_script() {
+    let dataloader =
+        "import \"lib/one\" as one;\n\n// The images.\nfn build_dataloader(config) {\n    one::folder(config)\n}\n";
+    let place = |body: &str| {
+        let shared = format!("// One.\nfn folder(config) {{\n{body}\n}}\n");
+        let (root, scripts) =
+            load(&ScriptChoice::default(), &[("dataloader.rhai", dataloader)], &[("one.rhai", &shared)]);
+        let config = ScriptConfig::from([("images".to_owned(), json!("val"))]);
+        let shown = scripts.unwrap().build_dataloader(&config).unwrap_err().to_string();
+        shown.replace(&format!("{}/", root.path().display()), "")
+    };
+    for body in ["    data::image_folder(5)", "    log::info(\"x\"); data::image_folder(5)"] {
+        let shown = place(body);
+        assert!(
+            shown.starts_with("lib/one.rhai:3:") && shown.ends_with("called from toy/dataloader.rhai:5"),
+            "{shown}"
+        );
+    }
+    let shown = place("    data::image_folder(\"val\");\n    data::image_folder(config.images, 5)");
+    assert!(shown.starts_with("lib/one.rhai:4:"), "{shown}");
+    let after = "import \"lib/one\" as one;\nfn build_dataloader(config) {\n    let a = one::folder(config);\n    data::image_folder(5)\n}\n";
+    let one = [("one.rhai", "\n\n\n\n\nfn folder(config) { data::image_folder(config.images) }")];
+    let (_root, scripts) = load(&ScriptChoice::default(), &[("dataloader.rhai", after)], &one);
+    let error = scripts.unwrap().build_dataloader(&ScriptConfig::from([("images".to_owned(), json!("v"))])).unwrap_err();
+    assert!(error.file.ends_with("toy/dataloader.rhai") && error.line == 4, "{error}");
+    // Rhai gives no position to an exceeded limit.
+    let shown = place("    loop { }");
+    assert!(shown.starts_with("lib/one.rhai:2:1: the script ran more than"), "{shown}");
+    let shown = place("    data::image_folder(config.images);");
+    assert!(shown.starts_with("lib/one.rhai:2:1: ") && shown.ends_with("called from toy/dataloader.rhai:5"), "{shown}");
 }
 
 #[test]

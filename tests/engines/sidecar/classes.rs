@@ -66,6 +66,15 @@ fn a_class_that_follows_flagperfs_document_has_no_changes_in_the_record() {
 }
 
 #[test]
+fn a_class_imports_the_modules_beside_it_as_in_flagperfs_package() {
+    let text = QUICK.replace("OUTPUT", "ZEROS").replace("SECONDS", "BESIDE");
+    let text = format!("from .beside import SECONDS as BESIDE\n{text}");
+    let Some(site) = class_site(&text, "options: {threads: 1}") else { return };
+    let reason = site.with_vendor_file("engines/beside.py", "SECONDS = -7\n").inference_failure();
+    assert!(reason.contains("not a valid time: `-7`"), "{reason}");
+}
+
+#[test]
 fn flat_outputs_take_the_declared_shape_and_the_record_lists_both_shapes() {
     let Some(site) = class_site(include_str!("classes/flat.py"), "options: {threads: 1, plan_tmp_path: own.plan}")
     else {

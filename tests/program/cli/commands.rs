@@ -194,15 +194,15 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     let checkout = checkout();
     insta::assert_snapshot!(run_outside(checkout.path(), "list cases"), @r"
     note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`, which contains this program
-     bertLarge           overlays: cpu
+     bertLarge           overlays: cpu, nvidia
      efficientnet_lite0  overlays: cpu, intel, mock, nvidia
-     resnet101           overlays: cpu
+     resnet101           overlays: cpu, nvidia
      resnet50            overlays: cpu, intel, mock, nvidia
-     smollm2_135m        overlays: cpu
-     swinTransformer     overlays: cpu
+     smollm2_135m        overlays: cpu, nvidia
+     swinTransformer     overlays: cpu, nvidia
      tiny                overlays: mock
-     unet_tiny           overlays: cpu
-     vit_l_16            overlays: cpu
+     unet_tiny           overlays: cpu, nvidia
+     vit_l_16            overlays: cpu, nvidia
     code 0
     ");
     insta::assert_snapshot!(run_outside(checkout.path(), "run"), @r"
@@ -231,6 +231,34 @@ fn doctor_returns_whether_the_selected_cases_can_run() {
     let (code, errors) = doctor(&["--data", "/no/such/data"]);
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("data directory `/no/such/data`"), "{errors}");
+}
+
+#[test]
+fn doctor_prints_only_json_on_request() {
+    let checkout = checkout();
+    let doctor = |arguments: &[&str]| {
+        let output = flagperf(checkout.path(), &[&["doctor", "--json"], arguments].concat());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (output.status.code(), json)
+    };
+    let (code, found) = doctor(&[]);
+    assert_eq!((code, &found["can_run"], &found["faults"]), (Some(0), &json!(true), &json!([])));
+    let engines = found["sections"]["engines"].as_array().expect("rows");
+    assert!(engines.iter().any(|row| row["name"] == "rten" && row["state"].as_str().is_some()), "{found}");
+    for arguments in [&["--vendor", "mok"][..], &["--vendor", "mok", "--hosts"]] {
+        let (code, found) = doctor(arguments);
+        let message = found["findings"][0]["message"].as_str().unwrap_or_default();
+        assert!(code == Some(2) && message.contains("unknown vendor `mok`"), "{found}");
+    }
+}
+
+#[test]
+fn a_list_has_the_width_that_the_environment_states() {
+    let checkout = checkout();
+    let (list, _) = bash(checkout.path(), "COLUMNS=60 \"$0\" list vendors");
+    let widest = list.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| (50..=60).contains(&widest)), "{list}");
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn every_key_of_an_imported_tree_is_written_or_reported() {
         [("image_size", &json!("tensorrt.image_size")), ("random_seed", &json!("seed"))]
     );
     let left_out: Vec<&str> = keys(&report, "no_equivalent").into_iter().map(|(key, _)| key).collect();
-    assert_eq!(left_out, ["weight_dir", "eval_file", "FLAGPERF_PATH", "pytorch1.13_install.sh", "torchtrt"]);
+    assert_eq!(left_out, ["weight_dir", "eval_file", "FLAGPERF_PATH", "torchtrt"]);
     let needs = |case: &Value| case["needs_scripts"].as_bool().expect("a flag");
     let cases: Vec<_> = report["cases"].as_array().expect("a list").iter().filter(|case| needs(case)).collect();
     let names: Vec<_> = cases.iter().map(|case| case["case"].as_str().expect("a name")).collect();
@@ -232,7 +232,7 @@ fn the_text_of_an_import_lists_files_keys_and_what_to_do_next() {
         "\nRenamed:\n",
         "[TREE]/inference/configs/resnet50/vendor_config/iluvatar_configurations.yaml:3: `image_size` becomes `tensorrt.image_size`: ",
         "These cases need scripts, which FlagPerf has in Python: llama2_7b_mmlu, sam_h, stable_diffusion_v1_4\n",
-        "\n  --force replaces files with another content\n",
+        "\n  --force replaces files with another content, but no code of an engine\n",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

@@ -162,6 +162,23 @@ fn a_weights_file_that_is_missing_or_not_a_file_or_outside_is_refused_with_its_l
     error: configs/tiny/parameters.yaml:3: weights file `link` is outside the data directory `[CHECKOUT]/data`: a symbolic link
       hint: `weights` must name a file in the data directory; null draws random weights
     ");
+    for (file, content, kind) in [
+        (
+            "pointer.safetensors",
+            "version https://git-lfs.github.com/spec/v1\n",
+            "a pointer of git LFS, not the file itself: ",
+        ),
+        ("model.gguf", "GGUF\u{3}\0\0\0", "a GGUF file (llama.cpp): convert it to .safetensors"),
+        ("weights.h5", "<!DOCTYPE html>", "an HTML page, not the file itself: "),
+    ] {
+        write(checkout.path(), &format!("data/{file}"), content);
+        write(checkout.path(), "configs/tiny/parameters.yaml", &format!("samples: 10\nseed: 0\nweights: {file}\n"));
+        let refused = refusal(checkout.path(), &[]);
+        assert!(
+            refused.contains(&format!("`data/{file}` is not a complete safetensors file: it is {kind}")),
+            "{refused}"
+        );
+    }
     write(checkout.path(), "data/other.safetensors", "no weights");
     write(checkout.path(), "configs/tiny/parameters.yaml", "samples: 10\nseed: 0\nweights: other.safetensors\n");
     insta::assert_snapshot!(refusal(checkout.path(), &[]), @"error: scripts/tiny/model.rhai:7:11: `data/other.safetensors` is not a complete safetensors file: its header has a length of 7523097587056930670 bytes (at most 33554432)");
@@ -175,7 +192,7 @@ fn a_file_that_is_no_onnx_file_is_refused_for_an_engine_that_opens_onnx_files() 
         let arguments = ["--set", validation, "--set", "exist_onnx_path=model.pt"];
         insta::allow_duplicates! {
             insta::assert_snapshot!(refusal(checkout.path(), &arguments), @r"
-            error: --set exist_onnx_path=model.pt: `[CHECKOUT]/model.pt` is not a complete ONNX model: failed to decode Protobuf message: invalid tag value: 0
+            error: --set exist_onnx_path=model.pt: `[CHECKOUT]/model.pt` is not a complete ONNX model: it is a zip archive, such as PyTorch writes: weights of PyTorch belong to `weights` in parameters.yaml; unpack any other archive
               hint: it must be a complete ONNX file; `exist_onnx_path: null` exports a new one
             ");
         }
@@ -242,7 +259,7 @@ fn the_data_is_not_drawn_by_a_plan_and_a_missing_folder_is_refused() {
     let data = checkout.path().join("data").display().to_string();
     let errors = refusal(checkout.path(), &["--case", "resnet50", "--vendor", "mock", "--data", &data]);
     insta::assert_snapshot!(errors, @r"
-    error: scripts/resnet50/dataloader.rhai:5:21: dataset of case `resnet50`: there is no `imgs` in the data directory `[CHECKOUT]/data`
+    error: scripts/lib/classification.rhai:5:11: dataset of case `resnet50`: there is no `imgs` in the data directory `[CHECKOUT]/data`
       hint: put the file there, or name another data directory with --data DIR
     ");
 }

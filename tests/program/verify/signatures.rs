@@ -93,6 +93,8 @@ fn a_private_key_is_not_created_in_a_checkout_and_never_replaced() {
     assert!(!checkout.path().join("configs/key").exists());
     let (key, _) = new_key(keys.path(), "lab");
     let before = fs::read(&key).unwrap();
+    let (_, public) = flagperf(keys.path(), &["key", "show", &key]);
+    assert_eq!(fs::read_to_string(format!("{key}.pub")).unwrap(), public);
     assert_eq!(flagperf(keys.path(), &["key", "new", &key, "--name", "lab"]).0, Some(2));
     assert_eq!(fs::read(&key).unwrap(), before);
 }

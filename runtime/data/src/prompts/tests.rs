@@ -20,9 +20,12 @@ fn options() -> PromptOptions {
         special_tokens: false,
         padding,
         texts: Vec::new(),
-        integers: Vec::new(),
-        inputs: Vec::new(),
+        lists: Vec::new(),
     }
+}
+
+fn list(name: &str, length: usize, dtype: DType, role: FieldRole) -> NumberList {
+    NumberList { name: name.to_owned(), length, dtype, role }
 }
 
 fn open(text: &[u8], options: &PromptOptions) -> Result<Prompts, String> {
@@ -42,6 +45,7 @@ fn read(prompts: &Prompts, index: usize) -> Result<Vec<Vec<i64>>, String> {
     let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
     prompts.read(index, &mut slices).map_err(|error| error.to_string())?;
     let numbers = |(field, bytes): (&Field, &Vec<u8>)| match field.spec.dtype {
+        DType::F32 => bytemuck::pod_collect_to_vec::<u8, u32>(bytes).into_iter().map(i64::from).collect(),
         DType::U8 => bytes.iter().map(|byte| i64::from(*byte)).take_while(|byte| *byte != 0).collect(),
         _ => bytemuck::pod_collect_to_vec(bytes),
     };
@@ -79,7 +83,8 @@ fn json_lines_have_a_template_and_further_texts() {
 
 #[test]
 fn json_lines_have_further_lists_of_a_fixed_length() {
-    let options = PromptOptions { key: Some("q".into()), integers: vec![("answer".into(), 2)], ..options() };
+    let lists = vec![list("answer", 2, DType::I64, FieldRole::Truth)];
+    let options = PromptOptions { key: Some("q".into()), lists, ..options() };
     let text = b"{\"q\": \"sat\", \"answer\": [7, -1]}\n{\"q\": \"sat\", \"answer\": [7]}\n{\"q\": \"sat\", \"answer\": [7, 0.5]}\n";
     let prompts = open(text, &options).unwrap();
     assert_eq!(read(&prompts, 0).unwrap()[4], [7, -1]);
@@ -90,9 +95,22 @@ fn json_lines_have_further_lists_of_a_fixed_length() {
 }
 
 #[test]
+fn json_lines_have_numbers_as_truth() {
+    let scores = vec![list("score", 1, DType::F32, FieldRole::Truth), list("box", 2, DType::F32, FieldRole::Truth)];
+    let options = PromptOptions { key: Some("q".into()), lists: scores, ..options() };
+    let text = b"{\"q\": \"sat\", \"score\": 3.25, \"box\": [1, -0.5]}\n{\"q\": \"sat\", \"score\": \"high\", \"box\": [1, 2]}\n";
+    let prompts = open(text, &options).unwrap();
+    assert_eq!(prompts.fields()[5].spec.to_string(), "2,f32");
+    let bits = |values: &[f32]| values.iter().map(|value| i64::from(value.to_bits())).collect::<Vec<_>>();
+    assert_eq!(read(&prompts, 0).unwrap()[4..], [bits(&[3.25]), bits(&[1.0, -0.5])]);
+    assert_eq!(read(&prompts, 1).unwrap_err(), "p.txt:2: `score` must be a number");
+}
+
+#[test]
 fn a_list_of_json_lines_may_be_an_input() {
-    let lists = (vec![("answer".into(), 1)], vec![("seed".into(), 1)]);
-    let options = PromptOptions { key: Some("q".into()), integers: lists.0, inputs: lists.1, ..options() };
+    let lists = [("answer", FieldRole::Truth), ("seed", FieldRole::Input)];
+    let lists = lists.map(|(name, role)| list(name, 1, DType::I64, role)).to_vec();
+    let options = PromptOptions { key: Some("q".into()), lists, ..options() };
     let prompts = open(b"{\"q\": \"sat\", \"seed\": [8], \"answer\": [7]}\n", &options).unwrap();
     let roles = prompts.fields()[4..].iter().map(|field| (field.name.as_str(), field.role));
     assert_eq!(roles.collect::<Vec<_>>(), [("answer", FieldRole::Truth), ("seed", FieldRole::Input)]);

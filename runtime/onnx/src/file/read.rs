@@ -13,6 +13,7 @@ use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntr
 use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, dtype_from_onnx, external, initializer};
 use crate::weights::MappedFile;
 use crate::{Dim, Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
+use flagperf_core::file_kind;
 use flagperf_core::regular_file::open_regular;
 
 /// The longest protobuf message. Larger models store their weights in data files.
@@ -59,7 +60,11 @@ pub(super) fn decode(path: &Path) -> Result<(MappedFile, ModelProto), OnnxError>
             file.bytes().len()
         )));
     }
-    let model = ModelProto::decode(Bytes::from_owner(file.clone())).map_err(|error| malformed(error.to_string()))?;
+    let other = |reason: String| malformed(file_kind::reason_for(file.bytes(), || reason));
+    let model = ModelProto::decode(Bytes::from_owner(file.clone())).map_err(|error| other(error.to_string()))?;
+    if model.graph.is_none() {
+        return Err(other("it has no graph".to_owned()));
+    }
     Ok((file, model))
 }
 

@@ -7,6 +7,8 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
+use flagperf_core::file_kind;
+
 use super::{MappedFile, TensorListing, WeightError};
 use crate::{DType, TensorSpec};
 
@@ -22,10 +24,16 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, WeightError> {
 
 pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors<'a>, WeightError> {
     if PTH_EXTENSIONS.iter().any(|own| path.extension().is_some_and(|extension| extension == *own)) {
-        let reason = "it begins neither as an archive of PyTorch nor as a safetensors file".to_owned();
+        let neither = || "it begins neither as an archive of PyTorch nor as a safetensors file".to_owned();
+        let reason = file_kind::reason_for(file.bytes(), neither);
         if !begins_as_safetensors(file.bytes()) {
             return Err(WeightError::MalformedPth { path: path.to_owned(), reason });
         }
+    }
+    if !begins_as_safetensors(file.bytes())
+        && let Some(kind) = file_kind::recognise(file.bytes())
+    {
+        return Err(WeightError::Malformed { path: path.to_owned(), reason: kind.to_string() });
     }
     let reason = |error: SafeTensorError| match error {
         SafeTensorError::InvalidOffset(name) => {

@@ -9,8 +9,8 @@ use crate::packages::options::{FunctionOptions, size};
 use crate::sandbox::{Fallible, script_state};
 use flagperf_core::tensor::DType;
 use flagperf_data::{
-    Masking, PaddingOptions, PaddingSide, PromptOptions, SAMPLE_BYTES_MAX, SampleSource, StoredType,
-    TokenStreamOptions, TokenizerFiles,
+    FieldRole, Masking, NumberList, PaddingOptions, PaddingSide, PromptOptions, SAMPLE_BYTES_MAX, SampleSource,
+    StoredType, TokenStreamOptions, TokenizerFiles,
 };
 
 /// Largest number of tokens of a sample: it has at most four fields of 8 bytes.
@@ -87,6 +87,13 @@ pub(super) fn padding(function: &'static str, options: &mut FunctionOptions) -> 
     Ok(PaddingOptions { buckets, to_batch, pad, side, truncate: false })
 }
 
+/// The options of prompts with further lists of numbers.
+const LISTS: [(&str, DType, FieldRole); 3] = [
+    ("integers", DType::I64, FieldRole::Truth),
+    ("floats", DType::F32, FieldRole::Truth),
+    ("inputs", DType::I64, FieldRole::Input),
+];
+
 /// Reads the further texts or lists: the length of each by name.
 fn further_keys(map: Map) -> Fallible<Vec<(String, usize)>> {
     let field = |(name, length): (rhai::Identifier, Dynamic)| {
@@ -152,8 +159,8 @@ pub(super) mod functions {
     /// tokens; `special_tokens` that the tokenizer adds (default true); `template`, a text in which `{}` stands for the
     /// prompt; `vocabulary`, the number of tokens of the model; `texts`, further keys for the evaluator with the most
     /// bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further keys whose value is a list of whole
-    /// numbers, with its length (`L,i64`); `inputs`, the same for the forward function, such as a seed for each prompt:
-    /// random numbers then do not depend on the batch. `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON
+    /// numbers, with its length (`L,i64`); `floats`, the same with any numbers (`L,f32`); `inputs`, the same as `integers` for
+    /// the forward function, such as a seed for each prompt: random numbers then do not depend on the batch. `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON
     /// lines, whose key is `caption`.
     ///
     /// ```rhai
@@ -171,30 +178,23 @@ pub(super) mod functions {
         let special_tokens = options.flag("special_tokens", true)?;
         let text = |text: Option<ImmutableString>| text.map(|text| text.to_string());
         let (key, template) = (text(options.text("key")?), text(options.text("template")?));
-        let [texts, integers, inputs] = ["texts", "integers", "inputs"].map(|kind| options.map(kind));
-        let (texts, integers, inputs) = (further_keys(texts?)?, further_keys(integers?)?, further_keys(inputs?)?);
+        let texts = further_keys(options.map("texts")?)?;
+        let mut lists = Vec::new();
+        for (kind, dtype, role) in LISTS {
+            let keys = further_keys(options.map(kind)?)?;
+            lists.extend(keys.into_iter().map(|(name, length)| NumberList { name, length, dtype, role }));
+        }
         options.finish()?;
-        if key.is_none() && !(texts.is_empty() && integers.is_empty() && inputs.is_empty()) {
-            return Err(
-                "`prompts`: `texts`, `integers` and `inputs` are keys of JSON lines, which requires `key`".into()
-            );
+        if key.is_none() && !(texts.is_empty() && lists.is_empty()) {
+            let kinds = "`texts`, `integers`, `floats` and `inputs`";
+            return Err(format!("`prompts`: {kinds} are keys of JSON lines, which requires `key`").into());
         }
         if template.as_ref().is_some_and(|template| !template.contains("{}")) {
             return Err("`prompts`: the `template` lacks `{}`, which stands for the prompt".into());
         }
         let file = relative_path(file)?;
-        let options = PromptOptions {
-            file,
-            key,
-            template,
-            tokenizer,
-            vocabulary,
-            special_tokens,
-            padding,
-            texts,
-            integers,
-            inputs,
-        };
+        let options =
+            PromptOptions { file, key, template, tokenizer, vocabulary, special_tokens, padding, texts, lists };
         Ok(pipeline_of(SampleSource::Prompts(options)))
     }
 }
