@@ -30,6 +30,7 @@ fn kind_index(event: &Event) -> usize {
         Event::Audit(_) => 17,
         Event::Protected(_) => 18,
         Event::Ready { .. } => 19,
+        Event::Observed { .. } => 20,
     }
 }
 
@@ -82,6 +83,7 @@ fn events(x: f64) -> Vec<Event> {
         })),
         Event::Protected(Protection::default()),
         Event::Ready { step },
+        Event::Observed { facts: serde_json::json!({"run": "a", "phases": [{"time_s": 0.1}], "device": null}) },
     ]
 }
 

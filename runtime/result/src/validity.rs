@@ -211,7 +211,7 @@ fn failed_samples(record: &Record) -> Vec<String> {
 }
 
 fn checkout_state(record: &Record) -> Vec<String> {
-    record.provenance.unofficial_checkout().map(str::to_owned).into_iter().collect()
+    record.provenance.unofficial_checkout().into_iter().collect()
 }
 
 /// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.
