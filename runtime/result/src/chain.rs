@@ -273,10 +273,16 @@ mod tests {
     fn an_event_that_cannot_be_written_does_not_become_part_of_the_chain() {
         let (_folder, path, hash) = chain();
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let mut full = EventChain { file, hash: hash.clone(), bytes_left: EVENTS_BYTES_MAX };
+        let mut full =
+            EventChain { file, hash: hash.clone(), written: WrittenHash::default(), bytes_left: EVENTS_BYTES_MAX };
         full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
-        let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, bytes_left: 10 };
+        let mut large = EventChain {
+            file: File::options().append(true).open(&path).unwrap(),
+            hash,
+            written: WrittenHash::default(),
+            bytes_left: 10,
+        };
         let error =
             large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         assert_eq!(error.to_string(), "`events.jsonl` has reached its size limit of 1073741824 bytes");

@@ -134,8 +134,8 @@ fn overrides(root: &Path, record: &Record) -> Overrides {
             log_level: setting(env::LOG_LEVEL, &format!("${}", env::LOG_LEVEL)),
             log_call_information: record
                 .settings
-                .get(env::LOG_CALLS)
-                .filter(|setting| setting.origin == format!("${}", env::LOG_CALLS))
+                .get(LOG_CALLS)
+                .filter(|setting| setting.origin == format!("${LOG_CALLS}"))
                 .map(|setting| setting.value.to_string()),
             ..Environment::default()
         },
@@ -144,6 +144,8 @@ fn overrides(root: &Path, record: &Record) -> Overrides {
     }
 }
 
+/// A key of host.yaml that an environment variable of the same name replaces, beside [`env::LOG_LEVEL`].
+const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 /// The host.yaml of a checkout.
 const HOST_FILE: &str = "configs/host.yaml";
 

@@ -122,7 +122,7 @@ fn check_places(stated: &Summary, records: &[&Record], report: &mut CaseReport) 
         }
         let seed = record.provenance.run_seed;
         let is_same = |other: &&Record| seed != Seed::default() && other.provenance.run_seed == seed;
-        if let Some(same) = records[..index].iter().position(|other| is_same(other)) {
+        if let Some(same) = records[..index].iter().position(is_same) {
             let (one, other) = (&stated.replicas[same].folder, &replica.folder);
             report.add(
                 SUMMARY_FILE,
