@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
+mod fields;
 mod forgeries;
 mod signatures;
 mod unusable;

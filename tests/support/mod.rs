@@ -9,6 +9,7 @@ pub mod graphs;
 pub mod jobs;
 pub mod kubernetes;
 pub mod lab;
+pub mod leaves;
 pub mod loopback;
 pub mod once;
 pub mod program;

@@ -57,7 +57,8 @@ pub fn copy(result: &Path) -> TempDir {
     folder
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+/// Copies a folder with everything in it.
+pub fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder").map(|entry| entry.expect("an entry")) {
         let target = to.join(entry.file_name());

@@ -225,5 +225,9 @@ fn report_text(report: &CaseReport) -> String {
     for reason in &report.unchecked {
         add("unchecked", reason);
     }
+    if !report.not_checkable.is_empty() {
+        let fields = report.not_checkable.join(", ");
+        add("not checkable", &format!("{fields}: only the run itself states them"));
+    }
     lines.join("\n") + "\n"
 }

@@ -33,6 +33,9 @@ pub struct Overrides {
     /// The environment variables, which another process has of its own.
     #[serde(skip)]
     pub environment: Environment,
+    /// Whether the files are copies of those of a checkout, so that `FLAGPERF_PATH` of host.yaml leads to another place.
+    #[serde(skip)]
+    pub is_copy: bool,
     /// The host and device for which an agent runs a case; `None` in the process that the user started.
     pub replica: Option<Replica>,
     /// Name of host.yaml in messages and records, if this process reads a copy of a file of another machine.
@@ -217,7 +220,8 @@ fn site_values(host: &ConfigFile, root: &Path, overrides: &Overrides, findings: 
     let mut values =
         merge_layers([defaults(SITE), file, environment_values(overrides, findings), command_line_values(overrides)]);
     let path = &mut values["FLAGPERF_PATH"].value;
-    let checkout = path.as_str().map_or_else(|| root.to_owned(), |given| root.join(given));
+    let given = path.as_str().filter(|_| !overrides.is_copy);
+    let checkout = given.map_or_else(|| root.to_owned(), |given| root.join(given));
     *path = Value::from(checkout.to_string_lossy());
     let Sourced { value: log, origin } = &mut values["FLAGPERF_LOG_PATH"];
     let results = checkout.join(log.as_str().unwrap_or_default());

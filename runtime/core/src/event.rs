@@ -158,6 +158,12 @@ pub enum Event {
         /// Peak resident memory of the worker.
         memory_bytes_max: Bytes,
     },
+    /// What the conductor of a case observed and decided itself, as the record states it: the last line of the events of a case. A
+    /// worker never emits it.
+    Observed {
+        /// The parts of the record, by their keys in the record.
+        facts: serde_json::Value,
+    },
 }
 
 /// Restrictions that a worker set on itself before it ran an engine. The worker's children have them, too.

@@ -39,6 +39,28 @@ pub fn hash_reader(mut file: impl Read) -> io::Result<String> {
     }
 }
 
+/// The SHA-256 of what was written to a file so far, so that the file can be compared with it later.
+#[derive(Clone, Debug, Default)]
+pub struct WrittenHash(Sha256);
+
+impl WrittenHash {
+    /// Adds what is appended to the file.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Checks that the file contains exactly what was written to it.
+    ///
+    /// # Errors
+    /// When it contains something else, or cannot be read; the error names it.
+    pub fn check(&self, path: &Path) -> io::Result<()> {
+        if hash_file(path)? == hexadecimal(&self.0.clone().finalize()) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("another program changed the file `{}`", path.display())))
+    }
+}
+
 /// Returns a digest as hexadecimal text.
 pub fn hexadecimal(digest: &[u8]) -> String {
     digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {

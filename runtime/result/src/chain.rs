@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use flagperf_core::event::{Event, LINE_BYTES_MAX};
 use flagperf_core::file;
-use flagperf_core::hash::hash_bytes;
+use flagperf_core::hash::{WrittenHash, hash_bytes};
 use flagperf_core::measure::Nanos;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Seconds;
@@ -40,6 +40,7 @@ struct Line<E> {
 pub struct EventChain {
     file: File,
     hash: String,
+    written: WrittenHash,
     bytes_left: u64,
 }
 
@@ -49,7 +50,8 @@ impl EventChain {
     /// # Errors
     /// When the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(EventChain { file: File::create_new(path)?, hash: String::new(), bytes_left: EVENTS_BYTES_MAX })
+        let file = File::create_new(path)?;
+        Ok(EventChain { file, hash: String::new(), written: WrittenHash::default(), bytes_left: EVENTS_BYTES_MAX })
     }
 
     /// Appends an event that arrived `at_s` after the start of the case. An event that cannot be written does not
@@ -70,6 +72,7 @@ impl EventChain {
             )));
         };
         self.write_line(&text)?;
+        self.written.add(&text);
         (self.hash, self.bytes_left) = (hash, bytes_left);
         Ok(())
     }
@@ -83,12 +86,13 @@ impl EventChain {
         })
     }
 
-    /// Checks that the path of the events still refers to this file.
+    /// Checks that the path of the events still refers to this file, and that it contains what was written to it.
     ///
     /// # Errors
-    /// When the file was removed or replaced.
+    /// When the file was removed, replaced or changed.
     pub fn check(&self, path: &Path) -> io::Result<()> {
-        file::check_same(&self.file, path)
+        file::check_same(&self.file, path)?;
+        self.written.check(path)
     }
 
     /// Returns the hash of the last line; empty when there are no events.
@@ -269,10 +273,16 @@ mod tests {
     fn an_event_that_cannot_be_written_does_not_become_part_of_the_chain() {
         let (_folder, path, hash) = chain();
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let mut full = EventChain { file, hash: hash.clone(), bytes_left: EVENTS_BYTES_MAX };
+        let mut full =
+            EventChain { file, hash: hash.clone(), written: WrittenHash::default(), bytes_left: EVENTS_BYTES_MAX };
         full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
-        let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, bytes_left: 10 };
+        let mut large = EventChain {
+            file: File::options().append(true).open(&path).unwrap(),
+            hash,
+            written: WrittenHash::default(),
+            bytes_left: 10,
+        };
         let error =
             large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         assert_eq!(error.to_string(), "`events.jsonl` has reached its size limit of 1073741824 bytes");

@@ -102,6 +102,7 @@ impl PhaseCollector {
             Event::Started { .. }
             | Event::Ready { .. }
             | Event::Progress { .. }
+            | Event::Observed { .. }
             | Event::SampleFailed { .. }
             | Event::Log { .. } => {}
         }

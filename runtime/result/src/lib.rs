@@ -9,6 +9,7 @@ mod chain;
 mod collect;
 mod conditions;
 mod environment;
+mod facts;
 mod failures;
 mod finish;
 mod flops;
@@ -40,6 +41,7 @@ pub use chain::{ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EventCh
 pub use collect::{PhaseCollector, ReceivedEvent};
 pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};
+pub use facts::conductor_facts;
 pub use failures::{output_time_warnings, verdict_failures};
 pub use finish::FinishInfo;
 pub use flops::{FlopCount, PeakRecord};
@@ -47,15 +49,15 @@ pub use library::{LibraryHashes, LibraryRecord};
 pub use machine::Machine;
 pub use manifest::{
     DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, ManifestEntry, ManifestFault, ResultManifest, digest, list_files,
-    write_manifest,
+    write_checked_manifest, write_manifest,
 };
 pub use output_copy::OutputTimeVerdict;
 pub use provenance::{BaseImageRecord, ImageRecord, Provenance};
 pub use record::{
     ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
-    Status, StepRecord,
+    Status, StepRecord, departure_text,
 };
-pub use samples::{SampleFile, SampleHasher};
+pub use samples::{SAMPLES_KIND, SampleFile, SampleHasher};
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};

@@ -5,6 +5,7 @@
 //! belongs to the run and contains the digests, so it is not part of a result. A manifest has exactly one valid form,
 //! byte for byte, so that none of its bytes can change unnoticed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -79,6 +80,12 @@ pub enum ManifestFault {
     #[error("`{path}` has more than {ENTRIES_MAX} files and folders, or folders more than {DEPTH_MAX} levels deep")]
     TooMany {
         /// The folder of the case.
+        path: PathBuf,
+    },
+    /// A file is not as it was written.
+    #[error("`{path}` is not as flagperf wrote it: another program changed or removed it while the case ran")]
+    Changed {
+        /// The file.
         path: PathBuf,
     },
     /// The text is not a manifest as this program writes it.
@@ -163,10 +170,23 @@ pub fn digest(text: &[u8]) -> String {
 /// # Errors
 /// When a file cannot be read or the manifest cannot be written; when there is already a manifest.
 pub fn write_manifest(folder: &Path) -> Result<String, ManifestFault> {
+    write_checked_manifest(folder, &BTreeMap::new())
+}
+
+/// Writes the manifest like [`write_manifest`]. `written` has the SHA-256 of files as they were written, by path.
+///
+/// # Errors
+/// Also when one of these files is missing or has another hash.
+pub fn write_checked_manifest(folder: &Path, written: &BTreeMap<String, String>) -> Result<String, ManifestFault> {
     let path = folder.join(MANIFEST_FILE);
     let failed = |source| ManifestFault::Read { path: path.clone(), source };
     remove_staged(folder);
-    let text = ResultManifest::of_folder(folder)?.to_text();
+    let manifest = ResultManifest::of_folder(folder)?;
+    let is_same = |(path, hash): &(&String, &String)| manifest.entry(path).is_some_and(|entry| entry.sha256 == **hash);
+    if let Some((changed, _)) = written.iter().find(|file| !is_same(file)) {
+        return Err(ManifestFault::Changed { path: folder.join(changed) });
+    }
+    let text = manifest.to_text();
     write_new(text.as_bytes(), &path).map_err(failed)?;
     Ok(digest(text.as_bytes()))
 }
@@ -266,6 +286,19 @@ mod tests {
             fs::write(folder.path().join(name), name).unwrap();
         }
         folder
+    }
+
+    #[test]
+    fn a_file_that_is_not_as_it_was_written_prevents_the_manifest_and_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "1").unwrap();
+        let written = |text: &str| BTreeMap::from([("a".to_owned(), hash_bytes(text.as_bytes()))]);
+        let error = write_checked_manifest(folder.path(), &written("2")).unwrap_err().to_string();
+        assert!(error.contains("/a` is not as flagperf wrote it: another program changed"), "{error}");
+        assert!(!folder.path().join(MANIFEST_FILE).exists());
+        let missing = BTreeMap::from([("b".to_owned(), String::new())]);
+        assert!(write_checked_manifest(folder.path(), &missing).is_err());
+        assert!(write_checked_manifest(folder.path(), &written("1")).is_ok());
     }
 
     #[test]

@@ -24,9 +24,13 @@ pub struct Provenance {
     /// The commit that is checked out; `None` without git, or outside a repository.
     #[serde(default)]
     pub git_revision: Option<String>,
-    /// Whether every file of the checkout is as in that commit, apart from files that git ignores.
+    /// Whether every file of the checkout is as in that commit, byte by byte, and no other file is in the folders that a run reads;
+    /// build outputs of engines and files that git ignores elsewhere do not count.
     #[serde(default)]
     pub git_clean: Option<bool>,
+    /// The first file that is not as in that commit, and how it differs; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_difference: Option<String>,
     /// The seed of the order of samples and of the audit, drawn when the case began.
     #[serde(default)]
     #[cfg_attr(feature = "testing", schemars(with = "String"))]
@@ -94,11 +98,13 @@ impl Provenance {
     }
 
     /// Returns why a result from this checkout is unofficial; `None` if the checkout does not make it so.
-    pub fn unofficial_checkout(&self) -> Option<&'static str> {
+    pub fn unofficial_checkout(&self) -> Option<String> {
+        let difference = self.git_difference.iter().map(|difference| format!(": {difference}")).collect::<String>();
         match (&self.git_revision, self.git_clean) {
             (Some(_), Some(true)) => None,
-            (Some(_), Some(false)) => Some("the checkout differs from its git revision"),
-            _ => Some("the git revision is unknown"),
+            (Some(_), Some(false)) => Some(format!("the checkout differs from its git revision{difference}")),
+            (Some(_), None) => Some("git does not tell whether the checkout is as in its revision".to_owned()),
+            _ => Some("the git revision is unknown".to_owned()),
         }
     }
 

@@ -1,6 +1,8 @@
 //! The schema of the record. Keys contain the units. Keys may be added; any other change requires a new
 //! [`Record::SCHEMA`].
 
+use std::collections::BTreeMap;
+
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,10 +11,11 @@ use super::{
     Accuracy, AgreementCheck, AuditCheck, DeviceConditions, FinishInfo, FlopCount, LibraryRecord, Machine, PeakRecord,
     Provenance, ValidityCheck,
 };
-use flagperf_config::default_unit;
+use flagperf_config::{Vendor, default_unit, display_value};
 use flagperf_core::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};
 use flagperf_core::measure::{AuditReport, Measurement};
 use flagperf_core::metric::Agreement;
+use flagperf_core::run_files::{CONFIG_FILE, SOURCES_FOLDER};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_sampling::{MonitorRecord, PhaseUsage};
@@ -124,6 +127,20 @@ impl Record {
         format!("{}:{}", self.case, self.framework)
     }
 
+    /// Returns the SHA-256 of the files of the result that the record states, by path in the folder of the result.
+    pub fn file_hashes(&self) -> BTreeMap<String, String> {
+        let Provenance { scripts_sha256, config_files_sha256, config_sha256, .. } = &self.provenance;
+        let source =
+            |folder: &str, (name, hash): (&String, &String)| (format!("{SOURCES_FOLDER}/{folder}{name}"), hash.clone());
+        let scripts = scripts_sha256.iter().map(|entry| source("scripts/", entry));
+        let config =
+            (!config_sha256.is_empty()).then(|| (format!("{SOURCES_FOLDER}/{CONFIG_FILE}"), config_sha256.clone()));
+        let written = self.phases.iter().flat_map(|phase| &phase.files).filter(|file| !file.sha256.is_empty());
+        let written =
+            written.filter_map(|file| Some((file.path_in_result(&self.run)?.to_owned(), file.sha256.clone())));
+        scripts.chain(config_files_sha256.iter().map(|entry| source("", entry))).chain(config).chain(written).collect()
+    }
+
     /// Records a failure of the case as a whole.
     pub fn fail(&mut self, reason: String, hint: &str) {
         self.status = Status::Failed;
@@ -138,6 +155,11 @@ impl Record {
             self.host_doubts.push(doubt);
         }
     }
+}
+
+/// Returns a departure as a record states it, in the form that `--set` accepts.
+pub fn departure_text(key: &str, value: &Value) -> String {
+    format!("{key}={}", display_value(value))
 }
 
 /// How a case ended.
@@ -312,6 +334,14 @@ pub struct FileRecord {
     pub sha256: String,
 }
 
+impl FileRecord {
+    /// Returns the path in the folder of the result of `run`, which is `.../RUN/CASE/HOST`; `None` for a file elsewhere.
+    pub fn path_in_result(&self, run: &str) -> Option<&str> {
+        let (_, below) = self.path.rsplit_once(&format!("/{run}/"))?;
+        below.splitn(3, '/').nth(2)
+    }
+}
+
 /// A machine that took part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
@@ -322,6 +352,30 @@ pub struct HostRecord {
     pub machine: Machine,
     /// The device of each phase that loaded an engine.
     pub devices: Vec<DeviceRecord>,
+}
+
+impl DeviceRecord {
+    /// Returns the device of each phase that loaded an engine, with the figures of its vendor's data sheet.
+    pub fn of_phases(phases: &[PhaseRecord], machine: &Machine, vendor: &Vendor) -> Vec<Self> {
+        let device = |phase: &PhaseRecord| {
+            let engine = phase.engine.as_ref()?;
+            let is_cpu = engine.runs_on_processor();
+            // vendor.yaml lists a processor by its model, or any by the engine's name for it.
+            let by_model = is_cpu && vendor.device(&machine.cpu).is_some();
+            let detected = if by_model { &machine.cpu } else { &engine.device };
+            let total = vendor.device(detected).and_then(|device| device.memory_bytes);
+            let precision = engine.precision.clone();
+            let peak = vendor.peak(detected, &precision);
+            Some(DeviceRecord {
+                phase: phase.phase,
+                name: engine.device.clone(),
+                memory_bytes_max: phase.device_memory_used(),
+                memory_bytes_total: total.or(is_cpu.then_some(machine.memory_bytes)),
+                peak: peak.map(|peak| PeakRecord { flops_per_s: peak.flops_per_s, precision, source: peak.source }),
+            })
+        };
+        phases.iter().filter_map(device).collect()
+    }
 }
 
 /// The device of a phase.
@@ -339,4 +393,20 @@ pub struct DeviceRecord {
     pub memory_bytes_total: Option<Bytes>,
     /// Peak rate in the precision of the phase, with its source.
     pub peak: Option<PeakRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_file_in_the_result_follows_run_case_and_host() {
+        let path = |path: &str| {
+            let file = FileRecord { what: "x".into(), path: path.into(), size_bytes: Bytes(0), sha256: String::new() };
+            file.path_in_result("run1").map(str::to_owned)
+        };
+        assert_eq!(path("/a/result/run1/tiny_mock/localhost_noderank0/m.onnx").as_deref(), Some("m.onnx"));
+        assert_eq!(path("/a/result/run1/tiny_mock/localhost_noderank0/x/y").as_deref(), Some("x/y"));
+        assert_eq!((path("/a/models/m.onnx"), path("/a/run1/m.onnx")), (None, None));
+    }
 }

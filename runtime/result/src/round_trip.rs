@@ -30,6 +30,7 @@ fn kind_index(event: &Event) -> usize {
         Event::Audit(_) => 17,
         Event::Protected(_) => 18,
         Event::Ready { .. } => 19,
+        Event::Observed { .. } => 20,
     }
 }
 
@@ -82,6 +83,7 @@ fn events(x: f64) -> Vec<Event> {
         })),
         Event::Protected(Protection::default()),
         Event::Ready { step },
+        Event::Observed { facts: serde_json::json!({"run": "a", "phases": [{"time_s": 0.1}], "device": null}) },
     ]
 }
 
@@ -120,7 +122,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 20);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 21);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

@@ -15,10 +15,14 @@ use flagperf_core::run_files::samples_file;
 use flagperf_core::step::Phase;
 use flagperf_core::units::Bytes;
 
+/// The kind of the file in a record.
+pub const SAMPLES_KIND: &str = "samples";
+
 /// An open file of raw step times.
 pub struct SampleFile {
     path: PathBuf,
     writer: csv::Writer<File>,
+    hasher: SampleHasher,
 }
 
 impl SampleFile {
@@ -30,7 +34,7 @@ impl SampleFile {
         let path = folder.join(samples_file(phase));
         let file = file::create(&path).map_err(|error| with_path(error, &path))?;
         let writer = csv::Writer::from_writer(file);
-        Ok(SampleFile { path, writer })
+        Ok(SampleFile { path, writer, hasher: SampleHasher::default() })
     }
 
     /// Appends the steps of a pass and flushes them to disk.
@@ -45,6 +49,7 @@ impl SampleFile {
         for step in steps {
             self.writer.serialize(step).map_err(io::Error::other)?;
         }
+        self.hasher.append(steps)?;
         self.writer.flush()?;
         self.writer.get_ref().sync_data()
     }
@@ -53,15 +58,18 @@ impl SampleFile {
         file::check_same(self.writer.get_ref(), &self.path)
     }
 
-    /// Returns the file for the record, after checking that the path still refers to it.
+    /// Returns the file for the record, after checking that the path still refers to it and that it contains what was written.
     ///
     /// # Errors
-    /// When the file was removed or replaced, or cannot be read.
+    /// When the file was removed, replaced or changed, or cannot be read.
     pub fn finish(self) -> io::Result<FileRecord> {
         self.check()?;
         let sha256 = hash_file(&self.path).map_err(|error| with_path(error, &self.path))?;
+        if sha256 != self.hasher.finish()? {
+            return Err(io::Error::other(format!("another program changed the file `{}`", self.path.display())));
+        }
         let size_bytes = Bytes(self.writer.get_ref().metadata()?.len());
-        Ok(FileRecord { what: "samples".to_owned(), path: self.path.display().to_string(), size_bytes, sha256 })
+        Ok(FileRecord { what: SAMPLES_KIND.to_owned(), path: self.path.display().to_string(), size_bytes, sha256 })
     }
 }
 
@@ -122,7 +130,7 @@ mod tests {
     fn a_full_disk_is_an_error_with_the_name_of_the_file() {
         let path = PathBuf::from("/dev/full");
         let file = File::options().write(true).open(&path).unwrap();
-        let mut samples = SampleFile { path, writer: csv::Writer::from_writer(file) };
+        let mut samples = SampleFile { path, writer: csv::Writer::from_writer(file), hasher: SampleHasher::default() };
         let error = samples.append(&[StepTimes::default()]).unwrap_err().to_string();
         assert_eq!(error, "cannot write `/dev/full`: No space left on device (os error 28)");
         let error = SampleFile::create(Path::new("/no/such"), Phase::Infer).err().unwrap().to_string();

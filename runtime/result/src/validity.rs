@@ -242,7 +242,7 @@ pub fn padding_warnings(record: &Record) -> Vec<String> {
 }
 
 fn checkout_state(record: &Record) -> Vec<String> {
-    record.provenance.unofficial_checkout().map(str::to_owned).into_iter().collect()
+    record.provenance.unofficial_checkout().into_iter().collect()
 }
 
 /// Returns that inference was not compared with validation: its outputs may be wrong.

@@ -7,9 +7,10 @@ use super::graph::NoOutline;
 use super::keys;
 use super::pattern::Pattern;
 use super::policy::Judgement;
+use super::result_row::differences;
 use super::reviewer::ReviewContext;
 use super::role::{Outcome, Role};
-use super::rows::{ChangedLine, changed_lines};
+use super::rows::{ChangedLine, ResultRow, changed_lines, changed_rows};
 use super::scripts;
 use super::tree::{Change, Side, Unreadable};
 use flagperf_script::ScriptOutline;
@@ -186,24 +187,66 @@ fn shortened(change: &Change, mut findings: Vec<Finding>, what: &str) -> Vec<Fin
 }
 
 fn review_rows(context: &ReviewContext<'_>, change: &Change, judgement: &Judgement) -> ContentReview {
-    let Role::Vendor(vendor) = context.role else { return by_path(change, judgement) };
-    let (Ok((before, Some(after))), Outcome::Allowed) = (texts(context, change), &judgement.outcome) else {
-        let closed = Judgement { outcome: Outcome::Needs(Role::CaseAuthor), ..judgement.clone() };
-        return by_path(change, if judgement.outcome == Outcome::Allowed { &closed } else { judgement });
+    if judgement.outcome != Outcome::Allowed || *context.role == Role::Maintainer {
+        return by_path(change, judgement);
+    }
+    let (Ok((before, after)), false) = (texts(context, change), matches!(change, Change::Renamed { .. })) else {
+        return by_path(change, &Judgement { outcome: Outcome::Needs(Role::Maintainer), ..judgement.clone() });
     };
-    let findings = changed_lines(&before.unwrap_or_default(), &after).into_iter().filter_map(|(line, kind)| {
-        let (outcome, message) = match kind {
-            ChangedLine::Row(own) if own == *vendor => return None,
-            ChangedLine::Row(other) => (Outcome::Refused, format!("a row of `{}` is changed", keys::shown(&other))),
-            ChangedLine::Text => {
-                (Outcome::Needs(Role::CaseAuthor), "text beside the vendor's own rows is changed".to_owned())
-            }
-        };
-        Some(finding(change, &Judgement { outcome, ..judgement.clone() }, Some(line), message))
-    });
-    let mut findings: Vec<Finding> = findings.collect();
+    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+    let judged = |(line, outcome, message): (usize, Outcome, String)| {
+        finding(change, &Judgement { outcome, ..judgement.clone() }, Some(line), message)
+    };
+    let of_text = match context.role {
+        Role::Vendor(vendor) => other_lines(vendor, &before, &after),
+        _ => Vec::new(),
+    };
+    let mut findings: Vec<Finding> = of_text.into_iter().map(judged).collect();
+    findings.extend(unproven_rows(context, change, &before, &after).into_iter().map(judged));
     findings.dedup();
     ContentReview::new(Comparison::Rows, shortened(change, findings, "lines"))
+}
+
+/// Judges the changed lines that are no rows of the vendor.
+fn other_lines(vendor: &str, before: &str, after: &str) -> Vec<(usize, Outcome, String)> {
+    let lines = changed_lines(before, after).into_iter().filter_map(|(line, kind)| match kind {
+        ChangedLine::Row(own) if own == vendor => None,
+        ChangedLine::Row(other) => {
+            Some((line, Outcome::Refused, format!("a row of `{}` is changed", keys::shown(&other))))
+        }
+        ChangedLine::Text => {
+            let message = "text beside the vendor's own rows is changed".to_owned();
+            Some((line, Outcome::Needs(Role::CaseAuthor), message))
+        }
+    });
+    lines.collect()
+}
+
+/// Judges the changed rows of results: a row is allowed only if it follows from a record that the same change adds and that `verify`
+/// accepts.
+fn unproven_rows(
+    context: &ReviewContext<'_>,
+    change: &Change,
+    before: &str,
+    after: &str,
+) -> Vec<(usize, Outcome, String)> {
+    let (added, removed) = changed_rows(before, after);
+    let folder = change.path().folder();
+    let is_proven = |row: &ResultRow| {
+        let record = row.record(folder);
+        let record = context.accepted.iter().find(|accepted| Some(&accepted.path) == record.as_ref());
+        record.is_some_and(|record| differences(&row.columns, &row.cells, &record.value).is_empty())
+    };
+    let mut unproven: Vec<(usize, String)> = Vec::new();
+    for row in added.iter().filter(|row| !is_proven(row)) {
+        let message = "a row of results is added or changed, and follows from no record that this change adds and `verify` accepts";
+        unproven.push((row.line, message.to_owned()));
+    }
+    for row in &removed {
+        let shown = keys::shown(&row.cells.join(" | "));
+        unproven.push((1, format!("a row of results is removed or changed: `{shown}`")));
+    }
+    unproven.into_iter().map(|(line, message)| (line, Outcome::Needs(Role::Maintainer), message)).collect()
 }
 
 fn review_script(context: &ReviewContext<'_>, change: &Change, judgement: &Judgement) -> ContentReview {

@@ -14,9 +14,17 @@ pub const POLICY_FILE: &str = "review.yaml";
 /// The rule of a path that no rule of the policy mentions.
 const UNLISTED: &str = "unlisted";
 
-/// The names of the checks that scripts get, for which a policy has decisions.
-pub const CHECKS: [&str; 6] =
-    ["script-syntax", "unused-truth", "replaced-truth", "engine-not-run", "conditional-run", "fewer-rows"];
+/// The names of the checks of scripts and of other files, for which a policy has decisions.
+pub const CHECKS: [&str; 8] = [
+    "script-syntax",
+    "unused-truth",
+    "replaced-truth",
+    "engine-not-run",
+    "conditional-run",
+    "fewer-rows",
+    "loader-variable",
+    "published-record",
+];
 
 /// A policy.
 #[derive(Clone, Debug, Default)]
@@ -47,12 +55,24 @@ struct Rule {
 pub(super) struct SubmissionRule {
     /// The files of an adaptation.
     pub(super) adaptation: Vec<Pattern>,
+    /// The files of engines, and those that match but belong to none.
+    pub(super) engines: Vec<Pattern>,
+    pub(super) no_engines: Vec<Pattern>,
     /// The records.
     pub(super) records: Pattern,
     /// The name of the log beside each record.
     pub(super) log: String,
     /// The file with the table of results of a case.
     pub(super) table: String,
+}
+
+impl SubmissionRule {
+    /// Returns whether a file is a record, or lies in the folder of one.
+    pub(super) fn is_published(&self, path: &str) -> bool {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let name = self.records.text().rsplit('/').next().unwrap_or_default();
+        self.records.matches(&format!("{folder}/{name}")).is_some()
+    }
 }
 
 /// A mistake in a policy.
@@ -211,7 +231,7 @@ fn checks(node: &Node) -> Fallible<IndexMap<String, Decisions>> {
 
 fn submission(node: &Node) -> Fallible<SubmissionRule> {
     let entries = map(node)?;
-    let known = ["about", "adaptation", "records", "log", "table"];
+    let known = ["about", "adaptation", "engines", "no-engines", "records", "log", "table"];
     if let Some((key, node)) = entries.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(unknown(key, node, &known));
     }
@@ -219,6 +239,8 @@ fn submission(node: &Node) -> Fallible<SubmissionRule> {
     let records = part("records")?;
     Ok(SubmissionRule {
         adaptation: patterns(part("adaptation")?)?,
+        engines: entries.get("engines").map(patterns).transpose()?.unwrap_or_default(),
+        no_engines: entries.get("no-engines").map(patterns).transpose()?.unwrap_or_default(),
         records: Pattern::parse(text(records)?).map_err(|reason| error(records, reason))?,
         log: text(part("log")?)?.to_owned(),
         table: text(part("table")?)?.to_owned(),

@@ -5,13 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 use super::content::{ContentReview, Outlines, review_content};
 use super::cost::costs;
 use super::entries::check_entry;
-use super::findings::{FileReview, Finding, FunctionChange, JudgedAs, Review, SCHEMA, Verdict};
+use super::findings::{Comparison, FileReview, Finding, FunctionChange, JudgedAs, Review, SCHEMA, Verdict};
 use super::graph::{FunctionKey, ScriptTree};
 use super::judge::{choose_role, judge_change};
-use super::policy::{Judgement, Policy};
+use super::loader::loader_variables;
+use super::policy::{Judgement, Policy, SubmissionRule};
+use super::published::{OutdatedRow, outdated_rows};
 use super::role::{Outcome, Role};
 use super::scripts::{STATEMENTS, join_moved};
-use super::submission::{check_submission, new_records};
+use super::submission::{NewRecord, accepted_records, check_submission, new_records};
 use super::suspicion::{Suspicion, check_evaluators, check_forward};
 use super::tree::{Change, Snapshot};
 use flagperf_script::{FunctionOutline, ScriptParser};
@@ -39,18 +41,23 @@ pub struct ReviewRequest<'r> {
 pub fn review(request: &ReviewRequest<'_>) -> Review {
     let judged_as = choose_role(request.role, request.policy, request.changes);
     let [old, new] = [request.before, request.after].map(|snapshot| ScriptTree::new(snapshot, request.parser));
-    let mut reviewer =
-        Reviewer { request, role: &judged_as.role, trees: (&old, &new), parts: Parts::default(), outlines: Vec::new() };
+    let rule = request.policy.submission.as_ref();
+    let vendor = if let Role::Vendor(vendor) = &judged_as.role { Some(vendor.as_str()) } else { None };
+    let records = rule.map(|rule| new_records(rule, vendor, request.changes, request.after)).unwrap_or_default();
+    let accepted = rule.map(|rule| accepted_records(rule, &records, request.after)).unwrap_or_default();
+    let mut reviewer = Reviewer {
+        request,
+        role: &judged_as.role,
+        trees: (&old, &new),
+        accepted: &accepted,
+        parts: Parts::default(),
+        outlines: Vec::new(),
+    };
     request.changes.iter().enumerate().for_each(|(at, change)| reviewer.review_change(at, change));
     reviewer.review_functions();
+    reviewer.review_published();
     let Parts { mut findings, files, keys, functions, mut notes } = reviewer.parts;
-    let submission = match (&judged_as.role, &request.policy.submission) {
-        (Role::Vendor(vendor), Some(rule)) => Some((rule, vendor)),
-        _ => None,
-    };
-    let records = submission.map(|(rule, vendor)| new_records(rule, vendor, request.changes, request.after));
-    let records = records.unwrap_or_default();
-    if let Some((rule, vendor)) = submission {
+    if let (Some(rule), Some(vendor)) = (rule, vendor) {
         findings.extend(check_submission(rule, vendor, request.changes, &records, request.after));
     }
     findings.extend(unknown_author(&judged_as, request.changes));
@@ -108,6 +115,7 @@ struct Reviewer<'r> {
     request: &'r ReviewRequest<'r>,
     role: &'r Role,
     trees: (&'r ScriptTree<'r>, &'r ScriptTree<'r>),
+    accepted: &'r [NewRecord],
     parts: Parts,
     outlines: Vec<Outlines>,
 }
@@ -116,12 +124,22 @@ impl Reviewer<'_> {
     fn review_change(&mut self, at: usize, change: &Change) {
         let judgement = judge_change(self.request.policy, change, self.role);
         self.parts.findings.extend(check_entry(change, self.role, self.request.after));
+        let is_published = |rule: &SubmissionRule| change.paths().iter().all(|path| rule.is_published(path.text()));
+        let is_data = self.request.policy.submission.as_ref().is_some_and(is_published);
+        let trees = (self.request.before, self.request.after);
+        for (line, name) in loader_variables(change, trees).into_iter().filter(|_| !is_data) {
+            let message = format!("`{name}` may load code that no record contains");
+            let suspicion = Suspicion { check: "loader-variable", file: change.path().clone(), line, message };
+            let finding = self.judge_suspicion(suspicion);
+            self.parts.findings.extend((finding.outcome != Outcome::Allowed).then_some(finding));
+        }
         let context = ReviewContext {
             policy: self.request.policy,
             role: self.role,
             before: self.request.before,
             after: self.request.after,
             trees: self.trees,
+            accepted: self.accepted,
         };
         let content = match at < COMPARED_MAX {
             true => review_content(&context, change, &judgement),
@@ -139,6 +157,27 @@ impl Reviewer<'_> {
             outcome: judgement.outcome,
             compared: content.compared,
         });
+    }
+
+    /// Judges changes of files with which published results were measured.
+    fn review_published(&mut self) {
+        let Some(rule) = &self.request.policy.submission else { return };
+        let files = self.parts.files.iter().filter(|file| file.compared != Comparison::LayoutOnly);
+        let paths: Vec<String> = files
+            .map(|file| file.renamed_from.as_ref().unwrap_or(&file.file).text().to_owned())
+            .filter(|path| path.starts_with("scripts/") || path.starts_with("configs/"))
+            .collect();
+        let changed = paths.iter().map(String::as_str).collect();
+        for row in outdated_rows(&rule.table, &changed, (self.request.before, self.request.after)) {
+            let OutdatedRow { table, line, record, file } = row;
+            let message = format!(
+                "the result of this row can no longer be reproduced: {record} was made with the earlier `{file}`"
+            );
+            let check = "published-record";
+            let finding = self.judge_suspicion(Suspicion { check, file: table.as_str().into(), line, message });
+            let hint = "measure again, or remove the row".to_owned();
+            self.parts.findings.push(Finding { hint, ..finding });
+        }
     }
 
     /// Judges the changed functions, after those that only moved are known.
@@ -223,6 +262,8 @@ pub(super) struct ReviewContext<'r> {
     pub(super) before: &'r dyn Snapshot,
     pub(super) after: &'r dyn Snapshot,
     pub(super) trees: (&'r ScriptTree<'r>, &'r ScriptTree<'r>),
+    /// The records that the change adds and in which nothing is wrong.
+    pub(super) accepted: &'r [NewRecord],
 }
 
 fn find_function<'o>(

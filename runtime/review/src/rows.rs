@@ -9,6 +9,8 @@ const LINE_BYTES_MAX: usize = 10_000;
 
 /// The column of a table of results that names the vendor.
 const VENDOR_COLUMN: &str = "vendor";
+/// The column with the link to the record.
+const RECORD_COLUMN: &str = "record";
 
 /// What a changed line of a file with a table of results is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,47 @@ pub(super) fn changed_lines(before: &str, after: &str) -> Vec<(usize, ChangedLin
         line += usize::from(change.tag() != ChangeTag::Delete);
     }
     found
+}
+
+/// A row of a table of results, with its columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResultRow {
+    pub(super) line: usize,
+    pub(super) columns: Columns,
+    pub(super) cells: Vec<String>,
+}
+
+impl ResultRow {
+    /// Returns the rows of all tables of results in a text.
+    pub(super) fn find_all(text: &str) -> Vec<ResultRow> {
+        let of_table = |ResultTable { columns, rows }| {
+            rows.into_iter().map(move |(line, cells)| ResultRow { line, columns: Columns::clone(&columns), cells })
+        };
+        ResultTable::find_all(text).into_iter().flat_map(of_table).collect()
+    }
+
+    /// Returns the path of the record to which the row has a link. `folder` is that of the file with the table.
+    pub(super) fn record(&self, folder: &str) -> Option<String> {
+        let at = self.columns.0.iter().position(|name| name == RECORD_COLUMN)?;
+        Some(resolve(folder, link_target(self.cells.get(at)?)?))
+    }
+
+    fn is_same(&self, other: &ResultRow) -> bool {
+        (&self.columns, &self.cells) == (&other.columns, &other.cells)
+    }
+}
+
+/// Returns the rows that a change adds and those that it removes; a changed row counts as both. Neither the layout nor the order of
+/// rows is a change.
+pub(super) fn changed_rows(before: &str, after: &str) -> (Vec<ResultRow>, Vec<ResultRow>) {
+    let (mut removed, mut added) = (ResultRow::find_all(before), Vec::new());
+    for row in ResultRow::find_all(after) {
+        match removed.iter().position(|old| old.is_same(&row)) {
+            Some(at) => drop(removed.swap_remove(at)),
+            None => added.push(row),
+        }
+    }
+    (added, removed)
 }
 
 /// Returns the vendor of each row of the tables of results in a text, by the index of its line. Tables that have no results
@@ -73,7 +116,7 @@ impl Columns {
     /// Returns the columns of a head; `None` for another row.
     fn of(cells: &[String]) -> Option<Columns> {
         let has = |name: &str| cells.iter().any(|cell| cell == name);
-        (has(VENDOR_COLUMN) && has("record")).then(|| Columns(cells.to_vec()))
+        (has(VENDOR_COLUMN) && has(RECORD_COLUMN)).then(|| Columns(cells.to_vec()))
     }
 }
 

@@ -9,38 +9,41 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::findings::Finding;
+use super::pattern::Pattern;
 use super::policy::SubmissionRule;
 use super::result_row::{differences, expected_row, record_link};
-use super::role::Outcome;
+use super::role::{Outcome, Role};
 use super::rows::ResultTable;
 use super::tree::{Change, FilePath, Snapshot};
 use flagperf_core::hash::hash_bytes;
-use flagperf_result::Record;
-use flagperf_verify::{DifferentSetting, contradictions, different_settings};
+use flagperf_core::run_files::RECORD_FILE;
+use flagperf_verify::{DifferentSetting, Standing, different_settings, verify_published};
 
 /// A new record of a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NewRecord {
     pub(super) path: String,
+    pub(super) vendor: String,
     pub(super) case: String,
     /// The record; null when it cannot be read.
     pub(super) value: Value,
 }
 
-/// Returns the new records of a vendor.
+/// Returns the new records of a vendor; those of every vendor for `None`.
 pub(super) fn new_records(
     rule: &SubmissionRule,
-    vendor: &str,
+    vendor: Option<&str>,
     changes: &[Change],
     after: &dyn Snapshot,
 ) -> Vec<NewRecord> {
     let added = changes.iter().filter_map(|change| if let Change::Added(side) = change { Some(side) } else { None });
     let records = added.filter_map(|side| {
         let bindings = rule.records.matches(side.path.text())?;
-        let is_own = bindings.vendor.as_deref() == Some(vendor) && side.kind.is_file();
+        let is_own = vendor.is_none_or(|vendor| bindings.vendor.as_deref() == Some(vendor)) && side.kind.is_file();
         let text = after.text(side.path.text()).unwrap_or_default();
         let value = serde_json::from_str(&text).unwrap_or_default();
-        is_own.then(|| NewRecord { path: side.path.text().to_owned(), case: bindings.case.unwrap_or_default(), value })
+        let (vendor, case) = (bindings.vendor.unwrap_or_default(), bindings.case.unwrap_or_default());
+        is_own.then(|| NewRecord { path: side.path.text().to_owned(), vendor, case, value })
     });
     records.collect()
 }
@@ -71,8 +74,32 @@ pub(super) fn check_submission(
             ));
         }
     }
-    findings.extend(records.iter().flat_map(|record| check_record(rule, vendor, record, after)));
+    findings.extend(changed_engines(rule, vendor, changes, records));
+    findings.extend(records.iter().flat_map(|record| check_record(rule, record, after)));
     findings
+}
+
+/// Returns the records from which rows of results may follow: those in which nothing is wrong.
+pub(super) fn accepted_records(rule: &SubmissionRule, records: &[NewRecord], after: &dyn Snapshot) -> Vec<NewRecord> {
+    let is_accepted = |record: &&NewRecord| {
+        let findings = check_record(rule, record, after);
+        findings.iter().all(|finding| finding.outcome == Outcome::Allowed)
+    };
+    records.iter().filter(is_accepted).cloned().collect()
+}
+
+/// Returns the first change of the code of the vendor's engines, which no new record measures.
+fn changed_engines(rule: &SubmissionRule, vendor: &str, changes: &[Change], records: &[NewRecord]) -> Option<Finding> {
+    let matches = |patterns: &[Pattern], path: &str| patterns.iter().find_map(|pattern| pattern.matches(path));
+    let is_engine = |path: &&FilePath| {
+        let bindings = matches(&rule.engines, path.text()).filter(|_| matches(&rule.no_engines, path.text()).is_none());
+        bindings.is_some_and(|bindings| bindings.vendor.as_deref() == Some(vendor))
+    };
+    let path = changes.iter().flat_map(|change| change.paths()).find(is_engine).filter(|_| records.is_empty())?;
+    let message = "what the vendor's engines run is changed without a new record".to_owned();
+    let hint = format!("add the record of a run with these files, as `{}`", rule.records.text());
+    let outcome = Outcome::Needs(Role::Maintainer);
+    Some(Finding { outcome, ..finding("submission", path.text(), None, message, hint) })
 }
 
 /// Returns the adapted cases, each with the first file; `None` stands for every case.
@@ -87,25 +114,33 @@ fn adapted_cases(rule: &SubmissionRule, vendor: &str, changes: &[Change]) -> BTr
     adapted
 }
 
-/// Refuses changes of records that exist: a new run makes a new record.
+/// Refuses changes of records that exist and of what is beside them: a new run makes a new record. Removing one needs a maintainer.
 fn changed_records(rule: &SubmissionRule, changes: &[Change]) -> Vec<Finding> {
-    let changed = changes.iter().filter(|change| matches!(change, Change::Modified { .. }));
-    let changed = changed.filter(|change| rule.records.matches(change.path().text()).is_some());
-    let message = "a record that exists is changed";
     let hint = "add the record of a new run in a folder of its own";
-    changed.map(|change| finding("record", change.path().text(), None, message.to_owned(), hint.to_owned())).collect()
+    let changed = changes.iter().filter_map(|change| {
+        let before = change.before().filter(|before| rule.is_published(before.path.text()))?;
+        let is_record = rule.records.matches(before.path.text()).is_some();
+        let what = if is_record { "a record that exists" } else { "a file beside a record that exists" };
+        let (outcome, how) = match change {
+            Change::Modified { .. } => (Outcome::Refused, "changed"),
+            _ => (Outcome::Needs(Role::Maintainer), "removed or moved"),
+        };
+        let found = finding("record", before.path.text(), None, format!("{what} is {how}"), hint.to_owned());
+        Some(Finding { outcome, ..found })
+    });
+    changed.collect()
 }
 
 /// Checks one record against the tree that contains it.
-fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: &dyn Snapshot) -> Vec<Finding> {
-    let NewRecord { path, case, value } = record;
+fn check_record(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) -> Vec<Finding> {
+    let NewRecord { path, vendor, case, value } = record;
     if !value["finish_info"].is_object() {
         let hint = "add record.json as `flagperf run` wrote it";
         return vec![finding("record", path, None, "the file is not a record".to_owned(), hint.to_owned())];
     }
     let mut findings = Vec::new();
     let mut add = |message: String, hint: &str| findings.push(finding("record", path, None, message, hint.to_owned()));
-    for (key, expected) in [("vendor", vendor), ("case", case.as_str()), ("status", "ok")] {
+    for (key, expected) in [("vendor", vendor.as_str()), ("case", case.as_str()), ("status", "ok")] {
         if value[key] != expected {
             add(
                 format!("`{key}` is {}, but must be `{expected}`", quoted(&value[key])),
@@ -124,13 +159,6 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
         let message = format!("the run had {used} for `{key}`, but {file} has {committed}");
         add(message, "run again with the configuration of this change");
     }
-    // A record of another version is judged by its row alone.
-    if let Ok(record) = serde_json::from_value::<Record>(value.clone()) {
-        for place in contradictions(&record) {
-            let message = format!("`{place}` does not follow from the measurements of the record");
-            add(message, "add the record as `flagperf run` wrote it; `flagperf verify` says more");
-        }
-    }
     for message in different_scripts(value, after) {
         add(message, "run again with the scripts of this change");
     }
@@ -140,7 +168,33 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
         add(format!("its log `{log}` is missing"), "add the log that the run wrote beside the record");
     }
     findings.extend(check_verdict(path, value));
+    findings.extend(unverified(path, &log, after));
     findings.extend(check_row(rule, record, after));
+    findings
+}
+
+/// Verifies a record with its log. A record that this version cannot verify needs a maintainer.
+fn unverified(path: &str, log: &str, after: &dyn Snapshot) -> Vec<Finding> {
+    let text = after.read(path).unwrap_or_default();
+    let log = after.text(log).ok();
+    let report = verify_published(&text, log.as_deref());
+    let hint = "add the record and the log as `flagperf run` wrote them; `flagperf verify` says more";
+    let add = |message: String| finding("record", path, None, message, hint.to_owned());
+    let mut findings: Vec<Finding> = report
+        .findings
+        .iter()
+        .map(|found| {
+            let place = if found.file == RECORD_FILE { String::new() } else { format!("{}: ", found.file) };
+            add(format!(
+                "{place}`{}` does not follow from the measurements of the record",
+                super::keys::shown(&found.what)
+            ))
+        })
+        .collect();
+    if report.standing == Standing::NotVerifiable {
+        let reasons = report.unchecked.iter().map(|reason| format!("the record cannot be verified: {reason}"));
+        findings.extend(reasons.map(|reason| Finding { outcome: Outcome::Needs(Role::Maintainer), ..add(reason) }));
+    }
     findings
 }
 

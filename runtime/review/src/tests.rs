@@ -106,19 +106,56 @@ fn a_change_of_layout_is_shown_as_such() {
 #[test]
 fn a_vendor_changes_its_own_rows_of_a_table() {
     let path = "scripts/tiny/README.md";
-    let row = "| acme | a | [y](y.json) |\n";
-    assert_eq!(found(&base().with(path, &format!("{README}{row}")), "vendor:acme"), [""; 0]);
     let other = README.replace("| o |", "| p |");
-    assert_eq!(
-        found(&base().with(path, &other), "vendor:acme"),
-        [format!("refused | result-rows | {path}:7 | a row of `other` is changed")]
-    );
+    let refused = found(&base().with(path, &other), "vendor:acme");
+    assert_eq!(refused[0], format!("refused | result-rows | {path}:7 | a row of `other` is changed"));
     let text = README.replace("# tiny", "# Tiny");
     assert_eq!(
         found(&base().with(path, &text), "vendor:acme"),
         [format!("needs case-author | result-rows | {path}:1 | text beside the vendor's own rows is changed")]
     );
     assert_eq!(found(&base().with(path, &text), "case-author"), [""; 0]);
+}
+
+#[test]
+fn files_that_change_what_others_are_or_whom_readers_trust_need_a_maintainer() {
+    for (path, rule) in [
+        ("vendors/acme/.gitattributes", "git-files"),
+        ("vendors/acme/engines/.gitignore", "git-files"),
+        ("scripts/tiny/.gitattributes", "git-files"),
+        ("configs/keys/acme.pub", "trust-keys"),
+        ("vendors/acme/keys/lab.pub", "trust-keys"),
+        ("vendors/acme/engines/lab.pub", "trust-keys"),
+        ("vendors/acme/environment_variables.sh", "shell-files"),
+        ("scripts/tiny/environment_variables.sh", "shell-files"),
+        ("docker_images/acme/f/install.sh", "shell-files"),
+    ] {
+        let expected = format!("needs maintainer | {rule} | {path} | the file is added");
+        for role in ["vendor:acme", "case-author"] {
+            let found = found(&base().with(path, "x\n"), role);
+            assert!(found.contains(&expected), "{role}: {found:?}");
+        }
+        assert_eq!(found(&base().with(path, "x\n"), "maintainer"), [""; 0]);
+    }
+}
+
+#[test]
+fn a_variable_that_loads_other_code_needs_a_maintainer_wherever_a_run_reads_it() {
+    for (path, text, line) in [
+        ("vendors/acme/environment_variables.sh", "export A=1\nexport LD_PRELOAD=./clock.so\n", 2),
+        ("vendors/acme/run.py", "import os\nos.environ['PYTHONPATH'] = '.'\n", 2),
+        ("docker_images/acme/f/Dockerfile", "FROM x\nENV LD_AUDIT=/a.so\n", 2),
+        ("vendors/acme/sitecustomize.py", "import sitecustomize\n", 1),
+        ("vendors/acme/vendor.yaml", "name: acme\ncommand: [env, LD_PRELOAD=a.so]\n", 2),
+    ] {
+        let found = found(&base().with(path, text), "vendor:acme");
+        let begin = format!("needs maintainer | loader-variable | {path}:{line} | ");
+        assert!(found.iter().any(|finding| finding.starts_with(&begin)), "{begin}{found:?}");
+    }
+    let before = base().with("vendors/acme/run.py", "PYTHONPATH\n");
+    let after = before.clone().with("vendors/acme/run.py", "PYTHONPATH\nprint(1)\n");
+    let known = lines(&reviewed(&before, &after, Some("vendor:acme")));
+    assert!(!known.iter().any(|line| line.contains("loader-variable")), "{known:?}");
 }
 
 #[test]

@@ -24,13 +24,14 @@ use flagperf_container::ContainerError;
 use flagperf_core::event::{Event, Failure, Level, Phase};
 use flagperf_core::file;
 use flagperf_core::hash::{Seed, hash_bytes};
+use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{CASE_LOG, EVENTS_FILE, WORKER_LOG};
 use flagperf_core::units::Seconds;
 use flagperf_host::run_while;
 use flagperf_plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
-    Record, SampleFile, Setting, Status, ValidityCheck,
+    Record, SampleFile, Setting, Status, ValidityCheck, conductor_facts, departure_text,
 };
 
 /// What all cases of a run share.
@@ -48,8 +49,8 @@ pub(super) struct RunContext<'a> {
 
 /// Runs a case in its folder, which must exist, and returns its record.
 pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
-    let (mut log, mut monitors, watch) = (None, None, run.options.host_use.watch());
-    let (mut record, is_concluded) = run_phases(run, case, &mut log, &mut monitors, notify);
+    let (mut files, mut monitors, watch) = (None, None, run.options.host_use.watch());
+    let (mut record, is_concluded) = run_phases(run, case, &mut files, &mut monitors, notify);
     if let (Some(job), false) = (case.jobs.last(), is_concluded) {
         conclude(&mut record, Vec::new(), &case.settings, &job.parameters, Seconds(0.0));
     }
@@ -58,35 +59,83 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
         record.finish_info = record.finish_info.clone().with_figures(&record);
     }
     run.options.host_use.add_to(&mut record, watch);
+    if let Some(files) = &mut files {
+        files.end_events(run, &mut record);
+    }
     record.validity = ValidityCheck::judge(&record);
-    if let Some(mut log) = log {
+    if let Some(CaseFiles { mut log, .. }) = files {
         log.write_verdict(&record.validity);
         log.write_finish_info(&record.finish_info);
     }
     record
 }
 
+/// The open files of a case.
+struct CaseFiles {
+    log: WorkerLog,
+    chain: EventChain,
+    events: PathBuf,
+    /// The begin of the case, from which the times of events count.
+    started: Nanos,
+    /// Why an event is missing.
+    chain_error: Option<io::Error>,
+}
+
+impl CaseFiles {
+    fn create(run: &RunContext<'_>, case: &CasePlan, folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let log = WorkerLog::create(&folder.join(CASE_LOG), &run.plan.site, &case.key, case.settings.log_freq)?;
+        let events = folder.join(EVENTS_FILE);
+        let (chain, started) = (EventChain::create(&events)?, run.options.clock.now());
+        Ok(CaseFiles { log, chain, events, started, chain_error: None })
+    }
+
+    fn push(&mut self, at: Nanos, phase: Phase, event: &Event) {
+        if let Err(error) = self.chain.push(at.since(self.started), phase, event) {
+            self.chain_error.get_or_insert(error);
+        }
+    }
+
+    /// Writes the last event, which states what is in the record and follows from no other event, and checks that the files are as
+    /// they were written.
+    fn end_events(&mut self, run: &RunContext<'_>, record: &mut Record) {
+        for check in [self.log.check(), self.chain.check(&self.events)] {
+            if let Err(error) = check {
+                record.failures.push(case_failure(&disk_failure(&error)));
+                record.status = if record.status == Status::Ok { Status::Failed } else { record.status };
+            }
+        }
+        if let Some(error) = self.chain_error.as_ref().or(self.log.error()) {
+            let folder = self.events.parent().unwrap_or(&self.events);
+            record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
+        }
+        let phase = record.phases.last().map_or(Phase::Validate, |phase| phase.phase);
+        let facts = conductor_facts(record);
+        self.push(run.options.clock.now(), phase, &Event::Observed { facts });
+        self.chain.hash().clone_into(&mut record.provenance.events_sha256);
+    }
+}
+
 /// Runs the phases of a case and returns its record without the verdict on the whole, and whether what follows from the phases
-/// is in it: not if none could begin. `log` is the case's log, if it could
-/// be created; `monitors` run until the caller stops them.
+/// is in it: not if none could begin. `case_files` are the case's log and events, if they could be created; `monitors` run until the
+/// caller stops them.
 fn run_phases(
     run: &RunContext<'_>,
     case: &CasePlan,
-    case_log: &mut Option<WorkerLog>,
+    case_files: &mut Option<CaseFiles>,
     case_monitors: &mut Option<CaseMonitors>,
     notify: &mut dyn FnMut(&Notice<'_>),
 ) -> (Record, bool) {
     let _span = debug_span!("case", key = %case.key).entered();
     let folder = run.folder.join(&case.folder);
     let mut record = empty_record(run.plan, run.rows, run.folder, run.program, case);
-    let (log, mut chain) = match open_files(run.plan, case, &folder) {
-        Ok(files) => files,
+    let files = match CaseFiles::create(run, case, &folder) {
+        Ok(files) => case_files.insert(files),
         Err(error) => {
             record.fail(format!("cannot write in `{}`: {error}", folder.display()), file::write_hint(&error));
             return (record, false);
         }
     };
-    let log = case_log.insert(log);
     if run.plan.site.clear_caches {
         record.warnings.extend(caches::drop_page_cache(Path::new(caches::DROP_CACHES)));
     }
@@ -107,10 +156,11 @@ fn run_phases(
     };
     record.code_variables = jobs.last().map(|job| launcher.code_variables(job)).unwrap_or_default();
     let started = run.options.clock.now();
+    files.started = started;
     // Preparing may take minutes, and the times of events count from here.
     record.started = time_text(&Zoned::now());
     let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
-    let (mut chain_error, mut libraries) = (None, Vec::new());
+    let mut libraries = Vec::new();
     for job in &jobs {
         let RunOptions { has_live_display, audit, .. } = *run.options;
         let outputs_sha256 = hash_of_outputs(&record);
@@ -120,17 +170,14 @@ fn run_phases(
         let mut samples = None;
         monitors.phase_begins();
         let mut on_update = |update: WorkerUpdate<'_>| {
-            log.write_update(job.phase(), update);
+            files.log.write_update(job.phase(), update);
             monitors.note(job.phase(), update);
             let WorkerUpdate::Event(received, collector) = update else { return Ok(()) };
             // The figures of a loop are computed from all of its steps, so computing them after each pass would be quadratic.
             if matches!(received.event, Event::PassEnd(report) if report.pass + 1 == job.settings.repeat) {
-                log.write_measurement(job.phase(), collector.measurement().as_ref());
+                files.log.write_measurement(job.phase(), collector.measurement().as_ref());
             }
-            let at = received.at.since(started);
-            if let Err(error) = chain.push(at, job.phase(), received.event) {
-                chain_error.get_or_insert(error);
-            }
+            files.push(received.at, job.phase(), received.event);
             notify(&Notice::Event { phase: job.phase(), event: received.event });
             append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
         };
@@ -142,18 +189,11 @@ fn run_phases(
             }
         }
         libraries.push(std::mem::take(&mut outcome.libraries));
-        if !record_outcome(&mut record, outcome, log) {
+        if !record_outcome(&mut record, outcome, &mut files.log) {
             break;
         }
     }
     let e2e_time = run.options.clock.now().since(started);
-    chain.hash().clone_into(&mut record.provenance.events_sha256);
-    if let Some(error) = chain_error.as_ref().or(log.error()) {
-        record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
-    }
-    for check in [log.check(), chain.check(&folder.join(EVENTS_FILE))] {
-        record.failures.extend(check.err().map(|error| case_failure(&disk_failure(&error))));
-    }
     if let Some(job) = jobs.last() {
         run.hash_libraries(job, &launcher, libraries, &mut record);
         let hosts = vec![host_record(&case.host, &record.phases, &run.plan.vendor)];
@@ -258,12 +298,6 @@ fn record_outcome(record: &mut Record, outcome: PhaseOutcome, log: &mut WorkerLo
     false
 }
 
-fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(WorkerLog, EventChain)> {
-    fs::create_dir_all(folder)?;
-    let log = WorkerLog::create(&folder.join(CASE_LOG), &plan.site, &case.key, case.settings.log_freq)?;
-    Ok((log, EventChain::create(&folder.join(EVENTS_FILE))?))
-}
-
 /// Creates the record of a case before anything is measured.
 pub(super) fn empty_record(
     plan: &Plan,
@@ -288,7 +322,7 @@ pub(super) fn empty_record(
         failures: Vec::new(),
         warnings: own.map(ToString::to_string).collect(),
         finish_info: FinishInfo::default(),
-        departures: case.departures.iter().map(|(key, value)| format!("{key}={}", override_text(value))).collect(),
+        departures: case.departures.iter().map(|(key, value)| departure_text(key, value)).collect(),
         settings: settings(rows, case),
         accuracy: Accuracy::default(),
         agreement: AgreementCheck::default(),
@@ -321,9 +355,4 @@ fn settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Settin
 
 pub(super) fn config_json(config: &IndexMap<String, Value>) -> String {
     serde_json::to_string(config).expect("the configuration is plain data")
-}
-
-/// Returns a value in the form that `--set` accepts.
-fn override_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -73,9 +73,11 @@ impl CaseMonitors {
             return;
         }
         let files = files.lock().unwrap_or_else(PoisonError::into_inner);
-        let usage =
-            files.check().and_then(|()| case_usage(files.path(), self.windows.phases(), self.visible.as_deref()));
-        match usage {
+        if let Err(error) = files.check() {
+            record.fail(error.to_string(), "only flagperf may write to the folder of the run");
+            return;
+        }
+        match case_usage(files.path(), self.windows.phases(), self.visible.as_deref()) {
             Ok(CaseUsage { phases, contradictions }) => {
                 for contradiction in contradictions {
                     let source = record.monitors.as_mut().and_then(|all| all.sources.get_mut(DEVICE_SOURCE));

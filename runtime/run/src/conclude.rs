@@ -6,8 +6,8 @@ use flagperf_core::metric::AgreementLimits;
 use flagperf_core::units::Seconds;
 use flagperf_plan::CaseSettings;
 use flagperf_result::{
-    Accuracy, AgreementCheck, AuditCheck, DeviceRecord, FinishInfo, FlopCount, HostRecord, Machine, PeakRecord,
-    PhaseRecord, Record, Status, output_time_warnings, padding_warnings, verdict_failures,
+    Accuracy, AgreementCheck, AuditCheck, DeviceRecord, FinishInfo, FlopCount, HostRecord, Machine, PhaseRecord,
+    Record, Status, output_time_warnings, padding_warnings, verdict_failures,
 };
 
 /// Fills in everything in `record` that is derived from its phases. `hosts` are the machines on which they ran, as far as that
@@ -108,27 +108,7 @@ fn slow_first_pass_warning(measured: &Measurement) -> Option<String> {
 /// Returns this machine with the devices of the phases.
 pub(super) fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {
     let machine = Machine::detect();
-    let mut devices = Vec::new();
-    for phase in phases {
-        let Some(engine) = &phase.engine else { continue };
-        let is_cpu = engine.runs_on_processor();
-        // vendor.yaml lists a processor by its model, or any by the engine's name for it.
-        let by_model = is_cpu && vendor.device(&machine.cpu).is_some();
-        let detected = if by_model { &machine.cpu } else { &engine.device };
-        let total = vendor.device(detected).and_then(|device| device.memory_bytes);
-        let peak = vendor.peak(detected, &engine.precision);
-        devices.push(DeviceRecord {
-            phase: phase.phase,
-            name: engine.device.clone(),
-            memory_bytes_max: phase.device_memory_used(),
-            memory_bytes_total: total.or(is_cpu.then_some(machine.memory_bytes)),
-            peak: peak.map(|peak| PeakRecord {
-                flops_per_s: peak.flops_per_s,
-                precision: engine.precision.clone(),
-                source: peak.source,
-            }),
-        });
-    }
+    let devices = DeviceRecord::of_phases(phases, &machine, vendor);
     HostRecord { name: name.to_owned(), machine, devices }
 }
 

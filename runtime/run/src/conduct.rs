@@ -20,7 +20,9 @@ use flagperf_core::measure::Clock;
 use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Step;
 use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
-use flagperf_result::{ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record};
+use flagperf_result::{
+    ManifestFault, Provenance, Record, Status, Validity, WriteError, write_checked_manifest, write_record,
+};
 
 /// Options of a run.
 #[derive(Clone)]
@@ -232,12 +234,12 @@ fn run_or_read(context: &RunContext<'_>, index: usize, log: &RunLog, notify: &mu
 }
 
 /// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or whose
-/// record is not on disk has none.
+/// record is not on disk has none, and neither has one with a file that is not as the record states.
 fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
     if !is_written || record.status == Status::Interrupted {
         return Ok(None);
     }
-    write_manifest(folder).map(Some)
+    write_checked_manifest(folder, &record.file_hashes()).map(Some)
 }
 
 /// Returns the path of a case's record.
@@ -280,6 +282,7 @@ mod tests {
     use flagperf_core::run_files::RUN_LOG;
     use flagperf_core::tensor::DType;
     use flagperf_plan::{Catalogue, plan};
+    use flagperf_result::write_manifest;
     use flagperf_result::{ValidityCheck, testing};
 
     fn engine(name: &'static str) -> EngineDescription {

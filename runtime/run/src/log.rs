@@ -17,6 +17,7 @@ use flagperf_config::Site;
 use flagperf_core::diagnostics::level_filter;
 use flagperf_core::event::Level;
 use flagperf_core::file;
+use flagperf_core::hash::WrittenHash;
 use flagperf_core::text::one_line;
 
 /// Largest log in bytes. Beyond this limit only FlagPerf's result is written.
@@ -31,6 +32,7 @@ pub(super) struct LogFile {
     with_source: bool,
     bytes_max: u64,
     bytes: u64,
+    written: WrittenHash,
     error: Option<io::Error>,
 }
 
@@ -46,16 +48,19 @@ impl LogFile {
             with_source: site.log_call_information,
             bytes_max: BYTES_MAX,
             bytes: 0,
+            written: WrittenHash::default(),
             error: None,
         })
     }
 
-    /// Checks that the path still refers to this file.
+    /// Checks that the path still refers to this file, which was new, and that it contains what was written to it.
     ///
     /// # Errors
-    /// When the file was removed or replaced.
+    /// When the file was removed, replaced or changed.
     pub(super) fn check(&self) -> io::Result<()> {
-        file::check_same(&self.file, &self.path)
+        file::check_same(&self.file, &self.path)?;
+        // What a full disk has cut off is no other program's change.
+        if self.error.is_some() { Ok(()) } else { self.written.check(&self.path) }
     }
 
     /// Writes a line of `level`; `source` is the origin of the message.
@@ -94,6 +99,7 @@ impl LogFile {
 
     fn write_text(&mut self, line: &str) {
         self.bytes += line.len() as u64;
+        self.written.add(line.as_bytes());
         if let Err(error) = self.file.write_all(line.as_bytes()) {
             self.error.get_or_insert(error);
         }
@@ -192,6 +198,7 @@ mod tests {
             with_source: true,
             bytes_max,
             bytes: 0,
+            written: WrittenHash::default(),
             error: None,
         }
     }

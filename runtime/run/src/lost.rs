@@ -93,6 +93,10 @@ fn replay(path: &Path, provenance: &mut Provenance) -> (Vec<PhaseRecord>, Vec<St
     if let Ok(file) = open_regular(path) {
         let mut reader = ChainReader::new(BufReader::new(file));
         while let Ok(Some(event)) = reader.read() {
+            reader.hash().clone_into(&mut provenance.events_sha256);
+            if matches!(event.event, Event::Observed { .. }) {
+                continue;
+            }
             if open.as_ref().is_none_or(|collector| collector.phase() != event.phase) {
                 close(open.take(), last);
                 open = Some(PhaseCollector::new(event.phase, event.at));
@@ -102,7 +106,6 @@ fn replay(path: &Path, provenance: &mut Provenance) -> (Vec<PhaseRecord>, Vec<St
             if let Event::Started { run_seed, .. } = event.event {
                 provenance.run_seed = run_seed;
             }
-            reader.hash().clone_into(&mut provenance.events_sha256);
         }
     }
     close(open, last);

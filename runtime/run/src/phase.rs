@@ -116,7 +116,7 @@ fn read_events(
     let mut memory_checked = started;
     loop {
         match worker.next_event(POLL_INTERVAL) {
-            ProcessEvent::Line(at, line) => match Event::from_line(&line) {
+            ProcessEvent::Line(at, line) => match worker_event(&line) {
                 Ok(event) => {
                     let received = ReceivedEvent { at, event: &event };
                     collector.add(received);
@@ -152,6 +152,14 @@ fn read_events(
                 return StopReason::Failed(memory_exceeded(bytes, limit));
             }
         }
+    }
+}
+
+/// Reads an event of a worker, which is none of the conductor's own.
+fn worker_event(line: &str) -> Result<Event, serde_json::Error> {
+    match Event::from_line(line)? {
+        Event::Observed { .. } => Err(serde::de::Error::custom("only the conductor emits it")),
+        event => Ok(event),
     }
 }
 

@@ -52,7 +52,8 @@ impl CaseSources {
             format!("vendors/{vendor}/vendor.yaml"),
         ]
         .into();
-        // host.yaml may lie elsewhere, and on another machine: the values that it sets name it.
+        // host.yaml may lie elsewhere, and on another machine.
+        names.insert(plan.host_file.name.to_string());
         let section = case.key.to_string();
         let own = rows.iter().filter(|row| row.section == section || row.section == "site");
         names.extend(own.filter_map(|row| origin_file(&row.origin)));

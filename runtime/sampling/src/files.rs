@@ -154,12 +154,13 @@ impl MonitorFiles {
         self.samples.lost()
     }
 
-    /// Checks that `monitor.jsonl` contains exactly what this process has written to it.
+    /// Checks that `monitor.jsonl` and the logs contain exactly what this process has written to them.
     ///
     /// # Errors
-    /// When another program removed, replaced or changed it.
+    /// When another program removed, replaced or changed one of them.
     pub fn check(&self) -> std::io::Result<()> {
-        self.samples.check()
+        let logs = [&self.processor, &self.memory, &self.power, &self.devices];
+        self.samples.check().and_then(|()| logs.into_iter().try_for_each(|log| log.lines.check()))
     }
 
     /// Returns the path of `monitor.jsonl`.

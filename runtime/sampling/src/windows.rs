@@ -51,6 +51,10 @@ pub struct WindowCollector {
 impl WindowCollector {
     /// Adds an event that arrived `at` after the start of the case.
     pub fn add(&mut self, phase: Phase, at: Nanos, event: &Event) {
+        // This is no event of a worker.
+        if matches!(event, Event::Observed { .. }) {
+            return;
+        }
         let at = at.since(Nanos(0));
         if self.phases.last().is_none_or(|last| last.phase != phase) {
             self.open = None;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::CaseReport;
 
 /// Adds a finding for each difference between what a part of a file should contain and what it contains. `place` is the
-/// part: `phases[0].measured`.
+/// part: `phases[0].measured`; empty for the whole file.
 pub(super) fn compare<T: Serialize + ?Sized>(
     report: &mut CaseReport,
     file: &str,
@@ -30,11 +30,12 @@ pub(super) fn check_known<T: Serialize>(report: &mut CaseReport, file: &str, pla
 fn compare_values(report: &mut CaseReport, file: &str, place: &str, expected: &Value, found: &Value) {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {
+            let below = |key: &str| if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
             for (key, value) in expected {
-                compare_values(report, file, &format!("{place}.{key}"), value, found.get(key).unwrap_or(&Value::Null));
+                compare_values(report, file, &below(key), value, found.get(key).unwrap_or(&Value::Null));
             }
             for key in found.keys().filter(|key| !expected.contains_key(*key)) {
-                compare_values(report, file, &format!("{place}.{key}"), &Value::Null, &found[key]);
+                compare_values(report, file, &below(key), &Value::Null, &found[key]);
             }
         }
         (Value::Array(expected), Value::Array(found)) if expected.len() == found.len() => {

@@ -6,14 +6,16 @@ use std::path::Path;
 
 use flagperf_core::regular_file::open_regular;
 use indexmap::IndexMap;
+use serde_json::Value;
 
 use super::CaseReport;
 use flagperf_core::event::Event;
-use flagperf_core::hash::OutputDigest;
+use flagperf_core::hash::{OutputDigest, Seed};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, samples_file};
 use flagperf_result::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, ReceivedEvent, SampleHasher,
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent,
+    SampleHasher,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -29,6 +31,8 @@ pub(super) struct Replay {
     pub(super) windows: WindowCollector,
     /// SHA-256 of the samples files by name.
     pub(super) samples: BTreeMap<String, String>,
+    /// What the conductor observed itself, by the keys of the record; `None` when the events do not end with it.
+    pub(super) facts: Option<Value>,
 }
 
 /// What the events of a phase yield.
@@ -53,9 +57,14 @@ pub(super) struct ReplayedPass {
     pub(super) is_accuracy_known: bool,
 }
 
-/// Reads the events of a result. `last_hash` is the hash of the last event according to the record, `passes` the number of
-/// passes of each loop. Returns `None` when the events cannot be read.
-pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut CaseReport) -> Option<Replay> {
+/// Reads the events of a result with this provenance. `passes` is the number of passes of each loop. Returns `None` when the events
+/// cannot be read.
+pub(super) fn replay(
+    folder: &Path,
+    Provenance { run_seed, events_sha256, .. }: &Provenance,
+    passes: u32,
+    report: &mut CaseReport,
+) -> Option<Replay> {
     let file = match open_regular(&folder.join(EVENTS_FILE)) {
         Ok(file) => file,
         Err(error) => {
@@ -69,7 +78,7 @@ pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut C
         return None;
     }
     let mut reader = ChainReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
-    let mut replayer = Replayer { passes, ..Replayer::default() };
+    let mut replayer = Replayer { passes, run_seed: *run_seed, ..Replayer::default() };
     loop {
         match reader.read() {
             Ok(Some(event)) => {
@@ -89,7 +98,7 @@ pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut C
             }
         }
     }
-    report.compare(RECORD_FILE, "provenance.events_sha256", reader.hash(), last_hash);
+    report.compare(RECORD_FILE, "provenance.events_sha256", reader.hash(), events_sha256);
     match replayer.finish() {
         Ok(replay) => Some(replay),
         Err(error) => {
@@ -103,6 +112,7 @@ pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut C
 #[derive(Default)]
 struct Replayer {
     passes: u32,
+    run_seed: Seed,
     last: Option<Nanos>,
     open: Option<(PhaseCollector, Option<SampleHasher>)>,
     /// The passes of the open phase.
@@ -116,6 +126,18 @@ impl Replayer {
             return Err("an event has an earlier arrival time than the event before it".to_owned());
         }
         self.last = Some(*at);
+        if self.replay.facts.is_some() {
+            return Err("an event follows the conductor's own, which is the last one".to_owned());
+        }
+        if let Event::Observed { facts } = event {
+            self.replay.facts = Some(facts.clone());
+            return Ok(());
+        }
+        if let Event::Started { run_seed, .. } = event
+            && ![Seed::default(), self.run_seed].contains(run_seed)
+        {
+            return Err("a worker started with another `provenance.run_seed` than the record states".to_owned());
+        }
         if self.open.as_ref().is_none_or(|(collector, _)| collector.phase() != *phase) {
             self.close().map_err(|error| error.to_string())?;
             self.open = Some((PhaseCollector::new(*phase, *at), None));

@@ -6,12 +6,13 @@ use serde::de::DeserializeOwned;
 use super::CaseReport;
 use super::difference::compare;
 use super::events::{Replay, ReplayedPhase};
-use flagperf_config::{InputCost, parse_flops};
+use flagperf_config::{InputCost, default_unit, parse_flops};
 use flagperf_core::metric::AgreementLimits;
 use flagperf_core::precision::Precision;
 use flagperf_core::run_files::RECORD_FILE;
 use flagperf_result::{
-    Accuracy, AgreementCheck, AuditCheck, PhaseRecord, Record, Status, Validity, ValidityCheck, verdict_failures,
+    Accuracy, AgreementCheck, AuditCheck, FinishInfo, PhaseRecord, Record, SAMPLES_KIND, Status, Validity,
+    ValidityCheck, output_time_warnings, verdict_failures,
 };
 
 /// Compares a record with what its events yield.
@@ -20,9 +21,11 @@ pub(super) fn check_figures(record: &Record, replay: &Replay, report: &mut CaseR
     let phases =
         record.phases.iter().zip(&replay.phases).map(|(found, replayed)| expected_phase(found, replayed)).collect();
     check_derived(&Record { phases, ..record.clone() }, record, report);
-    for warning in replay.phases.iter().flat_map(|phase| &phase.warnings) {
-        if !record.warnings.contains(warning) {
-            report.add(RECORD_FILE, "warnings", Some(warning.clone()), None);
+    let derived = [record.flops.difference_warning(), record.flops.beyond_peak_warning()].into_iter().flatten();
+    let warnings = replay.phases.iter().flat_map(|phase| phase.warnings.clone());
+    for warning in warnings.chain(derived).chain(output_time_warnings(record)) {
+        if !record.warnings.contains(&warning) {
+            report.add(RECORD_FILE, "warnings", Some(warning), None);
         }
     }
 }
@@ -51,8 +54,8 @@ fn check_phases(record: &Record, replay: &Replay, report: &mut CaseReport) {
 /// samples file.
 fn expected_phase(found: &PhaseRecord, replayed: &ReplayedPhase) -> PhaseRecord {
     let mut expected = replayed.record.clone();
-    expected.files.extend(found.files.iter().filter(|file| file.what == "samples").cloned());
-    PhaseRecord { files: expected.files.clone(), ..observed(expected, found) }
+    expected.files.extend(found.files.iter().filter(|file| file.what == SAMPLES_KIND).cloned());
+    observed(expected, found)
 }
 
 fn without_events(found: &PhaseRecord) -> PhaseRecord {
@@ -65,16 +68,44 @@ fn observed(expected: PhaseRecord, found: &PhaseRecord) -> PhaseRecord {
         time_s: found.time_s,
         ending: found.ending.clone(),
         conditions: found.conditions.clone(),
+        // The samples of the monitors are compared separately.
         usage: found.usage.clone(),
         libraries: found.libraries.clone(),
         ..expected
     }
 }
 
+/// Returns the record with everything computed again that follows from its measurements and settings.
+pub fn recomputed(record: &Record) -> Record {
+    let mut expected = record.clone();
+    for measured in expected.phases.iter_mut().flat_map(|phase| &mut phase.measured) {
+        *measured = measured.clone().with_sums();
+    }
+    let mut expected = derived(&expected, record);
+    expected.validity = ValidityCheck::judge(&expected);
+    expected
+}
+
 /// Computes what follows from the phases of `expected`, and compares it with the record.
 pub(super) fn check_derived(expected: &Record, found: &Record, report: &mut CaseReport) {
+    let expected = derived(expected, found);
+    compare(report, RECORD_FILE, "phases", &expected.phases, &found.phases);
+    compare(report, RECORD_FILE, "unit", &expected.unit, &found.unit);
+    compare(report, RECORD_FILE, "accuracy", &expected.accuracy, &found.accuracy);
+    compare(report, RECORD_FILE, "agreement", &expected.agreement, &found.agreement);
+    compare(report, RECORD_FILE, "audit", &expected.audit, &found.audit);
+    compare(report, RECORD_FILE, "hosts", &expected.hosts, &found.hosts);
+    compare(report, RECORD_FILE, "flops", &expected.flops, &found.flops);
+    compare(report, RECORD_FILE, "finish_info", &expected.finish_info, &found.finish_info);
+    compare(report, RECORD_FILE, "provenance", &expected.provenance, &found.provenance);
+    check_verdict(&expected, found, report);
+}
+
+/// Returns a record with the phases of `expected` and with what follows from them and from the settings of `found`.
+fn derived(expected: &Record, found: &Record) -> Record {
     let mut expected = expected.clone();
-    expected.accuracy = Accuracy::judge(&expected.phases, found.accuracy.target.clone());
+    let target = setting(found, "target_accuracy").unwrap_or_default();
+    expected.accuracy = Accuracy::judge(&expected.phases, target);
     let limits = agreement_limits(found);
     expected.audit = AuditCheck::judge(
         &expected.phases,
@@ -89,20 +120,23 @@ pub(super) fn check_derived(expected: &Record, found: &Record, report: &mut Case
             device.memory_bytes_max = phase.and_then(PhaseRecord::device_memory_used);
         }
     }
+    expected.unit = setting(found, "unit").unwrap_or_else(default_unit);
+    expected.flops.declared = setting(found, "flops").unwrap_or_default();
+    expected.flops.declared_per_multiply_add = setting(found, "flops_per_multiply_add");
     expected.flops.declared_per_sample = parse_flops(&expected.flops.declared).unwrap_or(f64::NAN);
     expected.flops = expected.flops.with_rates(&expected);
-    expected.finish_info = expected.finish_info.clone().with_figures(&expected);
+    expected.finish_info = FinishInfo {
+        compiler: setting(found, "compiler"),
+        precision: setting(found, "precision").unwrap_or_default(),
+        batchsize: setting(found, "batch_size").unwrap_or_default(),
+        e2e_time: found.finish_info.e2e_time,
+        ..FinishInfo::default()
+    }
+    .with_figures(&expected);
     let phases = std::mem::take(&mut expected.phases);
     expected.provenance.fill_hashes(&phases);
     expected.phases = phases;
-    compare(report, RECORD_FILE, "accuracy", &expected.accuracy, &found.accuracy);
-    compare(report, RECORD_FILE, "agreement", &expected.agreement, &found.agreement);
-    compare(report, RECORD_FILE, "audit", &expected.audit, &found.audit);
-    compare(report, RECORD_FILE, "hosts", &expected.hosts, &found.hosts);
-    compare(report, RECORD_FILE, "flops", &expected.flops, &found.flops);
-    compare(report, RECORD_FILE, "finish_info", &expected.finish_info, &found.finish_info);
-    compare(report, RECORD_FILE, "provenance", &expected.provenance, &found.provenance);
-    check_verdict(&expected, found, report);
+    expected
 }
 
 /// Returns a setting of the record; `None` when it is missing or of another type.

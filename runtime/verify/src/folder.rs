@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use super::accuracy::check_accuracy;
 use super::authenticity::check_authenticity;
 use super::events::replay;
-use super::figures::{check_derived, check_figures};
+use super::facts::{NOT_CHECKABLE, check_facts};
+use super::figures::{check_derived, check_figures, recomputed};
 use super::files::check_files;
-use super::log::check_log;
+use super::log::{check_last_lines, check_log};
 use super::monitors::check_monitors;
-use super::record_file::{ReadRecord, read_record};
+use super::record_file::{ReadRecord, parse_record, read_record};
 use super::settings::check_settings;
 use super::sources::check_sources;
 use super::{CaseReport, Trust};
@@ -113,7 +114,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
             Some(match record {
                 ReadRecord::Current(record) => {
                     let passes = passes(&record);
-                    let replayed = replay(path, &record.provenance.events_sha256, passes, &mut report);
+                    let replayed = replay(path, &record.provenance, passes, &mut report);
                     (Some(record), replayed)
                 }
                 ReadRecord::Older { schema, events_sha256 } => {
@@ -126,6 +127,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
     report = files_report.followed_by(report);
     let (record, replayed) = read.unwrap_or_default();
     if let (Some(record), Some(replay)) = (&record, &replayed) {
+        check_facts(record, replay, &mut report);
         check_figures(record, replay, &mut report);
         check_monitors(path, record, replay, &mut report);
         if let Some(files) = &files {
@@ -145,6 +147,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
 fn describe(record: &Record, report: &mut CaseReport) {
     report.case = Some(record.key());
     report.validity = Some(record.validity.clone());
+    report.not_checkable = &NOT_CHECKABLE;
 }
 
 /// Returns the number of passes of each loop.
@@ -153,19 +156,12 @@ fn passes(record: &Record) -> u32 {
     repeat.and_then(|repeat| u32::try_from(repeat).ok()).unwrap_or(0)
 }
 
-/// Returns what contradicts itself in a record of this version: verdicts and derived figures that do not follow from its
-/// measurements. One fragment each.
-pub fn contradictions(record: &Record) -> Vec<String> {
-    let mut report = CaseReport::new(Path::new(RECORD_FILE));
-    check_derived(record, record, &mut report);
-    report.findings.into_iter().map(|finding| finding.what).collect()
-}
-
-/// Checks a record without its other files: whether its verdicts follow from its figures.
+/// Checks a record without its other files: whether its figures and verdicts follow from its measurements, and whether its log, if
+/// it is given, states them.
 fn verify_record_alone(path: &Path, report: &mut CaseReport) {
     match read_record(path, report) {
         Some(ReadRecord::Current(record)) => {
-            check_derived(&record, &record, report);
+            check_alone(&record, None, report);
             describe(&record, report);
             report.give_up(
                 "this is only a record: figures are recomputed from `events.jsonl`, and files are checked with \
@@ -176,6 +172,27 @@ fn verify_record_alone(path: &Path, report: &mut CaseReport) {
             report.give_up(format!("schema {schema} was written by an older version of flagperf"))
         }
         None => {}
+    }
+}
+
+/// Verifies the text of a record that a reader has without the folder of its result, with the text of its log. Such a record is never
+/// more than consistent.
+pub fn verify_published(record: &[u8], log: Option<&str>) -> CaseReport {
+    let mut report = CaseReport::new(Path::new(RECORD_FILE));
+    match parse_record(record, &mut report) {
+        Some(ReadRecord::Current(record)) => check_alone(&record, log, &mut report),
+        Some(ReadRecord::Older { schema, .. }) => {
+            report.give_up(format!("schema {schema} was written by an older version of flagperf"))
+        }
+        None => {}
+    }
+    report
+}
+
+fn check_alone(record: &Record, log: Option<&str>, report: &mut CaseReport) {
+    check_derived(&recomputed(record), record, report);
+    if let Some(log) = log {
+        check_last_lines(log, record, report);
     }
 }
 

@@ -8,6 +8,7 @@ mod accuracy;
 mod authenticity;
 mod difference;
 mod events;
+mod facts;
 mod figures;
 mod files;
 mod folder;
@@ -20,7 +21,8 @@ mod sources;
 mod summary;
 
 pub use authenticity::{KnownKey, Trust, is_digest};
-pub use folder::{contradictions, find_results, verify_result};
+pub use figures::recomputed;
+pub use folder::{find_results, verify_published, verify_result};
 pub use report::{CaseReport, Finding, Standing};
 pub use settings::{DifferentSetting, different_settings};
 pub use summary::verify_summary;

@@ -19,6 +19,11 @@ pub(super) fn check_log(folder: &Path, record: &Record, report: &mut CaseReport)
         Ok(text) => text,
         Err(error) => return report.unchecked.push(format!("`{CASE_LOG}`: {error}")),
     };
+    check_last_lines(&text, record, report);
+}
+
+/// Checks that the text of a log ends with the verdict and the result of the record.
+pub(super) fn check_last_lines(text: &str, record: &Record, report: &mut CaseReport) {
     let info = serde_json::to_string(&record.finish_info).unwrap_or_default();
     let expected = [("Verdict", record.validity.line()), ("Finish Info", info)];
     let lines: Vec<&str> = text.lines().collect();

@@ -9,15 +9,18 @@ use flagperf_core::run_files::{MONITOR_FILE, RECORD_FILE};
 use flagperf_result::{PhaseRecord, Record};
 use flagperf_sampling::{DeviceIdentity, PhaseUsage, case_usage};
 
-/// Compares the usage of each phase in the record with the usage computed from the samples. A record may have no usage, because
-/// no monitor ran or the file of the samples was incomplete.
+/// Compares the usage of each phase in the record with the usage computed from the samples. A record has no usage if no monitor ran
+/// or the file of the samples is incomplete.
 pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
-    if record.phases.iter().all(|phase| phase.usage.is_none()) {
+    let has_usage = record.phases.iter().any(|phase| phase.usage.is_some());
+    let is_read = record.monitors.as_ref().is_some_and(|monitors| monitors.rate_per_s > 0);
+    if !has_usage && !is_read {
         return;
     }
     let windows = replay.windows.phases();
     let usages = match case_usage(&folder.join(MONITOR_FILE), windows, visible_device(record)) {
         Ok(usage) => usage.phases,
+        Err(_) if !has_usage => return,
         Err(error) => return report.give_up(format!("`{MONITOR_FILE}` cannot be read: {error}")),
     };
     for (index, PhaseRecord { phase, usage, .. }) in record.phases.iter().enumerate() {

@@ -49,13 +49,18 @@ pub(super) fn read_record(path: &Path, report: &mut CaseReport) -> Option<ReadRe
             return None;
         }
     };
-    let read = serde_json::from_slice(&text).and_then(|any: AnyRecord| match any.schema {
-        Record::SCHEMA => serde_json::from_slice(&text).map(|record| (any, Some(record))),
+    parse_record(&text, report)
+}
+
+/// Parses the text of a record. Returns `None` when it is none, after a finding or the reason.
+pub(super) fn parse_record(text: &[u8], report: &mut CaseReport) -> Option<ReadRecord> {
+    let read = serde_json::from_slice(text).and_then(|any: AnyRecord| match any.schema {
+        Record::SCHEMA => serde_json::from_slice(text).map(|record| (any, Some(record))),
         _ => Ok((any, None)),
     });
     match read {
         Ok((_, Some(record))) => {
-            check_known(report, RECORD_FILE, "record", &record, &text);
+            check_known(report, RECORD_FILE, "record", &record, text);
             Some(ReadRecord::Current(Box::new(record)))
         }
         Ok((AnyRecord { schema, provenance }, None)) if schema < Record::SCHEMA => {

@@ -71,6 +71,8 @@ pub struct CaseReport {
     pub more_findings: BTreeMap<String, u64>,
     /// What was not checked, with the reasons.
     pub unchecked: Vec<String>,
+    /// The fields of the record that only the run itself states; empty when there is no record.
+    pub not_checkable: &'static [&'static str],
     /// Bytes of the files that were hashed.
     pub bytes: u64,
 }
@@ -88,6 +90,7 @@ impl CaseReport {
             findings: Vec::new(),
             more_findings: BTreeMap::new(),
             unchecked: Vec::new(),
+            not_checkable: &[],
             bytes: 0,
         }
     }

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use flagperf_core::regular_file::read_regular_text;
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::CaseReport;
-use flagperf_config::{Content, find_parameter, find_setting, parse_yaml};
+use super::difference::compare;
+use flagperf_config::{
+    Content, Environment, Origin, Overrides, default_data_folder, env, find_parameter, find_setting, load, parse_yaml,
+};
+use flagperf_core::file::is_inside;
 use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
-use flagperf_result::Record;
-
-/// Largest configuration file in bytes.
-const FILE_BYTES_MAX: u64 = 16 << 20;
+use flagperf_plan::effective_values;
+use flagperf_result::{DeviceRecord, Record, Setting, departure_text};
 
 /// A setting with which a case ran and which its files set otherwise.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +51,8 @@ pub fn different_settings(
             let used = &settings[&key]["value"];
             let known = find_setting(&key).or(find_parameter(&key));
             let committed = known.and_then(|known| known.kind.read(&node)).unwrap_or_else(|| node.value());
-            if seen.insert(key.clone()) && !used.is_null() && !is_same_value(used, &committed) {
+            let is_different = settings.get(&key).is_none() || !used.is_null() && !is_same_value(used, &committed);
+            if seen.insert(key.clone()) && is_different {
                 different.push(DifferentSetting { key, file: file.clone(), used: used.clone(), committed });
             }
         }
@@ -64,19 +67,105 @@ fn is_same_value(one: &Value, other: &Value) -> bool {
     one == other || text(one) == text(other) || number(one).is_some() && number(one) == number(other)
 }
 
-/// Checks that every setting that the stored files set otherwise is a departure.
+/// Reads the stored configuration files as the run did, with the arguments that the origins of the settings name, and compares the
+/// settings, the departures and the figures of the devices with the record.
 pub(super) fn check_settings(folder: &Path, record: &Record, report: &mut CaseReport) {
-    let sources = folder.join(SOURCES_FOLDER);
-    let read = |file: &str| read_regular_text(&sources.join(file), FILE_BYTES_MAX).ok();
-    let settings = serde_json::to_value(&record.settings).unwrap_or_default();
-    let departures: BTreeSet<&str> =
-        record.departures.iter().filter_map(|departure| departure.split('=').next()).map(str::trim).collect();
-    for DifferentSetting { key, file, used, committed } in
-        different_settings(&record.vendor, &record.case, &settings, &read)
-    {
-        if !departures.contains(key.as_str()) {
-            let place = format!("setting `{key}`, which `{SOURCES_FOLDER}/{file}` sets");
-            report.add(RECORD_FILE, place, Some(committed.to_string()), Some(used.to_string()));
+    let root = folder.join(SOURCES_FOLDER);
+    let config = match load(&root, &overrides(&root, record)) {
+        Ok(config) => config,
+        Err(findings) => {
+            return report.give_up(format!("the configuration in `{SOURCES_FOLDER}` cannot be read: {findings}"));
+        }
+    };
+    let Some(case) = config.cases.iter().find(|own| own.key.value.case == record.case) else {
+        return report.add(SOURCES_FOLDER, format!("the configuration of `{}` has errors", record.case), None, None);
+    };
+    let rows = effective_values(&config);
+    let own = rows.iter().filter(|row| row.section == "site" || row.section == case.key.value.to_string());
+    let own = own.map(|row| (row.key.clone(), of_checkout(&row.value, &row.origin, &root, record)));
+    let mut expected: IndexMap<String, Setting> = own.collect();
+    // No file states where the checkout is, what `--case` gave, and what the environment makes visible.
+    let stated = |key: &str| record.settings.get(key).cloned();
+    if let (Some(own), Some(stated)) = (expected.get_mut("FLAGPERF_PATH"), stated("FLAGPERF_PATH")) {
+        own.value = stated.value;
+    }
+    if let (Some(own), Some(stated)) = (expected.get_mut("framework"), stated("framework")) {
+        own.origin = stated.origin;
+    }
+    if let (Some(own), Some(stated)) = (expected.get_mut("visible_devices"), stated("visible_devices")) {
+        *own = stated;
+    }
+    // Without an entry in `CASES`, the data may be in the checkout, of which the result has no copy.
+    if stated("data").is_some_and(|data| data.origin == Origin::Default.to_string()) {
+        let value: Value = default_data_folder(&root, &record.case).display().to_string().into();
+        expected.insert("data".to_owned(), of_checkout(&value, &Origin::Default.to_string(), &root, record));
+    }
+    compare(report, RECORD_FILE, "settings", &expected, &record.settings);
+    let departures = case.values().filter(|(key, _)| case.departures.contains(key));
+    let departures: Vec<String> = departures.map(|(key, value)| departure_text(key, &value.value)).collect();
+    compare(report, RECORD_FILE, "departures", &departures, &record.departures);
+    for (host, vendor) in record.hosts.iter().zip(&config.vendor) {
+        let devices = DeviceRecord::of_phases(&record.phases, &host.machine, vendor);
+        compare(report, RECORD_FILE, "hosts[0].devices", &devices, &host.devices);
+    }
+}
+
+/// Returns the arguments and variables of the run that the origins of its settings name.
+fn overrides(root: &Path, record: &Record) -> Overrides {
+    let setting = |key: &str, origin: &str| {
+        let setting = record.settings.get(key).filter(|setting| setting.origin == origin)?;
+        setting.value.as_str().map(str::to_owned)
+    };
+    let mut set: Vec<String> = Vec::new();
+    for argument in record.settings.values().filter_map(|setting| setting.origin.strip_prefix("--set ")) {
+        if !set.iter().any(|known| known == argument) {
+            set.push(argument.to_owned());
         }
     }
+    let host_file = host_file(root, record);
+    Overrides {
+        config: Some(root.join(host_file.as_ref().map_or(HOST_FILE, |(path, _)| path))),
+        host_file_name: host_file.map(|(_, name)| name),
+        vendor: setting("VENDOR", "--vendor"),
+        cases: vec![record.key()],
+        data: setting("data", "--data").map(Into::into),
+        set,
+        environment: Environment {
+            log_level: setting(env::LOG_LEVEL, &format!("${}", env::LOG_LEVEL)),
+            log_call_information: record
+                .settings
+                .get(LOG_CALLS)
+                .filter(|setting| setting.origin == format!("${LOG_CALLS}"))
+                .map(|setting| setting.value.to_string()),
+            ..Environment::default()
+        },
+        is_copy: true,
+        ..Overrides::default()
+    }
+}
+
+/// A key of host.yaml that an environment variable of the same name replaces, beside [`env::LOG_LEVEL`].
+const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
+/// The host.yaml of a checkout.
+const HOST_FILE: &str = "configs/host.yaml";
+
+/// Returns the copy of a host.yaml that lies outside the checkout, and its name in origins.
+fn host_file(root: &Path, record: &Record) -> Option<(String, String)> {
+    let copies = std::fs::read_dir(root.join("site")).ok()?;
+    let copy = copies.flatten().next()?.file_name().into_string().ok()?;
+    let files = record.settings.values().filter_map(|setting| Some(setting.origin.rsplit_once(':')?.0));
+    let is_name = |file: &&str| {
+        let path = Path::new(file);
+        path.file_name().is_some_and(|name| name == &*copy) && !is_inside(path)
+    };
+    let name = files.into_iter().find(is_name).unwrap_or(&copy).to_owned();
+    Some((format!("site/{copy}"), name))
+}
+
+/// Returns a computed setting. A path in the folder of the copies becomes that in the checkout of the run.
+fn of_checkout(value: &Value, origin: &str, root: &Path, record: &Record) -> Setting {
+    let checkout = record.settings.get("FLAGPERF_PATH").and_then(|setting| setting.value.as_str());
+    let below = value.as_str().and_then(|path| Path::new(path).strip_prefix(root).ok()).zip(checkout);
+    let path = below.map(|(below, checkout)| Value::from(Path::new(checkout).join(below).display().to_string()));
+    Setting { value: path.unwrap_or_else(|| value.clone()), origin: origin.to_owned() }
 }

@@ -10,8 +10,9 @@ use super::CaseReport;
 use super::difference::compare;
 use super::events::Replay;
 use super::files::FileHashes;
-use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
-use flagperf_result::Record;
+use flagperf_config::is_reserved;
+use flagperf_core::run_files::{CONFIG_FILE, RECORD_FILE, SOURCES_FOLDER, samples_file};
+use flagperf_result::{PhaseRecord, Record, SAMPLES_KIND, Status};
 
 /// Largest merged configuration in bytes.
 const CONFIG_BYTES_MAX: u64 = 64 << 20;
@@ -24,42 +25,52 @@ pub(super) fn check_sources(
     files: &FileHashes,
     report: &mut CaseReport,
 ) {
-    let provenance = &record.provenance;
-    let scripts = format!("{SOURCES_FOLDER}/scripts/");
-    check_folder(&scripts, "provenance.scripts_sha256", &provenance.scripts_sha256, files, report);
-    for (name, hash) in &provenance.config_files_sha256 {
-        check_file(&format!("{SOURCES_FOLDER}/{name}"), hash, files, report);
+    let hashes = record.file_hashes();
+    for (path, hash) in hashes.iter().chain(&replay.samples) {
+        check_file(path, hash, files, report);
     }
-    let config = format!("{SOURCES_FOLDER}/config.json");
-    check_file(&config, &provenance.config_sha256, files, report);
-    check_config(&folder.join(&config), record, report);
-    for (name, hash) in &replay.samples {
-        check_file(name, hash, files, report);
+    let sources = format!("{SOURCES_FOLDER}/");
+    for name in files.below(&sources).filter(|name| !hashes.contains_key(&format!("{sources}{name}"))) {
+        report.add(RECORD_FILE, format!("provenance lacks `{name}`"), None, None);
     }
-    for file in record.phases.iter().flat_map(|phase| &phase.files).filter(|file| !file.sha256.is_empty()) {
-        let inside = path_in_result(&file.path, &record.run);
-        let Some((path, size)) = inside.and_then(|path| Some((path, files.size(path)?))) else {
-            report.unchecked.push(format!("`{}`: it is not in the result", inside.unwrap_or(&file.path)));
-            continue;
-        };
-        check_file(path, &file.sha256, files, report);
-        report.compare(path, "size in the record", &file.size_bytes.0.to_string(), &size.to_string());
+    check_config(&folder.join(&sources).join(CONFIG_FILE), record, report);
+    for phase in &record.phases {
+        check_written_files(phase, record, replay, files, report);
     }
 }
 
-/// Compares the hashes by name in a record with the files below a folder.
-fn check_folder(
-    prefix: &str,
-    place: &str,
-    hashes: &IndexMap<String, String>,
+/// Checks that the files of a phase are in the folder of the result, which names the run, the host and the device.
+fn check_written_files(
+    phase: &PhaseRecord,
+    record: &Record,
+    replay: &Replay,
     files: &FileHashes,
     report: &mut CaseReport,
 ) {
-    for (name, hash) in hashes {
-        check_file(&format!("{prefix}{name}"), hash, files, report);
+    for file in &phase.files {
+        let Some(path) = file.path_in_result(&record.run) else {
+            report.add(RECORD_FILE, format!("run, or the path of `{}`", file.path), None, Some(record.run.clone()));
+            continue;
+        };
+        if let Some(size) = files.size(path) {
+            report.compare(path, "size in the record", &file.size_bytes.0.to_string(), &size.to_string());
+        }
+        let of_result = file.path.strip_suffix(path).unwrap_or_default().trim_end_matches('/');
+        let name = of_result.rsplit('/').next().unwrap_or_default();
+        let (host, rank) = name.rsplit_once("_noderank").unwrap_or((name, ""));
+        for found in &record.hosts {
+            report.compare(RECORD_FILE, "hosts[0].name", host, &found.name);
+        }
+        let device = rank.split_once("_device").map(|(_, device)| device.to_owned());
+        compare(report, RECORD_FILE, "device", &device, &record.device.map(|device| device.to_string()));
     }
-    for name in files.below(prefix).filter(|name| !hashes.contains_key(*name)) {
-        report.add(RECORD_FILE, format!("{place} lacks `{name}`"), None, None);
+    let name = samples_file(phase.phase);
+    let own = phase.files.iter().filter(|file| file.what == SAMPLES_KIND);
+    let listed = own.filter(|file| file.path_in_result(&record.run) == Some(&name)).count();
+    let expected = usize::from(replay.samples.contains_key(&name));
+    if listed != expected && (record.status == Status::Ok || listed > expected) {
+        let count = |count: usize| Some(count.to_string());
+        report.add(RECORD_FILE, format!("`{name}` among the files of the phase"), count(expected), count(listed));
     }
 }
 
@@ -78,40 +89,13 @@ fn check_config(path: &Path, record: &Record, report: &mut CaseReport) {
         report.add(&format!("{SOURCES_FOLDER}/config.json"), "it cannot be read as JSON", None, None);
         return;
     };
-    for (key, setting) in &record.settings {
-        if let Some(value) = config.get(key) {
-            compare(report, RECORD_FILE, &format!("settings.{key}"), value, &setting.value);
-        }
+    for (key, value) in config.iter().filter(|(key, _)| !is_reserved(key)) {
+        let found = record.settings.get(key).map(|setting| &setting.value);
+        compare(report, RECORD_FILE, &format!("settings.{key}"), &Some(value), &found);
     }
     for (key, value) in [("case", &record.case), ("framework", &record.framework), ("vendor", &record.vendor)] {
         if let Some(expected) = config.get(key).and_then(Value::as_str) {
             report.compare(RECORD_FILE, key, expected, value);
         }
-    }
-    let target = |value: &Value| serde_json::from_value::<IndexMap<String, f64>>(value.clone()).ok();
-    let expected = config.get("target_accuracy").and_then(target).unwrap_or_default();
-    compare(report, RECORD_FILE, "accuracy.target", &expected, &record.accuracy.target);
-    let batch_size = config.get("batch_size").cloned().unwrap_or_default();
-    compare(report, RECORD_FILE, "finish_info.batchsize", &batch_size, &Value::from(record.finish_info.batchsize));
-    let compiler = config.get("compiler").cloned().unwrap_or_default();
-    compare(report, RECORD_FILE, "finish_info.compiler", &compiler, &Value::from(record.finish_info.compiler.clone()));
-}
-
-/// Returns the path of a file within the folder of its case: `.../RUN/CASE/HOST/FILE`.
-fn path_in_result<'p>(path: &'p str, run: &str) -> Option<&'p str> {
-    let (_, below) = path.rsplit_once(&format!("/{run}/"))?;
-    below.splitn(3, '/').nth(2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_path_of_a_file_in_the_result_follows_run_case_and_host() {
-        let path = |path| path_in_result(path, "run1");
-        assert_eq!(path("/a/result/run1/tiny_mock/localhost_noderank0/m.onnx"), Some("m.onnx"));
-        assert_eq!(path("/a/result/run1/tiny_mock/localhost_noderank0/x/y"), Some("x/y"));
-        assert_eq!((path("/a/models/m.onnx"), path("/a/run1/m.onnx")), (None, None));
     }
 }

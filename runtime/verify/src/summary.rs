@@ -8,6 +8,7 @@ use super::CaseReport;
 use super::difference::{check_known, compare};
 use super::record_file::{ReadRecord, read_record};
 use flagperf_config::{CaseKey, is_host_name};
+use flagperf_core::hash::Seed;
 use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
@@ -19,11 +20,12 @@ const BYTES_MAX: u64 = 64 << 20;
 /// resolution as 64-bit floating-point numbers.
 const RESOLUTION: f64 = 1e-6;
 
+/// The fields of a summary that only the run states: the machines behind the names of the hosts, the processor times, and when the passes
+/// of a replica began by the clock of the machine on which the run was started.
+const NOT_CHECKABLE: [&str; 3] = ["replicas[].machine", "replicas[].measured[].window_s", "replicas[].processor"];
+
 /// Verifies the summary in the folder of a case; returns `None` when there is none. The results of the replicas are verified
 /// separately.
-///
-/// The names and machines of the hosts, the times at which their replicas began by the clocks of the hosts, and the processor times are only
-/// in the summary, so they are not computed again.
 pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     let path = folder.join(SUMMARY_FILE);
     std::fs::symlink_metadata(&path).ok()?;
@@ -41,6 +43,7 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
         }
     };
     report.case = Some(stated.case.clone());
+    report.not_checkable = &NOT_CHECKABLE;
     check_replicas(folder, &stated, &mut report);
     let (mut records, mut replicas) = (Vec::new(), Vec::new());
     let own_run = stated.run.clone();
@@ -72,6 +75,7 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
         return Some(report);
     }
     let records: Vec<&Record> = records.iter().map(AsRef::as_ref).collect();
+    check_places(&stated, &records, &mut report);
     let expected = Summary::of(&stated.case, &records, replicas);
     compare(&mut report, SUMMARY_FILE, "summary", &expected, &stated);
     Some(report)
@@ -105,6 +109,27 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
         );
         if is_absent(&folder.join(&own)) {
             report.add(SUMMARY_FILE, "replica without a folder in the result", None, Some(own));
+        }
+    }
+}
+
+/// Checks that each replica has a record of its own: of its host and device, and with a seed that no other one drew.
+fn check_places(stated: &Summary, records: &[&Record], report: &mut CaseReport) {
+    for (index, (replica, record)) in stated.replicas.iter().zip(records).enumerate() {
+        compare(report, SUMMARY_FILE, &format!("device of `{}`", replica.folder), &record.device, &replica.device);
+        for host in &record.hosts {
+            report.compare(SUMMARY_FILE, &format!("host of `{}`", replica.folder), &host.name, &replica.host);
+        }
+        let seed = record.provenance.run_seed;
+        let is_same = |other: &&Record| seed != Seed::default() && other.provenance.run_seed == seed;
+        if let Some(same) = records[..index].iter().position(is_same) {
+            let (one, other) = (&stated.replicas[same].folder, &replica.folder);
+            report.add(
+                SUMMARY_FILE,
+                format!("`{one}` and `{other}` are the same result: they have the same seed"),
+                None,
+                None,
+            );
         }
     }
 }

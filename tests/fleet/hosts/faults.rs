@@ -7,6 +7,9 @@ use nix::sys::signal::Signal;
 
 use super::site::{H1, H2, Site, TWO, finish, kill, wait_until};
 use crate::support::lab::Lab;
+use crate::support::leaves::{field, leaves, others, remove};
+use crate::support::results;
+use flagperf_verify::{Standing, verify_summary};
 
 const ONE: &str = "    \"tiny:own\": datasets/tiny\n";
 const ONLY_H1: &str = "tiny_own/h1_noderank0";
@@ -315,6 +318,53 @@ fn a_summary_that_was_changed_is_wrong() {
         let (code, text) = site.run(&["verify", run.to_str().expect("text")]);
         assert!(code == Some(1) && text.contains(finding), "{finding}: {text}");
     }
+}
+
+#[test]
+fn every_field_of_a_summary_is_computed_again_or_named_and_a_copied_replica_is_found() {
+    let site = Site::new(
+        "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n",
+    );
+    let (code, text) = site.run(&["run", "--plain", "--set", "repeat=1"]);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let case = site.run_folder().join("tiny_own_1x2");
+    let path = case.join("summary.json");
+    let honest: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).expect("a file")).expect("JSON");
+    let report = || verify_summary(&case).expect("a summary");
+    let is_named = |field: &str| report().not_checkable.iter().any(|name| field.starts_with(name));
+    for pointer in leaves(&honest) {
+        let field = field(&pointer);
+        let value = honest.pointer(&pointer).expect("a value");
+        for other in others(value) {
+            let mut changed = honest.clone();
+            changed.pointer_mut(&pointer).expect("a value").clone_from(&other);
+            let is_summary = serde_json::from_value::<flagperf_result::Summary>(changed.clone()).is_ok();
+            fs::write(&path, changed.to_string()).expect("a file");
+            let is_found = report().standing > Standing::Consistent;
+            assert!(is_found || is_named(&field) || !is_summary, "{field}: {value} -> {other}");
+        }
+        let mut deleted = honest.clone();
+        if remove(&mut deleted, &pointer) {
+            fs::write(&path, deleted.to_string()).expect("a file");
+            assert!(report().standing > Standing::Consistent || is_named(&field), "{field} deleted");
+        }
+    }
+    // One replica in place of another, also as the device that the summary expects.
+    let [first, second] = [0, 1].map(|device| case.join(format!("localhost_noderank0_device{device}")));
+    fs::remove_dir_all(&second).expect("a folder");
+    results::copy_folder(&first, &second);
+    let mut summary = honest;
+    let (replicas, name) = (&mut summary["replicas"], second.file_name().expect("a name").to_string_lossy());
+    let mut copied = replicas[0].clone();
+    (copied["device"], copied["folder"]) = (1.into(), (&*name).into());
+    replicas[1] = copied;
+    fs::write(&path, summary.to_string()).expect("a file");
+    let found = report();
+    let same = "`localhost_noderank0_device0` and `localhost_noderank0_device1` are the same result";
+    assert!(found.findings.iter().any(|finding| finding.what.starts_with(same)), "{found:?}");
+    let (code, text) = site.run(&["verify", site.run_folder().to_str().expect("text")]);
+    assert!(code == Some(1) && text.contains("device of `localhost_noderank0_device1`"), "{text}");
 }
 
 #[test]

@@ -41,9 +41,12 @@ fn a_throughput_that_was_doubled_in_the_record_is_found_by_the_raw_times() {
 #[test]
 fn verdicts_targets_and_settings_that_were_changed_are_found() {
     type Change = fn(&mut Value);
-    let changes: [(&str, Change); 9] = [
+    let changes: [(&str, Change); 12] = [
         ("record.finish_info.p_inference", |record| record["finish_info"]["p_inference"] = json!(99_999)),
-        ("setting `batch_size`, which `sources/", |record| record["settings"]["batch_size"]["value"] = json!(99)),
+        ("settings.batch_size", |record| record["settings"]["batch_size"]["value"] = json!(99)),
+        ("settings.batch_size", |record| drop(record["settings"].as_object_mut().unwrap().remove("batch_size"))),
+        ("settings.BUSY_HOST", |record| record["settings"]["BUSY_HOST"]["value"] = json!("share")),
+        ("phases[0].libraries", |record| record["phases"][0]["libraries"] = json!([])),
         ("validity.verdict", |record| record["validity"]["verdict"] = json!("valid")),
         ("validity.reasons", |record| record["departures"] = json!(["batch_size=2"])),
         ("accuracy.target", |record| record["accuracy"]["target"] = json!({"top1": 0.1})),
@@ -158,7 +161,7 @@ fn a_script_that_was_exchanged_is_found() {
     results::seal_again(copy.path());
     let expected = [
         "sources/scripts/tiny/forward.rhai: the file is missing",
-        "record.json: provenance.scripts_sha256 lacks `tiny/other.rhai`",
+        "record.json: provenance lacks `scripts/tiny/other.rhai`",
     ];
     assert_eq!(findings(&verified(copy.path())), expected);
 }
@@ -234,7 +237,7 @@ fn file_entry<'r>(record: &'r mut Value, file: &str, key: &str) -> &'r mut Value
 }
 
 /// Writes the last lines of the log again, from the record.
-fn write_log_again(result: &Path, record: &Record) {
+pub(super) fn write_log_again(result: &Path, record: &Record) {
     let path = result.join("container.out.log");
     let text = fs::read_to_string(&path).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();

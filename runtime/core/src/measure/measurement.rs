@@ -247,21 +247,19 @@ impl Measurement {
     pub fn of(report: &PassReport, passes: &[PassEvidence], steps: &[StepTimes]) -> Self {
         let by_pass: Vec<&[StepTimes]> = steps.chunk_by(|a, b| a.pass == b.pass).collect();
         let passes: Vec<PassTimes> = by_pass.into_iter().zip(passes).map(|(steps, pass)| pass.times(steps)).collect();
-        let samples = passes.iter().map(|pass| pass.samples).sum();
-        let sum = |part: fn(&PassTimes) -> Seconds| passes.iter().map(part).sum::<Seconds>();
         let times = |part: fn(&StepTimes) -> Seconds| steps.iter().map(part).collect::<Vec<_>>();
-        Measurement {
+        let measurement = Measurement {
             step: report.step,
             batch_size: report.batch_size,
-            samples,
+            samples: 0,
             failed_samples: report.failed_samples,
             padded_samples: report.padded_samples,
             steps: steps.len() as u64,
             warmup_steps: report.warmup_steps,
             warmup_s: report.warmup_s,
             warmup_steady: report.warmup_steady,
-            throughput_whole_samples_per_s: SamplesPerSecond::of(samples, sum(|pass| pass.whole_s)),
-            throughput_core_samples_per_s: SamplesPerSecond::of(samples, sum(|pass| pass.core_s)),
+            throughput_whole_samples_per_s: None,
+            throughput_core_samples_per_s: None,
             throughput_core_interval: ThroughputInterval::of(steps, |step| step.core_s),
             throughput_whole_interval: ThroughputInterval::of(steps, StepTimes::total),
             latency: Latency::of(&times(|step| step.core_s)),
@@ -273,7 +271,7 @@ impl Measurement {
                 again_s: report.output_again_s,
                 deferred_s: report.output_deferred_s,
             }),
-            accuracy: mean_accuracy(&passes),
+            accuracy: IndexMap::new(),
             passes,
             accuracy_unknown: report.accuracy_unknown.clone(),
             observations: report.observations,
@@ -285,6 +283,21 @@ impl Measurement {
             vendor_time: report.vendor_time,
             device_memory_bytes_max: report.device_memory_bytes_max,
             memory_bytes_max: report.memory_bytes_max,
+        };
+        measurement.with_sums()
+    }
+
+    /// Computes the figures that follow from the passes alone: samples, throughputs and accuracy.
+    #[must_use]
+    pub fn with_sums(self) -> Self {
+        let samples = self.passes.iter().map(|pass| pass.samples).sum();
+        let sum = |part: fn(&PassTimes) -> Seconds| self.passes.iter().map(part).sum::<Seconds>();
+        Measurement {
+            samples,
+            throughput_whole_samples_per_s: SamplesPerSecond::of(samples, sum(|pass| pass.whole_s)),
+            throughput_core_samples_per_s: SamplesPerSecond::of(samples, sum(|pass| pass.core_s)),
+            accuracy: mean_accuracy(&self.passes),
+            ..self
         }
     }
 }
