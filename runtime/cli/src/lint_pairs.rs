@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::arguments::LintArguments;
 use flagperf_config::{
-    CaseKey, Config, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor, load,
+    CaseConfig, CaseKey, Config, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor, load,
     load_without_vendor, unknown_case,
 };
+use flagperf_core::precision::Precision;
 use flagperf_plan::{Catalogue, unknown_vendor};
 
 /// A case with the framework and the vendor that it is checked with; without both, with its standard values.
@@ -141,8 +142,8 @@ impl PairSource<'_> {
         Ok(PairGroup { vendor: None, config, keys })
     }
 
-    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay of the vendor. A case and a
-    /// vendor that are both named need no overlay.
+    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay of the vendor, except those whose
+    /// precision only its other frameworks compute in. A case and a vendor that are both named need no overlay.
     fn vendor_group(&self, name: &str) -> Result<PairGroup, Findings> {
         let LintArguments { cases, vendor, .. } = self.arguments;
         let both_are_named = !cases.is_empty() && !vendor.is_empty();
@@ -150,13 +151,15 @@ impl PairSource<'_> {
         let selected = self.selected_cases();
         let cases = selected.iter().filter(|case| both_are_named || has_overlay(case));
         let read = self.catalogue.vendors.get(name).and_then(Option::as_ref);
-        let keys: Vec<CaseKey> =
+        let mut keys: Vec<CaseKey> =
             cases.flat_map(|case| read.map(|vendor| self.keys_of(case, vendor))).flatten().collect();
-        // Without a pair, the files of the site and of the vendor are still read.
-        let none = || vec![format!("{}:{}", self.cases().first().unwrap_or(&"none"), Vendor::STAND_IN)];
-        let names = if keys.is_empty() { none() } else { keys.iter().map(ToString::to_string).collect() };
-        let overrides = Overrides { vendor: Some(name.to_owned()), ..self.overrides(names) };
-        let mut config = load(&self.host.site.flagperf_path, &overrides)?;
+        let mut config = self.load_pairs(name, &keys)?;
+        let is_for_others = |case: &&CaseConfig| read.is_some_and(|vendor| self.is_for_other_frameworks(vendor, case));
+        let others: Vec<_> = config.cases.iter().filter(is_for_others).map(|case| case.key.value.clone()).collect();
+        if !others.is_empty() {
+            keys.retain(|key| !others.contains(key));
+            config = self.load_pairs(name, &keys)?;
+        }
         for case in &mut config.cases {
             let listed = self.host.cases.iter().find(|listed| listed.key.value == case.key.value);
             let in_vendor = || read.map(|vendor| vendor.origin(&["frameworks", case.key.value.framework_name()]));
@@ -164,6 +167,26 @@ impl PairSource<'_> {
             case.key.origin = origin.unwrap_or(Origin::Default);
         }
         Ok(PairGroup { vendor: Some(name.to_owned()), config, keys })
+    }
+
+    /// Loads the configuration of the pairs of a vendor.
+    fn load_pairs(&self, vendor: &str, keys: &[CaseKey]) -> Result<Config, Findings> {
+        // Without a pair, the files of the site and of the vendor are still read.
+        let none = || vec![format!("{}:{}", self.cases().first().unwrap_or(&"none"), Vendor::STAND_IN)];
+        let names = if keys.is_empty() { none() } else { keys.iter().map(ToString::to_string).collect() };
+        load(&self.host.site.flagperf_path, &Overrides { vendor: Some(vendor.to_owned()), ..self.overrides(names) })
+    }
+
+    /// Returns whether the framework of a case does not compute in its precision, and another one of the vendor does.
+    fn is_for_other_frameworks(&self, vendor: &Vendor, case: &CaseConfig) -> bool {
+        let precision = case.settings.get("precision").and_then(|setting| setting.value.as_str());
+        let precision = Precision::ALL.into_iter().find(|known| Some(known.name()) == precision);
+        let computes = |entry: &EngineEntry| {
+            let engine = self.catalogue.engine(&entry.engine);
+            engine.zip(precision).is_none_or(|(engine, precision)| engine.supports(precision))
+        };
+        let own = vendor.framework(&case.key.value).map(|(_, entry)| entry);
+        own.is_some_and(|own| !computes(own)) && vendor.frameworks.values().any(computes)
     }
 
     /// Returns the keys of a case with a vendor: one for each framework of vendor.yaml, and the entries of host.yaml that

@@ -56,8 +56,8 @@ static TABLE: &[FileKind] = &[
         begins: is_safetensors,
     },
     FileKind {
-        name: "a zip archive, such as PyTorch writes",
-        remedy: "weights of PyTorch belong to `weights` in parameters.yaml; unpack any other archive",
+        name: "a zip archive",
+        remedy: "one with a state_dict belongs to `weights` in parameters.yaml; unpack any other",
         begins: |head| head.starts_with(b"PK\x03\x04"),
     },
     FileKind {
@@ -165,7 +165,7 @@ mod tests {
         ] {
             assert!(text(bytes).starts_with(expected), "{:?}: {}", String::from_utf8_lossy(bytes), text(bytes));
         }
-        for unknown in [&b""[..], b"BMW\n", b"{\"version\": 1}", b"\x08\x08\x12\x07pytorch"] {
+        for unknown in [&b""[..], b"BMW\n", b"{\"version\": 1}", b"\x08\x08\x12\x04test"] {
             assert_eq!(text(unknown), "", "{unknown:?}");
         }
     }

@@ -150,7 +150,7 @@ pub fn capture(
         Some(output) => {
             // A descendant may hold the pipe open; then there is no line.
             let error = run_for(ENDING_POLLS, move || errors.join().unwrap_or_default()).unwrap_or_default();
-            // Some tools, such as nvidia-smi, print the reason to standard output.
+            // Some tools print the reason to standard output.
             let last_line = if error.is_empty() { last_line(&output.unwrap_or_default()) } else { error };
             Err(CaptureError::Failed { program, ending, last_line })
         }

@@ -3,7 +3,7 @@
 use console::{Term, measure_text_width};
 use indexmap::IndexMap;
 
-use super::text::{display_text, wrap, wrap_cell};
+use super::text::{SEPARATORS, display_text, wrap, wrap_cell};
 use flagperf_config::env;
 use flagperf_core::text::one_line;
 
@@ -105,21 +105,30 @@ fn narrow_lines<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, col
     text
 }
 
+/// Columns that a long word leaves to each other cell.
+const CELL_MIN: usize = 12;
 /// The spaces around a cell: one on each side.
 const CELL_SPACE: usize = 2;
 
 /// Returns the width of each column, so that the table has at most `columns` characters per line: columns that need less than an
-/// equal share get what they need, and the others share the rest.
+/// equal share get what they need, and the others share the rest; each gets at least its longest word, as long as there is space.
 fn column_widths<const N: usize>(rows: &[[String; N]], columns: u16) -> [usize; N] {
     let of_cell = |cell: &String| cell.lines().map(measure_text_width).max().unwrap_or(0);
     let natural: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| of_cell(&row[column])).max().unwrap_or(0));
+    let word = |cell: &String| {
+        cell.split([' ', '\n']).flat_map(|word| word.split_inclusive(SEPARATORS)).map(measure_text_width).max()
+    };
+    let words: [usize; N] =
+        std::array::from_fn(|column| rows.iter().filter_map(|row| word(&row[column])).max().unwrap_or(0));
     let mut widths = natural;
     let mut left = usize::from(columns).saturating_sub(CELL_SPACE * N);
     let mut order: Vec<usize> = (0..N).collect();
     order.sort_by_key(|column| natural[*column]);
     for (position, column) in order.into_iter().enumerate() {
-        widths[column] = natural[column].min(left / (N - position)).max(1);
+        let reserved = CELL_MIN * (N - position - 1);
+        let share = (left / (N - position)).max(words[column].min(left.saturating_sub(reserved)));
+        widths[column] = natural[column].min(share).max(1);
         left = left.saturating_sub(widths[column]);
     }
     widths
@@ -243,7 +252,13 @@ mod tests {
             row(["cpu.tract", "works", "a compiler in pure Rust for the processor, which loads files"]),
         ];
         let text = plain_table(rows, 80);
-        insta::assert_snapshot!(text.trim_start(), @"");
+        insta::assert_snapshot!(text.trim_start(), @r"
+        cpu.inductor  missing: no module               install it
+                       (`/root/.pyenv/versions/3.11.7/
+                       bin/python3` lacks it)
+         cpu.tract     works                            a compiler in pure Rust for the
+                                                        processor, which loads files
+        ");
         let whole = plain_table([["a".to_owned(), "x".repeat(200)]], 60);
         assert!(whole.lines().all(|line| measure_text_width(line) <= 60), "{whole}");
     }
@@ -260,7 +275,16 @@ mod tests {
         ];
         let text = origin_table(&rows, 60);
         assert!(text.lines().all(|line| measure_text_width(line) <= 60), "{text}");
-        insta::assert_snapshot!(text.trim_start(), @"");
+        insta::assert_snapshot!(text.trim_start(), @r"
+        configs/resnet50/vendor_config/cpu_configurations.yaml
+             5 batch_size  8
+             4 fp16        false
+         --set repeat=1
+               repeat      1
+         configs/host.yaml
+            63 weights     /a/folder/with/a/long/path/that/does/not/
+                           fit/model.safetensors
+        ");
         assert_eq!(origin_table(&rows[1..2], 60), unbroken_table(&rows[1..2], 60));
     }
 

@@ -88,6 +88,9 @@ fn wrap_line(line: &str, columns: usize) -> String {
     wrapped
 }
 
+/// The characters after which a long word may be broken.
+pub(super) const SEPARATORS: [char; 4] = ['/', ',', ';', '='];
+
 /// Wraps each line of a cell between words to at most `columns` columns. A word that is longer than a line, such as a path, is broken
 /// after a separator or, without one, where the line ends.
 pub(super) fn wrap_cell(text: &str, columns: usize) -> Vec<String> {
@@ -121,7 +124,7 @@ fn pieces(word: &str, columns: usize) -> Vec<String> {
     for letter in word.chars() {
         let own = measure_text_width(letter.encode_utf8(&mut [0; 4]));
         if let Some(last) = pieces.last_mut().filter(|last| width + own > columns && !last.is_empty()) {
-            let rest = match last.rfind(['/', ',', ';', '=']) {
+            let rest = match last.rfind(SEPARATORS) {
                 Some(at) if at + 1 < last.len() => last.split_off(at + 1),
                 _ => String::new(),
             };

@@ -192,7 +192,7 @@ fn a_file_that_is_no_onnx_file_is_refused_for_an_engine_that_opens_onnx_files() 
         let arguments = ["--set", validation, "--set", "exist_onnx_path=model.pt"];
         insta::allow_duplicates! {
             insta::assert_snapshot!(refusal(checkout.path(), &arguments), @r"
-            error: --set exist_onnx_path=model.pt: `[CHECKOUT]/model.pt` is not a complete ONNX model: it is a zip archive, such as PyTorch writes: weights of PyTorch belong to `weights` in parameters.yaml; unpack any other archive
+            error: --set exist_onnx_path=model.pt: `[CHECKOUT]/model.pt` is not a complete ONNX model: it is a zip archive: one with a state_dict belongs to `weights` in parameters.yaml; unpack any other
               hint: it must be a complete ONNX file; `exist_onnx_path: null` exports a new one
             ");
         }
