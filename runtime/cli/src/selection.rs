@@ -45,6 +45,7 @@ impl Selection {
             environment: Environment::read(),
             replica: None,
             host_file_name: None,
+            is_copy: false,
         }
     }
 }
