@@ -198,8 +198,7 @@ fn compare_tokens(tokenizer: Option<&Path>, workers: usize, seconds: f64) -> Out
         special_tokens: true,
         padding,
         texts: Vec::new(),
-        integers: Vec::new(),
-        inputs: Vec::new(),
+        lists: Vec::new(),
     };
     let source = SampleSource::Prompts(options);
     let dataset = Pipeline { source, transforms: Vec::new() }.open(data.path(), DType::F32)?;
