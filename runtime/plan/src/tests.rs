@@ -393,9 +393,7 @@ fn all_mistakes_are_reported_at_once() {
     let found = errors(&checkout, &set(&["compiler=fats", "colour=red"]));
     let about = ["unknown key `VENDR`", "`repeat` is already `5`", "no key `colour`", "nowhere", "compiler `fats`"];
     assert_eq!(found.len(), about.len(), "{found:#?}");
-    for (message, part) in found.iter().zip(about) {
-        assert!(message.contains(part), "{message}");
-    }
+    found.iter().zip(about).for_each(|(message, part)| assert!(message.contains(part), "{message}"));
 }
 
 #[test]
