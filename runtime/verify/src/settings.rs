@@ -149,9 +149,14 @@ const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 /// The host.yaml of a checkout.
 const HOST_FILE: &str = "configs/host.yaml";
 
-/// Returns the copy of a host.yaml that lies outside the checkout, and its name in origins.
+/// Returns the copy of a host.yaml that is not that of the checkout, and its name in origins.
 fn host_file(root: &Path, record: &Record) -> Option<(String, String)> {
-    let copies = std::fs::read_dir(root.join("site")).ok()?;
+    let Some(copies) = std::fs::read_dir(root.join("site")).ok() else {
+        let of_case = ["configs/", "scripts/", "vendors/"];
+        let mut files = record.provenance.config_files_sha256.keys();
+        let other = files.find(|name| !of_case.iter().any(|folder| name.starts_with(folder)))?;
+        return Some((other.clone(), other.clone()));
+    };
     let copy = copies.flatten().next()?.file_name().into_string().ok()?;
     let files = record.settings.values().filter_map(|setting| Some(setting.origin.rsplit_once(':')?.0));
     let is_name = |file: &&str| {

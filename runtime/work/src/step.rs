@@ -81,6 +81,11 @@ pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, Eng
     output.try_map(|value| value.to_host())
 }
 
+/// Returns the number of outputs of a step.
+pub fn output_count(output: &StepOutput<Tensor>) -> u32 {
+    u32::try_from(output.iter().count()).unwrap_or(u32::MAX)
+}
+
 /// Returns the number of bytes of all outputs of a step.
 pub fn output_bytes(output: &StepOutput<Tensor>) -> u64 {
     output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum()

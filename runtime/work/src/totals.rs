@@ -4,7 +4,7 @@
 
 use indexmap::IndexMap;
 
-use super::step::{EvaluatedStep, count_non_finite, output_bytes};
+use super::step::{EvaluatedStep, count_non_finite, output_bytes, output_count};
 use flagperf_core::measure::{Latency, OutputLink, PassReport, SpanTimes, VendorTime, Warmup};
 use flagperf_core::metric::Accumulator;
 use flagperf_core::step::Step;
@@ -55,13 +55,12 @@ impl Totals {
         }
         // The largest step is decisive because the last one may have fewer samples.
         self.output_bytes = Bytes(self.output_bytes.0.max(output_bytes(output)));
-        self.output_count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
+        self.output_count = output_count(output);
     }
 
     /// Counts the part of the time `output_s`, in which an output reached the host, that counts as core, and returns it.
     pub fn add_deferred(&mut self, output_s: Seconds, output: &StepOutput<Tensor>) -> Seconds {
-        let outputs = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
-        let deferred = self.link.deferred(output_s, outputs, output_bytes(output));
+        let deferred = self.link.deferred(output_s, output_count(output), output_bytes(output));
         self.deferred = self.deferred + deferred;
         deferred
     }
