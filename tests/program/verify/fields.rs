@@ -127,9 +127,11 @@ fn a_field_for_which_the_last_event_is_forged_too_is_found_or_named_as_not_check
     let missed: Vec<&str> = tried.iter().filter_map(|field| field.strip_prefix(MISSED)).collect();
     let unnamed: Vec<&&str> = missed.iter().filter(|field| covers(field).is_none()).collect();
     assert_eq!(unnamed, Vec::<&&str>::new(), "nothing contradicts these fields, and `verify` does not say so");
-    // The list names no field that is checked. The place of the checkout follows from paths in it, which a result need not have.
-    let is_needed =
-        |name: &str| name.contains("FLAGPERF_PATH") || missed.iter().any(|field| covers(field) == Some(name));
+    // The list names no field that is checked. The place of the checkout follows from paths in it, which a result need not have,
+    // and all warnings of this record follow from its figures.
+    let is_needed = |name: &str| {
+        name.contains("FLAGPERF_PATH") || name == "warnings" || missed.iter().any(|field| covers(field) == Some(name))
+    };
     let found = tried.iter().filter(|field| !field.starts_with(MISSED));
     let checked: Vec<&str> = found.filter_map(|field| covers(field)).filter(|name| !is_needed(name)).collect();
     assert_eq!(checked, [""; 0], "these are checked");
