@@ -210,7 +210,8 @@ outputs = numpy.full_like(self.compute(images), 0.25)";
     let (record, code) = site.run(&[]);
     let found = record["failures"].to_string();
     assert!(site.vendor_folder().join("engines/rewritten").is_file(), "the engine found no outputs: {found}");
-    assert_eq!(code, Some(1), "{found}");
+    // A file of the run was changed, so that there is no manifest.
+    assert_eq!(code, Some(3), "{found}");
     assert!(found.contains("inference does not agree with validation"), "{found}");
 }
 
