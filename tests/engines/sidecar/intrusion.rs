@@ -1,10 +1,6 @@
 //! A sidecar that reaches for other processes: what the system refuses.
 
-use flagperf_verify::{Standing, Trust, verify_result};
-
-use super::process::{HELLO, LENT, LOADED, shell};
 use crate::support;
-use crate::support::program;
 use crate::support::site::Site;
 
 /// A class that, when it is created, tries to reach the conductor and the worker, and writes which attempts succeeded.
@@ -83,25 +79,4 @@ fn a_sidecar_reaches_neither_the_conductor_nor_the_events_of_the_worker() {
     }
     assert_eq!(protection["refused_system_calls"], true);
     assert_eq!(record["phases"][0]["protection"]["limited_writes"], protection["isolated"]);
-}
-
-const UNPROTECTED: &str = "VENDOR: side\nWORKER_PROTECTION: false\nCASES:\n    \"tiny:interpreter\": data\n";
-
-#[test]
-fn a_run_whose_engine_changes_a_file_of_its_result_ends_with_an_error_that_names_it() {
-    for file in ["events.jsonl", "container.out.log", "sources/config.json", "outputs.safetensors", "monitor.jsonl"] {
-        let change = format!("for f in ../../result/run*/tiny_interpreter/*/{file}; do echo x >>$f; done");
-        let site = shell(&[HELLO, LOADED, LENT, &change, "exit 3"]);
-        // A protected sidecar cannot write to these files.
-        site.write("configs/host.yaml", UNPROTECTED);
-        let output = program::flagperf(site.path(), &["run"]);
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(![Some(0), None].contains(&output.status.code()), "{file}: {text}");
-        let is_named = text.lines().any(|line| line.contains(file) && line.contains("another program changed"));
-        assert!(is_named, "{file}: {text}");
-        let runs = std::fs::read_dir(site.path().join("result")).expect("a run").flatten();
-        let result = runs.map(|run| run.path().join("tiny_interpreter/localhost_noderank0")).next().expect("a result");
-        let standing = verify_result(&result, &Trust::default()).standing;
-        assert!(standing > Standing::Consistent, "{file}: {standing:?}");
-    }
 }
