@@ -106,8 +106,6 @@ fn a_call_that_fits_no_function_and_a_wrong_value_are_placed_in_the_shared_scrip
     let error =
         scripts.unwrap().build_dataloader(&ScriptConfig::from([("images".to_owned(), json!("v"))])).unwrap_err();
     assert!(error.file.ends_with("toy/dataloader.rhai") && error.line == 4, "{error}");
-    let shown = place("    data::image_folder(config.images);");
-    assert!(shown.starts_with("lib/one.rhai:2:1: ") && shown.ends_with("called from toy/dataloader.rhai:5"), "{shown}");
 }
 
 #[test]
