@@ -8,7 +8,8 @@ use flagperf_result::{Record, conductor_facts};
 
 /// The fields of a record that only the conductor of the run states, in the record and in the last event. `[]` stands for every
 /// element, and a field for what is in it.
-pub(super) const NOT_CHECKABLE: [&str; 22] = [
+pub(super) const NOT_CHECKABLE: [&str; 23] = [
+    "code_variables",
     "failures",
     "finish_info.e2e_time(second)",
     "host_doubts",
