@@ -152,27 +152,18 @@ pub fn slurm_nodes() -> Option<String> {
 }
 
 /// Variables with which a program executes code that neither its command nor the vendor's folder names.
-const CODE_VARIABLES: &[&str] = &[
-    "BASH_ENV",
-    "ENV",
-    "GCONV_PATH",
-    "LD_AUDIT",
-    "LD_PRELOAD",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONSTARTUP",
-    "PYTHONUSERBASE",
-];
+pub const CODE_VARIABLES: [&str; 8] =
+    ["BASH_ENV", "GCONV_PATH", "LD_AUDIT", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"];
+/// Such a variable of the shell, whose name is also an instruction of Dockerfiles, so that it cannot be searched for in texts.
+const SHELL_CODE_VARIABLE: &str = "ENV";
 
 /// Returns the variables with which a program executes other code, as `NAME=VALUE`: of those that `set` sets, and if it
 /// `inherits` the variables of this process, of those, too.
 pub fn code_variables<'s>(set: impl Fn(&str) -> Option<&'s String>, inherits: bool) -> Vec<String> {
     let inherited = |name: &str| read_variable(name).filter(|_| inherits);
     let value = |name: &str| set(name).cloned().or_else(|| Some(inherited(name)?.to_string_lossy().into_owned()));
-    CODE_VARIABLES
-        .iter()
-        .filter_map(|name| Some(format!("{name}={}", value(name).filter(|v| !v.is_empty())?)))
-        .collect()
+    let names = CODE_VARIABLES.into_iter().chain([SHELL_CODE_VARIABLE]);
+    names.filter_map(|name| Some(format!("{name}={}", value(name).filter(|v| !v.is_empty())?))).collect()
 }
 
 fn read_variable(name: &str) -> Option<OsString> {

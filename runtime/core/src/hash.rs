@@ -57,8 +57,13 @@ impl WrittenHash {
         if hash_file(path)? == hexadecimal(&self.0.clone().finalize()) {
             return Ok(());
         }
-        Err(io::Error::other(format!("another program changed the file `{}`", path.display())))
+        Err(changed_error(path))
     }
+}
+
+/// Returns the error for a file that another program changed.
+pub fn changed_error(path: &Path) -> io::Error {
+    io::Error::other(format!("another program changed the file `{}`", path.display()))
 }
 
 /// Returns a digest as hexadecimal text.

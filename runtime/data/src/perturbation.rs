@@ -68,13 +68,13 @@ impl Perturbation {
                         // The same positions in every field: a token and its mask stay together.
                         let random = &mut self.stream("positions", sample, 0);
                         take_positions(random, bytes, other, positions, valid.map(|v| valid_range(v, positions)));
-                    } else {
-                        // Of several single numbers, such as a user and an item, at least the first one changes.
-                        if single_numbers == 0 || next_unit(random) < 0.5 {
-                            bytes.copy_from_slice(other);
-                        }
-                        single_numbers += 1;
+                        continue;
                     }
+                    // Of several single numbers, such as a user and an item, at least the first one changes.
+                    if single_numbers == 0 || next_unit(random) < 0.5 {
+                        bytes.copy_from_slice(other);
+                    }
+                    single_numbers += 1;
                 }
             }
         }

@@ -149,12 +149,8 @@ impl AuditCheck {
     /// the unchanged inputs must exceed the limits.
     fn judge_changes(&mut self, audit: &AuditReport, limits: &AgreementLimits) {
         let is_compared = audit.fresh.as_ref().is_some_and(|fresh| !fresh.outputs.is_empty());
-        let share = |(name, change): (&String, &PassDifference)| {
-            let limit = if change.mismatches.is_some() { limits.mismatches } else { limits.relative_l2 };
-            (name.clone(), change.judged(), limit)
-        };
-        let changes: Vec<_> = audit.changes.iter().map(share).collect();
-        if !changes.is_empty() && changes.iter().all(|(_, change, _)| *change == 0.0) {
+        let changes = &audit.changes;
+        if !changes.is_empty() && changes.values().all(|change| change.judged() == 0.0) {
             let text = "no output changed with the inputs";
             match is_compared {
                 true => self.doubts.push(format!("{text}, as in validation: the audit proves nothing")),
@@ -162,13 +158,20 @@ impl AuditCheck {
             }
             return;
         }
-        let proves = |(_, change, limit): &(String, f64, f64)| change.is_nan() || *change >= CHANGE_MIN * limit;
+        let limit = |change: &PassDifference| match change.mismatches {
+            Some(_) => limits.mismatches,
+            None => limits.relative_l2,
+        };
+        let proves =
+            |change: &PassDifference| change.judged().is_nan() || change.judged() >= CHANGE_MIN * limit(change);
         let varies = |figures: &OutputAgreement| figures.variation.is_some_and(|v| v >= CHANGE_MIN * limits.variation);
         let is_proof =
-            changes.iter().any(proves) || audit.fresh.iter().flat_map(|fresh| fresh.outputs.values()).any(varies);
-        if let Some((name, change, limit)) = changes.first().filter(|_| is_compared && !is_proof) {
+            changes.values().any(proves) || audit.fresh.iter().flat_map(|fresh| fresh.outputs.values()).any(varies);
+        if let Some((name, change)) = changes.first().filter(|_| is_compared && !is_proof) {
             self.doubts.push(format!(
-                "the audit proves nothing: fresh inputs changed output `{name}` by {change:.2e}, and the limit is {limit:.2e}"
+                "the audit proves nothing: fresh inputs changed output `{name}` by {:.2e}, and the limit is {:.2e}",
+                change.judged(),
+                limit(change)
             ));
         }
     }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::FileRecord;
 use flagperf_core::file;
-use flagperf_core::hash::{hash_file, hexadecimal};
+use flagperf_core::hash::{changed_error, hash_file, hexadecimal};
 use flagperf_core::measure::StepTimes;
 use flagperf_core::run_files::samples_file;
 use flagperf_core::step::Phase;
@@ -66,7 +66,7 @@ impl SampleFile {
         self.check()?;
         let sha256 = hash_file(&self.path).map_err(|error| with_path(error, &self.path))?;
         if sha256 != self.hasher.finish()? {
-            return Err(io::Error::other(format!("another program changed the file `{}`", self.path.display())));
+            return Err(changed_error(&self.path));
         }
         let size_bytes = Bytes(self.writer.get_ref().metadata()?.len());
         Ok(FileRecord { what: SAMPLES_KIND.to_owned(), path: self.path.display().to_string(), size_bytes, sha256 })

@@ -254,11 +254,9 @@ fn unknown_agreement(record: &Record) -> Option<String> {
 
 /// Returns that both sides of the agreement are engines of the vendor: together they can agree on wrong outputs.
 fn dependent_reference(record: &Record) -> Option<String> {
-    let is_vendors = |step: Step| {
-        let engine = record.phase_of(step)?.engine.as_ref()?;
-        (engine.plugin.is_some() || engine.sidecar.is_some()).then_some(())
-    };
-    is_vendors(Step::Validation).and(is_vendors(Step::Inference)).map(|()| {
+    let engine = |step: Step| record.phase_of(step)?.engine.as_ref();
+    let is_vendors = |step| engine(step).is_some_and(|engine| engine.plugin.is_some() || engine.sidecar.is_some());
+    (is_vendors(Step::Validation) && is_vendors(Step::Inference)).then(|| {
         "validation and inference both ran engines that the vendor supplies: no other engine computed the outputs"
             .to_owned()
     })

@@ -3,21 +3,10 @@
 use similar::{ChangeTag, TextDiff};
 
 use super::tree::{Change, Snapshot};
+use flagperf_config::env::CODE_VARIABLES;
 
-/// The names of such variables and files.
-const NAMES: [&str; 11] = [
-    "BASH_ENV",
-    "LD_AUDIT",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONSTARTUP",
-    "PYTHONUSERBASE",
-    "ld.so.preload",
-    "sitecustomize",
-    "usercustomize",
-];
+/// The names of further such variables and of files, beside [`CODE_VARIABLES`].
+const NAMES: [&str; 4] = ["LD_LIBRARY_PATH", "ld.so.preload", "sitecustomize", "usercustomize"];
 /// Folders whose files a run executes or reads.
 const FOLDERS: [&str; 4] = ["configs/", "docker_images/", "scripts/", "vendors/"];
 
@@ -37,7 +26,7 @@ pub(super) fn loader_variables(
     };
     let old = change.before().map(|side| text(before, side.path.text())).unwrap_or_default();
     let new = text(after, path);
-    let name_of = |text: &str| NAMES.into_iter().find(|name| text.contains(name));
+    let name_of = |text: &str| CODE_VARIABLES.into_iter().chain(NAMES).find(|name| text.contains(name));
     if name_of(&new).is_none() {
         return Vec::new();
     }
