@@ -66,8 +66,30 @@ fn a_version_of_libtorch_other_than_the_requested_one_is_an_error() {
     assert!(stderr.contains("framework `pytorch_1.13` requires version `1.13` (found: `2.11.0`)"), "{stderr}");
 }
 
+/// tract computes about one photograph a second in a build for tests, so that it gets a few.
 #[cfg(feature = "tract")]
 #[test]
-fn tract_reaches_pytorchs_accuracy() {
-    check_accuracy(&["--set", "compiler=tract"]);
+fn tract_classifies_photographs_as_the_interpreter_does() {
+    let Some(data) = support::shared_data() else { return };
+    let checkout = support::checkout();
+    let few = checkout.path().join("few");
+    std::fs::create_dir_all(few.join("imagenet-samples")).expect("a folder");
+    let copy = |name: &str| std::fs::copy(data.join(name), few.join(name)).expect("a copy");
+    copy("imagenet-synsets.txt");
+    copy("efficientnet_lite0.safetensors");
+    let synsets = std::fs::read_to_string(data.join("imagenet-synsets.txt")).expect("a list");
+    let folders = synsets.lines().map(|synset| format!("imagenet-samples/{synset}"));
+    for folder in folders.filter(|folder| data.join(folder).is_dir()).take(12) {
+        std::fs::create_dir(few.join(&folder)).expect("a folder");
+        for photograph in data.join(&folder).read_dir().expect("photographs").flatten() {
+            copy(&format!("{folder}/{}", photograph.file_name().display()));
+        }
+    }
+    let few = few.display().to_string();
+    let arguments = ["--case", "efficientnet_lite0", "--data", &few, "--set", "repeat=1", "--set", "compiler=tract"];
+    let (record, code) = program::record(checkout.path(), &arguments);
+    assert_eq!(code, Some(0), "{}", record["failures"]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert_eq!((&agreement["samples"], &record["phases"][1]["measured"][0]["samples"]), (&12.into(), &12.into()));
+    assert_eq!(agreement["outputs"]["output"]["top1_agreement"], 1.0);
 }

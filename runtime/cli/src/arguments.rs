@@ -208,6 +208,9 @@ pub(super) enum BackendCommand {
         /// Python interpreter whose pip downloads the library
         #[arg(long, default_value = "python3", value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
         python: String,
+        /// Only download the library; whoever changes the plug-in builds it with cargo
+        #[arg(long)]
+        without_plugin: bool,
     },
     /// List the libraries and whether they are installed
     List,

@@ -18,7 +18,9 @@ pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
         BackendCommand::List => {
             Ok(print_result(&plain_table(backend_rows(&find_checkout()?), columns()), exit_code::OK))
         }
-        BackendCommand::Install { name, python } => Ok(install(name, python, &find_checkout()?)),
+        BackendCommand::Install { name, python, without_plugin } => {
+            Ok(install(name, python, *without_plugin, &find_checkout()?))
+        }
     }
 }
 
@@ -30,7 +32,7 @@ fn backend_rows(root: &Path) -> Vec<[String; 4]> {
         .collect()
 }
 
-fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
+fn install(name: &str, python: &str, without_plugin: bool, checkout: &Path) -> ExitCode {
     let all = Backend::all(checkout);
     let Some(backend) = all.iter().find(|row| row.name == name) else {
         let names = || all.iter().map(|row| row.name);
@@ -38,7 +40,8 @@ fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
         print_message(&format!("error: unknown backend `{name}` (known: {}{near})", list_names(names())));
         return ExitCode::from(exit_code::MISTAKE);
     };
-    match backend.install(python, checkout) {
+    let installed = if without_plugin { backend.download(python) } else { backend.install(python, checkout) };
+    match installed {
         Ok(library) => {
             print_result(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), exit_code::OK)
         }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use super::output::counted;
 use super::review_text::{by_outcome, cost_line, function_details, function_line, judged_line, key_line};
 use flagperf_core::text::{one_line, truncate};
-use flagperf_review::{Finding, Review};
+use flagperf_review::{Review, ReviewFinding};
 
 /// Most bytes of the whole text: hosts of repositories refuse longer comments.
 const TEXT_BYTES_MAX: usize = 60_000;
@@ -38,7 +38,7 @@ pub(super) fn markdown_text(review: &Review) -> String {
     shorten(text)
 }
 
-fn finding_entry(finding: &Finding) -> String {
+fn finding_entry(finding: &ReviewFinding) -> String {
     let line = finding.line.map(|line| format!(":{line}")).unwrap_or_default();
     let place = code(&format!("{}{line}", finding.file));
     let mut entry = format!("- {place}, rule {}: {}\n", code(&finding.rule), code(&finding.message));

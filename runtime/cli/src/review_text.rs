@@ -7,8 +7,8 @@ use super::output::counted;
 use flagperf_core::text::{escape_lines, one_line};
 use flagperf_report::wrap;
 use flagperf_review::{
-    AdaptationCost, CalledFunction, Finding, FunctionChange, FunctionChangeKind, JudgedAs, KeyChange, LiteralChange,
-    Outcome, Review, Verdict,
+    AdaptationCost, CalledFunction, FunctionChange, FunctionChangeKind, JudgedAs, KeyChange, LiteralChange, Outcome,
+    Review, ReviewFinding, Verdict,
 };
 
 /// Most entries of each section.
@@ -34,8 +34,8 @@ pub(super) fn terminal_text(review: &Review, columns: usize) -> String {
 }
 
 /// Returns the findings with the same outcome together, the gravest first, each group with its title.
-pub(super) fn by_outcome(findings: &[Finding]) -> Vec<(String, Vec<&Finding>)> {
-    let mut groups: Vec<(String, Vec<&Finding>)> = Vec::new();
+pub(super) fn by_outcome(findings: &[ReviewFinding]) -> Vec<(String, Vec<&ReviewFinding>)> {
+    let mut groups: Vec<(String, Vec<&ReviewFinding>)> = Vec::new();
     for finding in findings {
         let title = match &finding.outcome {
             Outcome::Allowed => "notes".to_owned(),
@@ -85,12 +85,12 @@ fn add_section(text: &mut String, title: &str, entries: impl ExactSizeIterator<I
     text.push('\n');
 }
 
-fn place(finding: &Finding) -> String {
+fn place(finding: &ReviewFinding) -> String {
     let line = finding.line.map(|line| format!(":{line}")).unwrap_or_default();
     format!("{}{line}", finding.file)
 }
 
-fn finding_lines(finding: &Finding) -> String {
+fn finding_lines(finding: &ReviewFinding) -> String {
     let mut lines = format!("  {}  [{}]\n    {}\n", place(finding), finding.rule, one_line(&finding.message));
     match finding.hint.split_once(": |") {
         // A row of a table must stay on one line to be copied.

@@ -23,7 +23,7 @@ fn read(text: &str) -> Parameters {
 #[test]
 fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
     assert_eq!(read(""), Parameters::default());
-    let text = "target_accuracy: {top1: 1, top5: 0.5, perplexity: 30.5}\nagreement: {fp16: {relative_l2: 0.05}}\nbad_samples: COUNT\npreloaded: yes\ninput_cost: variable\n\
+    let text = "target_accuracy: {top1: 1, top5: 0.5, perplexity: 30.5}\ntarget_samples: 50000\nagreement: {fp16: {relative_l2: 0.05}}\nbad_samples: COUNT\npreloaded: yes\ninput_cost: variable\n\
                 keep_f32: [head, norm]\nweights: w.safetensors\nseed: 9223372036854775807\nimage_size: 224\n";
     assert_eq!(
         read(text),
@@ -33,6 +33,8 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             target_accuracy: [("top1", 1.0), ("top5", 0.5), ("perplexity", 30.5)]
                 .map(|(m, v)| (m.to_owned(), v))
                 .into(),
+            target_samples: 50_000,
+            target_index: None,
             agreement: [("fp16".to_owned(), [("relative_l2".to_owned(), 0.05)].into())].into(),
             bad_samples: BadSamplePolicy::Count,
             preloaded: true,

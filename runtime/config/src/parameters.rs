@@ -35,6 +35,20 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "target_samples",
+        kind: ValueKind::WholeNumber,
+        default: Some("0"),
+        about: "the number of samples of the dataset for which `target_accuracy` holds; 0 if the author of the case does not know it",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "target_index",
+        kind: ValueKind::OptionalText,
+        default: Some("null"),
+        about: "`index_sha256` of that dataset in a record; null if only the number of samples is known",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "agreement",
         kind: ValueKind::Limits,
         default: Some("{}"),
@@ -118,6 +132,12 @@ pub struct Parameters {
     pub evaluator: Option<String>,
     /// Minimum of each metric with real weights and data.
     pub target_accuracy: IndexMap<String, f64>,
+    /// Number of samples of the dataset for which the minimum holds; 0 if it is unknown.
+    #[serde(default)]
+    pub target_samples: u64,
+    /// SHA-256 over the index of that dataset, hexadecimal.
+    #[serde(default)]
+    pub target_index: Option<String>,
     /// Limits of the agreement of inference with validation, by precision and name; limits not given keep their
     /// defaults.
     pub agreement: IndexMap<String, IndexMap<String, f64>>,
@@ -156,6 +176,8 @@ impl Default for Parameters {
             forward: None,
             evaluator: None,
             target_accuracy: IndexMap::new(),
+            target_samples: 0,
+            target_index: None,
             agreement: IndexMap::new(),
             bad_samples: BadSamplePolicy::default(),
             unit: default_unit(),

@@ -46,7 +46,7 @@ pub struct NumberList {
 }
 
 /// The content of one line: the tokens of the prompt, and the values of the further keys.
-struct Line {
+struct PromptLine {
     ids: Vec<i64>,
     texts: Vec<String>,
     lists: Vec<Tensor>,
@@ -104,7 +104,7 @@ impl Prompts {
     }
 
     /// Reads a line, and tokenizes its prompt.
-    fn encode(&self, index: usize) -> Result<Line, String> {
+    fn encode(&self, index: usize) -> Result<PromptLine, String> {
         let line = self.lines.read(index)?;
         let (prompt, texts, lists) = match &self.options.key {
             None => (line, Vec::new(), Vec::new()),
@@ -128,7 +128,7 @@ impl Prompts {
         if ids.is_empty() {
             return Err("the prompt has no tokens".to_owned());
         }
-        Ok(Line { ids, texts, lists })
+        Ok(PromptLine { ids, texts, lists })
     }
 }
 

@@ -43,7 +43,7 @@ pub struct SquadOptions {
 
 /// One sample: a window of the context of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Window {
+struct ContextWindow {
     question: u32,
     /// Number of the window in its context, from 0.
     number: u32,
@@ -57,7 +57,7 @@ pub struct Squad {
     texts: SquadTexts,
     tokenizer: TextTokenizer,
     options: SquadOptions,
-    windows: Vec<Window>,
+    windows: Vec<ContextWindow>,
     fields: Vec<Field>,
     facts: DatasetFacts,
 }
@@ -115,7 +115,7 @@ impl Squad {
     }
 
     /// Returns the tokens of a window with its question, and the text from its first to its last token.
-    fn encode(&self, window: Window) -> Result<(Encoding, (usize, usize)), String> {
+    fn encode(&self, window: ContextWindow) -> Result<(Encoding, (usize, usize)), String> {
         let question = &self.texts.questions[window.question as usize];
         let first = encode_question(&self.tokenizer, question, &self.options)?;
         let mut context = self.tokenizer.encode_with_offsets(&self.texts.contexts[question.context])?;
@@ -178,7 +178,7 @@ impl Dataset for Squad {
     }
 
     fn sample_name(&self, index: usize) -> String {
-        let Window { question, number } = self.windows[index];
+        let ContextWindow { question, number } = self.windows[index];
         let id = &self.texts.questions[question as usize].id;
         format!("{}: window {number} of question `{id}`", self.options.file.display())
     }
@@ -224,7 +224,7 @@ fn find_windows(
     texts: &SquadTexts,
     tokenizer: &TextTokenizer,
     options: &SquadOptions,
-) -> Result<(Vec<Window>, TextSizes), String> {
+) -> Result<(Vec<ContextWindow>, TextSizes), String> {
     let offsets = |context: &str| Ok(tokenizer.encode_with_offsets(context)?.get_offsets().to_vec());
     // Collecting the results first makes the first error win.
     let contexts: Vec<Result<_, String>> = texts.contexts.par_iter().map(|context| offsets(context)).collect();
@@ -250,7 +250,7 @@ fn find_windows(
             let first = number * options.stride;
             let (begin, end) = text_range(&tokens[first..tokens.len().min(first + width)]);
             sizes.context = sizes.context.max(end - begin);
-            windows.push(Window { question: index as u32, number: number as u32 });
+            windows.push(ContextWindow { question: index as u32, number: number as u32 });
         }
         sizes.answers = sizes.answers.max(question.answers.len());
         sizes.answer = question.answers.iter().map(|answer| answer.len()).fold(sizes.answer, usize::max);

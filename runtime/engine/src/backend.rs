@@ -155,23 +155,32 @@ impl Backend {
         Some(backends_folder()?.join(format!("{}-{}", self.name, self.version)))
     }
 
-    /// Downloads the wheels with `python -m pip`, if there is a package, builds the plug-in from the `checkout`, if
-    /// there is one, and returns the library. An interrupted step leaves nothing behind, and a finished one is not
-    /// repeated.
+    /// Downloads the library, builds the plug-in from the `checkout`, if there is one, and returns the library or the plug-in.
+    /// An interrupted step leaves nothing behind, and a finished one is not repeated.
     ///
     /// # Errors
-    /// When there is no wheel for this CPU architecture, pip or cargo fails (they print the reason themselves), or the
-    /// folder is not writable.
+    /// As [`Backend::download`], and when cargo fails, which prints the reason itself.
     pub fn install(&self, python: &str, checkout: &Path) -> Result<PathBuf, InstallError> {
         if let Some(library) = self.installed() {
             return Ok(library);
         }
+        let library = self.download(python)?;
         let folder = self.folder().ok_or(InstallError::NoCacheFolder)?;
-        let library = match &self.package {
-            Some(package) => package.library_in(&folder).map_or_else(|| self.unpack(package, python, &folder), Ok)?,
-            None => fs::create_dir_all(&folder).map_err(not_writable(&folder)).map(|()| folder.clone())?,
-        };
         self.plugin.as_ref().map_or(Ok(library), |plugin| plugin.build(checkout, &folder))
+    }
+
+    /// Downloads the wheels with `python -m pip`, if there is a package, and returns the library in them, or otherwise the
+    /// folder of the backend.
+    ///
+    /// # Errors
+    /// When there is no wheel for this CPU architecture, pip fails (it prints the reason itself), or the folder is not
+    /// writable.
+    pub fn download(&self, python: &str) -> Result<PathBuf, InstallError> {
+        let folder = self.folder().ok_or(InstallError::NoCacheFolder)?;
+        match &self.package {
+            Some(package) => package.library_in(&folder).map_or_else(|| self.unpack(package, python, &folder), Ok),
+            None => fs::create_dir_all(&folder).map_err(not_writable(&folder)).map(|()| folder.clone()),
+        }
     }
 
     /// Unpacks the wheels into `folder` with pip, and returns the library.

@@ -176,11 +176,6 @@ pub trait Session: Send {
         None
     }
 
-    /// The peak resident memory of the other processes that the engine computes in.
-    fn child_memory_peak(&self) -> Option<Bytes> {
-        None
-    }
-
     /// Has the next submission fail if the engine writes to its inputs, which takes the time of hashing them. Only engines
     /// that share memory with another process check this.
     fn check_inputs_of_next_run(&mut self) {}

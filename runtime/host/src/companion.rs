@@ -263,13 +263,6 @@ impl CompanionProcess {
     pub fn last_stderr_lines(&self) -> Vec<String> {
         self.stderr.last_lines()
     }
-
-    /// Returns the peak resident memory in bytes as the system counts it, shared memory included; `None` after the end.
-    pub fn memory_max(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
-    }
 }
 
 impl Drop for CompanionProcess {

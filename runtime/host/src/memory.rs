@@ -38,6 +38,14 @@ fn sum(processes: &BTreeSet<i32>, bytes: impl Fn(i32) -> Option<u64>) -> u64 {
     processes.iter().filter_map(|pid| bytes(*pid)).sum()
 }
 
+/// Returns the sum of the peak resident memory, in bytes, of every process that descends from this one and runs. As the system
+/// counts it, shared memory is included in each.
+pub fn descendants_peak() -> u64 {
+    let own = std::process::id().cast_signed();
+    let descendants = descendants::tree(own).into_iter().filter(|pid| *pid != own).collect();
+    sum(&descendants, |pid| field(&format!("/proc/{pid}/status"), "VmHWM:"))
+}
+
 fn resident(pid: i32) -> Option<u64> {
     field(&format!("/proc/{pid}/status"), "VmRSS:")
 }

@@ -129,7 +129,7 @@ fn lock(kept: &Mutex<LastLines>) -> std::sync::MutexGuard<'_, LastLines> {
 /// The last lines of a stream that arrives in pieces.
 #[derive(Debug)]
 struct LastLines {
-    lines: VecDeque<Line>,
+    lines: VecDeque<LineBeginning>,
     /// Maximum number of bytes kept of a line.
     line_bytes: usize,
     /// Whether the last line is unfinished.
@@ -138,7 +138,7 @@ struct LastLines {
 
 /// The beginning of a line, and the number of bytes that follow.
 #[derive(Debug, Default)]
-struct Line {
+struct LineBeginning {
     begin: Vec<u8>,
     more: usize,
 }
@@ -154,7 +154,7 @@ impl LastLines {
             if self.lines.len() == LINES_KEPT {
                 self.lines.pop_front();
             }
-            self.lines.push_back(Line::default());
+            self.lines.push_back(LineBeginning::default());
         }
         let ended = piece.ends_with(b"\n");
         self.open = !ended;
@@ -167,7 +167,7 @@ impl LastLines {
     }
 
     fn texts(&self) -> Vec<String> {
-        let text = |line: &Line| match (String::from_utf8_lossy(&line.begin), line.more) {
+        let text = |line: &LineBeginning| match (String::from_utf8_lossy(&line.begin), line.more) {
             (begin, 0) => begin.into_owned(),
             (begin, more) => format!("{begin}... ({more} more bytes)"),
         };

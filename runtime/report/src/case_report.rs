@@ -394,6 +394,7 @@ mod tests {
         record.agreement.unknown = Some("the framework computes nothing (engine `null`)".to_owned());
         let figures =
             Agreement { outputs: [("y".to_owned(), OutputAgreement::default())].into(), ..Agreement::default() };
+        record.phases[0].phase = flagperf_core::step::Phase::Infer;
         record.phases[0].agreement = Some(figures);
         let text = report(&record, Extent::Details, 200);
         assert!(text.contains("agreement                not checked: the framework computes nothing"), "{text}");

@@ -54,7 +54,7 @@ fn audit_text(record: &Record) -> Option<String> {
 }
 
 fn agreement_text(record: &Record) -> Option<String> {
-    let compared = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
+    let compared = record.inference_agreement();
     match record.agreement.verdict {
         Verdict::Met => Some(match compared {
             Some(compared) if !compared.between_passes.is_empty() => format!(

@@ -244,7 +244,7 @@ fn audit_section(record: &Record) -> Option<Section> {
 
 /// Returns a section for each compared output, and one for the verdict.
 fn agreement_sections(record: &Record) -> Vec<Section> {
-    let agreement = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
+    let agreement = record.inference_agreement();
     // The figures of an engine that computes nothing have no meaning.
     let compared = agreement.filter(|_| record.agreement.verdict != Verdict::Unknown);
     let outputs = compared.into_iter().flat_map(|agreement| &agreement.outputs);

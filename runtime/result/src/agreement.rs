@@ -4,8 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::{PhaseRecord, Verdict};
+use flagperf_config::InputCost;
 use flagperf_core::metric::AgreementLimits;
 use flagperf_core::step::Phase;
+
+/// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
+/// between two tokens, the rest of an answer differs.
+const CHOICE_MISMATCHES_MAX: f64 = 0.5;
 
 /// The verdict on the agreement of inference with validation. The figures are in the record of the inference phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,8 +30,8 @@ pub struct AgreementCheck {
 }
 
 impl AgreementCheck {
-    /// Judges the phases of a case.
-    pub fn judge(phases: &[PhaseRecord], limits: AgreementLimits) -> Self {
+    /// Judges the phases of a case, the time of whose inputs may depend on their content.
+    pub fn judge(phases: &[PhaseRecord], limits: AgreementLimits, cost: InputCost) -> Self {
         let (validation, inference) =
             match (finished_phase(phases, Phase::Validate), finished_phase(phases, Phase::Infer)) {
                 (Some(validation), Some(inference)) => (validation, inference),
@@ -35,7 +40,7 @@ impl AgreementCheck {
         if let Some(reason) = idle_engines(validation, inference) {
             return AgreementCheck::unknown(reason);
         }
-        let missed = match &inference.agreement {
+        let mut missed = match &inference.agreement {
             None => vec!["the outputs of inference were not compared with those of validation".to_owned()],
             Some(agreement) => {
                 let violations = agreement.outputs.iter().flat_map(|(name, figures)| {
@@ -48,6 +53,7 @@ impl AgreementCheck {
                 agreement.not_compared.iter().cloned().chain(violations).chain(between_passes).collect()
             }
         };
+        missed.extend(reference_violations(validation, limits, cost));
         let outputs = inference.agreement.iter().flat_map(|agreement| &agreement.outputs);
         let not_judged =
             outputs.filter_map(|(name, figures)| Some(format!("output `{name}`: {}", limits.not_judged(figures)?)));
@@ -57,6 +63,25 @@ impl AgreementCheck {
 
     fn unknown(reason: &str) -> Self {
         AgreementCheck { unknown: Some(reason.to_owned()), ..AgreementCheck::default() }
+    }
+}
+
+/// Returns the limits that the outputs of validation exceed, compared with those of flagperf's interpreter.
+fn reference_violations(validation: &PhaseRecord, limits: AgreementLimits, cost: InputCost) -> Vec<String> {
+    let limits = limits_of_fresh_inputs(limits, cost);
+    let outputs = validation.agreement.iter().flat_map(|agreement| &agreement.outputs);
+    let violations = outputs
+        .flat_map(|(name, figures)| limits.violations(figures).into_iter().map(move |reason| (name.clone(), reason)));
+    violations
+        .map(|(name, reason)| format!("output `{name}` of validation, compared with flagperf's interpreter: {reason}"))
+        .collect()
+}
+
+/// Returns the limits for fresh inputs of the audit.
+pub(super) fn limits_of_fresh_inputs(limits: AgreementLimits, cost: InputCost) -> AgreementLimits {
+    match cost {
+        InputCost::Fixed => limits,
+        InputCost::Variable => AgreementLimits { mismatches: CHOICE_MISMATCHES_MAX, ..limits },
     }
 }
 
@@ -87,19 +112,40 @@ mod tests {
     use flagperf_core::units::Bytes;
 
     fn judged(engine: &str, agreement: Option<Agreement>) -> AgreementCheck {
+        judged_with_reference(engine, agreement, None)
+    }
+
+    fn judged_with_reference(
+        engine: &str,
+        agreement: Option<Agreement>,
+        reference: Option<Agreement>,
+    ) -> AgreementCheck {
         let phase = |phase, agreement| PhaseRecord {
             engine: Some(EngineFacts { name: engine.to_owned(), ..EngineFacts::default() }),
             memory_bytes_max: Some(Bytes(1)),
             agreement,
             ..PhaseRecord::new(phase)
         };
-        let phases = [phase(Phase::Validate, None), phase(Phase::Infer, agreement)];
-        AgreementCheck::judge(&phases, AgreementLimits::default_for(Precision::Fp32))
+        let phases = [phase(Phase::Validate, reference), phase(Phase::Infer, agreement)];
+        AgreementCheck::judge(&phases, AgreementLimits::default_for(Precision::Fp32), InputCost::Fixed)
     }
 
     fn agreement(relative_l2: f64) -> Agreement {
         let figures = OutputAgreement { relative_l2, cosine: Some(1.0), elements: 4, ..OutputAgreement::default() };
         Agreement { samples: 2, outputs: IndexMap::from([("output".to_owned(), figures)]), ..Agreement::default() }
+    }
+
+    #[test]
+    fn validation_that_disagrees_with_the_interpreter_fails_although_inference_agrees_with_it() {
+        let check = |reference| judged_with_reference("mine", Some(agreement(1e-6)), Some(agreement(reference)));
+        assert_eq!(check(1e-6).verdict, Verdict::Met);
+        assert_eq!(
+            check(0.06).missed,
+            [
+                "output `output` of validation, compared with flagperf's interpreter: `relative_l2` is 6.00e-2, the limit is \
+              1.00e-3"
+            ]
+        );
     }
 
     #[test]
@@ -145,7 +191,7 @@ mod tests {
     fn the_null_engine_and_a_single_phase_have_no_verdict() {
         let idle = "framework and compiler compute nothing (engine `null`)";
         assert_eq!(judged("null", None).unknown.as_deref(), Some(idle));
-        let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(Precision::Fp16));
+        let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(Precision::Fp16), InputCost::Fixed);
         assert_eq!((alone.verdict, alone.unknown.is_some()), (Verdict::Unknown, true));
     }
 }

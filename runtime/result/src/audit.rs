@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::agreement::limits_of_fresh_inputs;
 use super::paired_times::{DIFFERENCE_MIN, PAIRS_ENOUGH, PAIRS_MIN, PairedTimes};
 use super::{Accuracy, PhaseRecord, Verdict};
 use flagperf_config::InputCost;
@@ -28,9 +29,6 @@ const LARGE_RATIO: f64 = 1.5;
 const DOUBT_SIGNIFICANCE: f64 = 0.05;
 /// Factor by which fresh inputs must change an output beyond the limit of agreement, so that the audit proves something.
 const CHANGE_MIN: f64 = 3.0;
-/// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
-/// between two tokens, the rest of an answer differs.
-const CHOICE_MISMATCHES_MAX: f64 = 0.5;
 
 /// The verdict of the audit of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -121,10 +119,7 @@ impl AuditCheck {
             None => self.notes.push("outputs of fresh inputs are not compared: validation did not run".to_owned()),
             Some(fresh) => {
                 self.failures.extend(fresh.not_compared.iter().map(|reason| format!("fresh inputs: {reason}")));
-                let limits = match cost {
-                    InputCost::Fixed => *limits,
-                    InputCost::Variable => AgreementLimits { mismatches: CHOICE_MISMATCHES_MAX, ..*limits },
-                };
+                let limits = limits_of_fresh_inputs(*limits, cost);
                 for (name, figures) in &fresh.outputs {
                     let violations = limits.violations(figures).into_iter();
                     self.failures.extend(

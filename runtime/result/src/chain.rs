@@ -23,7 +23,7 @@ const LINE_BYTES_READ: u64 = (LINE_BYTES_MAX + (64 << 10)) as u64;
 
 /// One line of `events.jsonl`.
 #[derive(Serialize, Deserialize)]
-struct Line<E> {
+struct EventLine<E> {
     /// SHA-256 of the previous line without its line break; empty on the first line.
     previous: String,
     /// Arrival by the conductor's clock, since the case began.
@@ -63,7 +63,7 @@ impl EventChain {
         if matches!(event, Event::Progress { .. }) {
             return Ok(());
         }
-        let mut text = serde_json::to_vec(&Line { previous: self.hash.clone(), at_s, phase, event })?;
+        let mut text = serde_json::to_vec(&EventLine { previous: self.hash.clone(), at_s, phase, event })?;
         let hash = hash_bytes(&text);
         text.push(b'\n');
         let Some(bytes_left) = self.bytes_left.checked_sub(text.len() as u64) else {

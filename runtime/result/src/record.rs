@@ -122,6 +122,11 @@ impl Record {
         self.phases.iter().find(|phase| phase.measured.iter().any(|measured| measured.step == step))
     }
 
+    /// Returns the agreement of the outputs of inference with those of validation.
+    pub fn inference_agreement(&self) -> Option<&Agreement> {
+        self.phases.iter().find(|phase| phase.phase == Phase::Infer)?.agreement.as_ref()
+    }
+
     /// Returns the name of the case in logs and errors: `resnet50:interpreter`.
     pub fn key(&self) -> String {
         format!("{}:{}", self.case, self.framework)
@@ -222,7 +227,8 @@ pub struct PhaseRecord {
     pub engine: Option<EngineFacts>,
     /// The figures of each measured loop.
     pub measured: Vec<Measurement>,
-    /// Agreement of the outputs with those of validation.
+    /// Agreement of the outputs of inference with those of validation; in validation, of some of its outputs with those of
+    /// flagperf's interpreter, if the framework is a plug-in or a sidecar.
     pub agreement: Option<Agreement>,
     /// What the audit of inference observed.
     #[serde(default)]

@@ -107,6 +107,7 @@ impl ValidityCheck {
             measured_time(record),
             unsteady_loops(record),
             missing_accuracy(record),
+            other_dataset(record).into_iter().collect(),
             unknown_agreement(record).into_iter().collect(),
             partial_audit(record).into_iter().collect(),
             dependent_reference(record).into_iter().collect(),
@@ -207,6 +208,27 @@ fn missing_accuracy(record: &Record) -> Vec<String> {
     }
 }
 
+/// Returns that the dataset is not the one for which the case sets its target.
+fn other_dataset(record: &Record) -> Option<String> {
+    if record.accuracy.verdict != Verdict::Met {
+        return None;
+    }
+    let dataset = record.headline_phase()?.dataset.as_ref()?;
+    let samples = record.settings.get("target_samples").and_then(|setting| setting.value.as_u64()).unwrap_or_default();
+    let index = target_index(record).filter(|index| *index != dataset.index_sha256);
+    match samples {
+        0 => Some("the case does not say which dataset its target is for (`target_samples`)".to_owned()),
+        _ if samples != dataset.samples => {
+            Some(format!("the dataset has {} samples, and that of `target_accuracy` has {samples}", dataset.samples))
+        }
+        _ => index.map(|_| "the dataset is not that of `target_accuracy`: `target_index` is another one".to_owned()),
+    }
+}
+
+fn target_index(record: &Record) -> Option<&str> {
+    record.settings.get("target_index")?.value.as_str()
+}
+
 fn departures(record: &Record) -> Vec<String> {
     match record.departures.as_slice() {
         [] => Vec::new(),
@@ -252,14 +274,21 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     Some(format!("the outputs of inference are not known to be right: {reason}"))
 }
 
-/// Returns that both sides of the agreement are engines of the vendor: together they can agree on wrong outputs.
+/// Returns that both sides of the agreement are engines of the vendor, which can agree on wrong outputs, and that flagperf's
+/// interpreter did not compute the outputs.
 fn dependent_reference(record: &Record) -> Option<String> {
     let engine = |step: Step| record.phase_of(step)?.engine.as_ref();
     let is_vendors = |step| engine(step).is_some_and(|engine| engine.plugin.is_some() || engine.sidecar.is_some());
-    (is_vendors(Step::Validation) && is_vendors(Step::Inference)).then(|| {
-        "validation and inference both ran engines that the vendor supplies: no other engine computed the outputs"
-            .to_owned()
-    })
+    let text = "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no \
+                outputs";
+    let reference = record.phase_of(Step::Validation)?.agreement.as_ref();
+    let reason = match reference.map(|reference| (reference.outputs.is_empty(), reference.not_compared.first())) {
+        _ if !is_vendors(Step::Validation) || !is_vendors(Step::Inference) => return None,
+        Some((false, _)) => return None,
+        Some((true, Some(reason))) => format!(": {reason}"),
+        Some((true, None)) | None => String::new(),
+    };
+    Some(format!("{text}{reason}"))
 }
 
 /// Returns what the audit of inference did not include.
@@ -335,6 +364,9 @@ fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
 /// Returns the conditions that no monitor reported.
 fn unknown_conditions(record: &Record) -> Vec<String> {
     let mut unknown = Vec::new();
+    if record.accuracy.verdict == Verdict::Met && target_index(record).is_none() {
+        unknown.push("whether the samples are those of `target_accuracy`: only their number is known".to_owned());
+    }
     for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {
         let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());
         if conditions.is_none_or(|conditions| conditions.other_processes.is_none()) {

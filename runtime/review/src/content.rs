@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::findings::{Comparison, Finding, FunctionChange, KeyChange};
+use super::findings::{Comparison, FunctionChange, KeyChange, ReviewFinding};
 use super::graph::NoOutline;
 use super::keys;
 use super::pattern::Pattern;
@@ -31,14 +31,14 @@ pub(super) struct Outlines {
 /// What the review of the content of a file found.
 pub(super) struct ContentReview {
     pub(super) compared: Comparison,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<ReviewFinding>,
     pub(super) keys: Vec<KeyChange>,
     pub(super) functions: Vec<FunctionChange>,
     pub(super) outlines: Option<Outlines>,
 }
 
 impl ContentReview {
-    fn new(compared: Comparison, findings: Vec<Finding>) -> Self {
+    fn new(compared: Comparison, findings: Vec<ReviewFinding>) -> Self {
         ContentReview { compared, findings, keys: Vec::new(), functions: Vec::new(), outlines: None }
     }
 
@@ -95,16 +95,16 @@ fn by_layout(change: &Change, judgement: &Judgement) -> ContentReview {
     review
 }
 
-fn finding(change: &Change, judgement: &Judgement, line: Option<usize>, message: String) -> Finding {
+fn finding(change: &Change, judgement: &Judgement, line: Option<usize>, message: String) -> ReviewFinding {
     let (outcome, rule) = (judgement.outcome.clone(), judgement.rule.clone());
     let hint = if outcome == Outcome::Allowed { String::new() } else { judgement.explanation.clone() };
-    Finding { outcome, rule, file: change.path().clone(), line, message, hint }
+    ReviewFinding { outcome, rule, file: change.path().clone(), line, message, hint }
 }
 
 /// Returns the finding about a file whose content should have been compared.
-fn not_compared(change: &Change, role: &Role, line: Option<usize>, message: String) -> Finding {
+fn not_compared(change: &Change, role: &Role, line: Option<usize>, message: String) -> ReviewFinding {
     let outcome = if *role == Role::Maintainer { Outcome::Allowed } else { Outcome::Needs(Role::Maintainer) };
-    Finding {
+    ReviewFinding {
         outcome,
         rule: "not-compared".to_owned(),
         file: change.path().clone(),
@@ -144,14 +144,20 @@ fn review_keys(context: &ReviewContext<'_>, change: &Change, judgement: &Judgeme
     if changes.is_empty() {
         return by_layout(change, judgement);
     }
-    let judged: Vec<Finding> = changes.iter().filter_map(|key| judge_key(context, change, judgement, key)).collect();
+    let judged: Vec<ReviewFinding> =
+        changes.iter().filter_map(|key| judge_key(context, change, judgement, key)).collect();
     let mut review = ContentReview::new(Comparison::Keys, shortened(change, judged, "keys"));
     review.keys = changes;
     review
 }
 
 /// Judges a changed key: by the program's own table for overlays, by a rule about keys, or else by the rule about the path.
-fn judge_key(context: &ReviewContext<'_>, change: &Change, judgement: &Judgement, key: &KeyChange) -> Option<Finding> {
+fn judge_key(
+    context: &ReviewContext<'_>,
+    change: &Change,
+    judgement: &Judgement,
+    key: &KeyChange,
+) -> Option<ReviewFinding> {
     let path = change.path().text();
     let message = match (&key.before, &key.after) {
         (Some(before), Some(after)) => format!("`{}` changes from `{before}` to `{after}`", key.key),
@@ -163,20 +169,20 @@ fn judge_key(context: &ReviewContext<'_>, change: &Change, judgement: &Judgement
         && let Some(reason) = keys::overlay_refusal(&key.key, &case, context.after)
     {
         let rule = Judgement { outcome: Outcome::Refused, rule: "key-owner".to_owned(), ..judgement.clone() };
-        return Some(Finding { hint: reason, ..finding(change, &rule, key.line, message) });
+        return Some(ReviewFinding { hint: reason, ..finding(change, &rule, key.line, message) });
     }
     let judged = context.policy.judge_key(path, &key.key, context.role).unwrap_or_else(|| judgement.clone());
     (judged.outcome != Outcome::Allowed).then(|| finding(change, &judged, key.line, message))
 }
 
 /// Keeps the first findings about parts of a file, and counts the others.
-fn shortened(change: &Change, mut findings: Vec<Finding>, what: &str) -> Vec<Finding> {
+fn shortened(change: &Change, mut findings: Vec<ReviewFinding>, what: &str) -> Vec<ReviewFinding> {
     if findings.len() > FINDINGS_MAX {
         findings.sort_by(|one, other| other.outcome.cmp(&one.outcome));
         let more = findings.len() - FINDINGS_MAX;
         findings.truncate(FINDINGS_MAX);
         let last = findings.last().cloned();
-        findings.extend(last.map(|last| Finding {
+        findings.extend(last.map(|last| ReviewFinding {
             file: change.path().clone(),
             line: None,
             message: format!("{more} more {what} of this file are not listed"),
@@ -201,7 +207,7 @@ fn review_rows(context: &ReviewContext<'_>, change: &Change, judgement: &Judgeme
         Role::Vendor(vendor) => other_lines(vendor, &before, &after),
         _ => Vec::new(),
     };
-    let mut findings: Vec<Finding> = of_text.into_iter().map(judged).collect();
+    let mut findings: Vec<ReviewFinding> = of_text.into_iter().map(judged).collect();
     findings.extend(unproven_rows(context, change, &before, &after).into_iter().map(judged));
     findings.dedup();
     ContentReview::new(Comparison::Rows, shortened(change, findings, "lines"))
@@ -288,7 +294,7 @@ fn unparsed(
     let mut review = by_path(change, judgement);
     review.compared = Comparison::NotCompared;
     let outcome = context.policy.judge_check("script-syntax", context.role, judgement.bindings.vendor.as_deref());
-    review.findings.push(Finding {
+    review.findings.push(ReviewFinding {
         outcome,
         rule: "script-syntax".to_owned(),
         file: change.path().clone(),

@@ -1,6 +1,6 @@
 //! Rules about the entries of a tree that hold in every policy: names, links, other repositories.
 
-use super::findings::Finding;
+use super::findings::ReviewFinding;
 use super::role::{Outcome, Role};
 use super::tree::{Change, EntryKind, FilePath, Side, Snapshot};
 
@@ -8,12 +8,12 @@ use super::tree::{Change, EntryKind, FilePath, Side, Snapshot};
 const TARGET_BYTES_MAX: usize = 4096;
 
 /// Checks the entry that a change leaves.
-pub(super) fn check_entry(change: &Change, role: &Role, after: &dyn Snapshot) -> Vec<Finding> {
+pub(super) fn check_entry(change: &Change, role: &Role, after: &dyn Snapshot) -> Vec<ReviewFinding> {
     let Some(side) = change.after() else { return Vec::new() };
     let mut findings = Vec::new();
     let mut add = |rule: &str, outcome: Outcome, message: String, hint: &str| {
         let (rule, file, hint) = (rule.to_owned(), side.path.clone(), hint.to_owned());
-        findings.push(Finding { outcome, rule, file, line: None, message, hint });
+        findings.push(ReviewFinding { outcome, rule, file, line: None, message, hint });
     };
     if side.path.text().split('/').any(|name| ["", ".", "..", ".git"].contains(&name)) {
         let message = "the path has a name that no file may have".to_owned();

@@ -23,7 +23,7 @@ pub struct Review {
     /// The number of changed files.
     pub changed_files: usize,
     /// What is not simply allowed, and notes about what is; the gravest first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ReviewFinding>,
     /// The changed files, each with the rule that decides about it.
     pub files: Vec<FileReview>,
     /// The changed keys of YAML files.
@@ -86,7 +86,7 @@ pub struct JudgedAs {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Finding {
+pub struct ReviewFinding {
     /// `allowed` for a note, `needs ROLE`, or `refused`.
     #[cfg_attr(test, schemars(with = "String"))]
     pub outcome: Outcome,

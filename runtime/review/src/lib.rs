@@ -34,8 +34,8 @@ mod submission_tests;
 mod tests;
 
 pub use findings::{
-    AdaptationCost, CalledFunction, Commits, Comparison, FileReview, Finding, FunctionChange, FunctionChangeKind,
-    JudgedAs, KeyChange, LiteralChange, Review, SCHEMA, Verdict,
+    AdaptationCost, CalledFunction, Commits, Comparison, FileReview, FunctionChange, FunctionChangeKind, JudgedAs,
+    KeyChange, LiteralChange, Review, ReviewFinding, SCHEMA, Verdict,
 };
 pub use pattern::{Bindings, Pattern};
 pub use policy::{CHECKS, POLICY_FILE, Policy, PolicyError};

@@ -102,6 +102,7 @@ pub(super) fn reviewed(before: &MemoryTree, after: &MemoryTree, role: Option<&st
 /// Returns the findings as lines: `outcome rule file:line message`.
 pub(super) fn lines(review: &Review) -> Vec<String> {
     let line = |line: Option<usize>| line.map(|line| format!(":{line}")).unwrap_or_default();
-    let text = |f: &super::Finding| format!("{} | {} | {}{} | {}", f.outcome, f.rule, f.file, line(f.line), f.message);
+    let text =
+        |f: &super::ReviewFinding| format!("{} | {} | {}{} | {}", f.outcome, f.rule, f.file, line(f.line), f.message);
     review.findings.iter().map(text).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::content::{ContentReview, Outlines, review_content};
 use super::cost::costs;
 use super::entries::check_entry;
-use super::findings::{Comparison, FileReview, Finding, FunctionChange, JudgedAs, Review, SCHEMA, Verdict};
+use super::findings::{Comparison, FileReview, FunctionChange, JudgedAs, Review, ReviewFinding, SCHEMA, Verdict};
 use super::graph::{FunctionKey, ScriptTree};
 use super::judge::{choose_role, judge_change};
 use super::loader::loader_variables;
@@ -82,9 +82,9 @@ pub fn review(request: &ReviewRequest<'_>) -> Review {
 }
 
 /// Returns the finding about a change that belongs to no vendor, and of which nobody said that the author of a case made it.
-fn unknown_author(judged_as: &JudgedAs, changes: &[Change]) -> Option<Finding> {
+fn unknown_author(judged_as: &JudgedAs, changes: &[Change]) -> Option<ReviewFinding> {
     let first = changes.first().filter(|_| !judged_as.is_given && judged_as.role == Role::CaseAuthor)?;
-    Some(Finding {
+    Some(ReviewFinding {
         outcome: Outcome::Needs(Role::CaseAuthor),
         rule: "role".to_owned(),
         file: first.path().clone(),
@@ -94,7 +94,7 @@ fn unknown_author(judged_as: &JudgedAs, changes: &[Change]) -> Option<Finding> {
     })
 }
 
-fn verdict(findings: &[Finding]) -> Verdict {
+fn verdict(findings: &[ReviewFinding]) -> Verdict {
     match findings.iter().map(|finding| &finding.outcome).max() {
         None | Some(Outcome::Allowed) => Verdict::Allowed,
         Some(Outcome::Needs(_)) => Verdict::Needs,
@@ -104,7 +104,7 @@ fn verdict(findings: &[Finding]) -> Verdict {
 
 #[derive(Default)]
 struct Parts {
-    findings: Vec<Finding>,
+    findings: Vec<ReviewFinding>,
     files: Vec<FileReview>,
     keys: Vec<super::findings::KeyChange>,
     functions: Vec<FunctionChange>,
@@ -176,7 +176,7 @@ impl Reviewer<'_> {
             let check = "published-record";
             let finding = self.judge_suspicion(Suspicion { check, file: table.as_str().into(), line, message });
             let hint = "measure again, or remove the row".to_owned();
-            self.parts.findings.push(Finding { hint, ..finding });
+            self.parts.findings.push(ReviewFinding { hint, ..finding });
         }
     }
 
@@ -232,12 +232,12 @@ impl Reviewer<'_> {
     }
 
     /// Judges a changed function: by a rule about functions, or else by the rule about the path.
-    fn judge_function(&self, change: &FunctionChange) -> Option<Finding> {
+    fn judge_function(&self, change: &FunctionChange) -> Option<ReviewFinding> {
         let policy = self.request.policy;
         let by_path = || policy.judge_path(change.file.text(), self.role);
         let judged = policy.judge_function(change.file.text(), &change.function, self.role).unwrap_or_else(by_path);
         let Judgement { rule, outcome, explanation, .. } = judged;
-        (outcome != Outcome::Allowed).then(|| Finding {
+        (outcome != Outcome::Allowed).then(|| ReviewFinding {
             outcome,
             rule,
             file: change.file.clone(),
@@ -247,11 +247,11 @@ impl Reviewer<'_> {
         })
     }
 
-    fn judge_suspicion(&self, suspicion: Suspicion) -> Finding {
+    fn judge_suspicion(&self, suspicion: Suspicion) -> ReviewFinding {
         let Suspicion { check, file, line, message } = suspicion;
         let owner = self.request.policy.judge_path(file.text(), self.role).bindings.vendor;
         let outcome = self.request.policy.judge_check(check, self.role, owner.as_deref());
-        Finding { outcome, rule: check.to_owned(), file, line: Some(line), message, hint: String::new() }
+        ReviewFinding { outcome, rule: check.to_owned(), file, line: Some(line), message, hint: String::new() }
     }
 }
 

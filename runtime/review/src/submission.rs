@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::findings::Finding;
+use super::findings::ReviewFinding;
 use super::pattern::Pattern;
 use super::policy::SubmissionRule;
 use super::result_row::{differences, expected_row, record_link};
@@ -55,7 +55,7 @@ pub(super) fn check_submission(
     changes: &[Change],
     records: &[NewRecord],
     after: &dyn Snapshot,
-) -> Vec<Finding> {
+) -> Vec<ReviewFinding> {
     let mut findings = changed_records(rule, changes);
     let adapted = adapted_cases(rule, vendor, changes);
     for (case, file) in &adapted {
@@ -89,7 +89,12 @@ pub(super) fn accepted_records(rule: &SubmissionRule, records: &[NewRecord], aft
 }
 
 /// Returns the first change of the code of the vendor's engines, which no new record measures.
-fn changed_engines(rule: &SubmissionRule, vendor: &str, changes: &[Change], records: &[NewRecord]) -> Option<Finding> {
+fn changed_engines(
+    rule: &SubmissionRule,
+    vendor: &str,
+    changes: &[Change],
+    records: &[NewRecord],
+) -> Option<ReviewFinding> {
     let matches = |patterns: &[Pattern], path: &str| patterns.iter().find_map(|pattern| pattern.matches(path));
     let is_engine = |path: &&FilePath| {
         let bindings = matches(&rule.engines, path.text()).filter(|_| matches(&rule.no_engines, path.text()).is_none());
@@ -99,7 +104,7 @@ fn changed_engines(rule: &SubmissionRule, vendor: &str, changes: &[Change], reco
     let message = "what the vendor's engines run is changed without a new record".to_owned();
     let hint = format!("add the record of a run with these files, as `{}`", rule.records.text());
     let outcome = Outcome::Needs(Role::Maintainer);
-    Some(Finding { outcome, ..finding("submission", path.text(), None, message, hint) })
+    Some(ReviewFinding { outcome, ..finding("submission", path.text(), None, message, hint) })
 }
 
 /// Returns the adapted cases, each with the first file; `None` stands for every case.
@@ -115,7 +120,7 @@ fn adapted_cases(rule: &SubmissionRule, vendor: &str, changes: &[Change]) -> BTr
 }
 
 /// Refuses changes of records that exist and of what is beside them: a new run makes a new record. Removing one needs a maintainer.
-fn changed_records(rule: &SubmissionRule, changes: &[Change]) -> Vec<Finding> {
+fn changed_records(rule: &SubmissionRule, changes: &[Change]) -> Vec<ReviewFinding> {
     let hint = "add the record of a new run in a folder of its own";
     let changed = changes.iter().filter_map(|change| {
         let before = change.before().filter(|before| rule.is_published(before.path.text()))?;
@@ -126,13 +131,13 @@ fn changed_records(rule: &SubmissionRule, changes: &[Change]) -> Vec<Finding> {
             _ => (Outcome::Needs(Role::Maintainer), "removed or moved"),
         };
         let found = finding("record", before.path.text(), None, format!("{what} is {how}"), hint.to_owned());
-        Some(Finding { outcome, ..found })
+        Some(ReviewFinding { outcome, ..found })
     });
     changed.collect()
 }
 
 /// Checks one record against the tree that contains it.
-fn check_record(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) -> Vec<Finding> {
+fn check_record(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) -> Vec<ReviewFinding> {
     let NewRecord { path, vendor, case, value } = record;
     if !value["finish_info"].is_object() {
         let hint = "add record.json as `flagperf run` wrote it";
@@ -174,13 +179,13 @@ fn check_record(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot)
 }
 
 /// Verifies a record with its log. A record that this version cannot verify needs a maintainer.
-fn unverified(path: &str, log: &str, after: &dyn Snapshot) -> Vec<Finding> {
+fn unverified(path: &str, log: &str, after: &dyn Snapshot) -> Vec<ReviewFinding> {
     let text = after.read(path).unwrap_or_default();
     let log = after.text(log).ok();
     let report = verify_published(&text, log.as_deref());
     let hint = "add the record and the log as `flagperf run` wrote them; `flagperf verify` says more";
     let add = |message: String| finding("record", path, None, message, hint.to_owned());
-    let mut findings: Vec<Finding> = report
+    let mut findings: Vec<ReviewFinding> = report
         .findings
         .iter()
         .map(|found| {
@@ -193,13 +198,14 @@ fn unverified(path: &str, log: &str, after: &dyn Snapshot) -> Vec<Finding> {
         .collect();
     if report.standing == Standing::NotVerifiable {
         let reasons = report.unchecked.iter().map(|reason| format!("the record cannot be verified: {reason}"));
-        findings.extend(reasons.map(|reason| Finding { outcome: Outcome::Needs(Role::Maintainer), ..add(reason) }));
+        findings
+            .extend(reasons.map(|reason| ReviewFinding { outcome: Outcome::Needs(Role::Maintainer), ..add(reason) }));
     }
     findings
 }
 
 /// Refuses an invalid result, and notes one that is unofficial.
-fn check_verdict(path: &str, record: &Value) -> Option<Finding> {
+fn check_verdict(path: &str, record: &Value) -> Option<ReviewFinding> {
     let verdict = record["validity"]["verdict"].as_str()?;
     let reasons = record["validity"]["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let message = format!("the result is {verdict}: {}", reasons.collect::<Vec<_>>().join("; "));
@@ -207,7 +213,7 @@ fn check_verdict(path: &str, record: &Value) -> Option<Finding> {
     match verdict {
         "valid" => None,
         "invalid" => Some(finding("record", path, None, message, "add the record of another run".to_owned())),
-        _ => Some(Finding {
+        _ => Some(ReviewFinding {
             outcome: Outcome::Allowed,
             ..finding("record", path, None, message, "`flagperf run --official` requires a valid result".to_owned())
         }),
@@ -226,7 +232,7 @@ fn different_scripts(record: &Value, after: &dyn Snapshot) -> Vec<String> {
 }
 
 /// Checks the row of a record in the table of its case.
-fn check_row(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) -> Vec<Finding> {
+fn check_row(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) -> Vec<ReviewFinding> {
     let file = rule.table.replace("<case>", &record.case);
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let link = record_link(&record.path, folder);
@@ -261,6 +267,6 @@ fn quoted(value: &Value) -> String {
     format!("`{}`", super::keys::shown(&text))
 }
 
-fn finding(rule: &str, file: &str, line: Option<usize>, message: String, hint: String) -> Finding {
-    Finding { outcome: Outcome::Refused, rule: rule.to_owned(), file: FilePath::from(file), line, message, hint }
+fn finding(rule: &str, file: &str, line: Option<usize>, message: String, hint: String) -> ReviewFinding {
+    ReviewFinding { outcome: Outcome::Refused, rule: rule.to_owned(), file: FilePath::from(file), line, message, hint }
 }

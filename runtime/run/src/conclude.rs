@@ -21,14 +21,10 @@ pub(super) fn conclude(
 ) {
     record.unit.clone_from(&parameters.unit);
     record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
-    record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings, parameters));
+    let (limits, cost) = (agreement_limits(settings, parameters), parameters.input_cost);
+    record.agreement = AgreementCheck::judge(&record.phases, limits, cost);
     record.hosts = hosts;
-    record.audit = AuditCheck::judge(
-        &record.phases,
-        &agreement_limits(settings, parameters),
-        parameters.input_cost,
-        &record.accuracy,
-    );
+    record.audit = AuditCheck::judge(&record.phases, &limits, cost, &record.accuracy);
     record.flops = FlopCount::of(settings).with_rates(record);
     record.warnings.extend(record.flops.difference_warning());
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());

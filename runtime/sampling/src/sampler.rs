@@ -43,7 +43,7 @@ struct SourceThread {
     source: &'static dyn Source,
     state: Arc<Mutex<SourceState>>,
     /// Requests readings; dropping it ends the thread.
-    requests: Option<Sender<Request>>,
+    requests: Option<Sender<ReadingRequest>>,
     /// Is disconnected after the first reading, or when there will be none.
     first: Receiver<()>,
     /// Disconnects when the thread has ended.
@@ -86,7 +86,7 @@ impl Sampler {
             let _ = thread
                 .requests
                 .as_ref()
-                .map(|requests| requests.try_send(Request { trigger: Trigger::Pass, pending: None }));
+                .map(|requests| requests.try_send(ReadingRequest { trigger: Trigger::Pass, pending: None }));
         }
     }
 
@@ -97,7 +97,7 @@ impl Sampler {
         let mut readings = Vec::new();
         for thread in self.threads.iter().filter(|thread| thread.source.precedes_phases()) {
             let (pending, done) = bounded(0);
-            let request = Request { trigger: Trigger::Phase, pending: Some(pending) };
+            let request = ReadingRequest { trigger: Trigger::Phase, pending: Some(pending) };
             // This fails if the thread has ended, or hangs.
             if thread.requests.as_ref().is_some_and(|requests| requests.send_timeout(request, left()).is_ok()) {
                 readings.push(done);
@@ -168,11 +168,11 @@ struct SourceLoop {
     context: SourceContext,
     files: Arc<Mutex<MonitorFiles>>,
     state: Arc<Mutex<SourceState>>,
-    requests: Receiver<Request>,
+    requests: Receiver<ReadingRequest>,
 }
 
 /// A request for a reading.
-struct Request {
+struct ReadingRequest {
     trigger: Trigger,
     /// Is dropped after the reading.
     pending: Option<Sender<()>>,

@@ -108,13 +108,9 @@ fn derived(expected: &Record, found: &Record) -> Record {
     let target = setting(found, "target_accuracy").unwrap_or_default();
     expected.accuracy = Accuracy::judge(&expected.phases, target);
     let limits = agreement_limits(found);
-    expected.audit = AuditCheck::judge(
-        &expected.phases,
-        &limits,
-        setting::<InputCost>(found, "input_cost").unwrap_or_default(),
-        &expected.accuracy,
-    );
-    expected.agreement = AgreementCheck::judge(&expected.phases, limits);
+    let cost = setting::<InputCost>(found, "input_cost").unwrap_or_default();
+    expected.audit = AuditCheck::judge(&expected.phases, &limits, cost, &expected.accuracy);
+    expected.agreement = AgreementCheck::judge(&expected.phases, limits, cost);
     for host in &mut expected.hosts {
         for device in &mut host.devices {
             let phase = expected.phases.iter().find(|phase| phase.phase == device.phase);

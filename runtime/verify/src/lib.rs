@@ -23,6 +23,6 @@ mod summary;
 pub use authenticity::{KnownKey, Trust, is_digest};
 pub use figures::recomputed;
 pub use folder::{find_results, verify_published, verify_result};
-pub use report::{CaseReport, Finding, Standing};
+pub use report::{CaseReport, Standing, VerifyFinding};
 pub use settings::{DifferentSetting, different_settings};
 pub use summary::verify_summary;

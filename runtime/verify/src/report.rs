@@ -39,7 +39,7 @@ impl Standing {
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct VerifyFinding {
     /// The file, relative to the folder of the result.
     pub file: String,
     /// What is wrong: a place in the file, or a fragment.
@@ -66,7 +66,7 @@ pub struct CaseReport {
     /// The verdict on the result according to its record.
     pub validity: Option<ValidityCheck>,
     /// What is wrong.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<VerifyFinding>,
     /// Number of findings that are not listed, by file.
     pub more_findings: BTreeMap<String, u64>,
     /// What was not checked, with the reasons.
@@ -107,7 +107,7 @@ impl CaseReport {
             _ => 0,
         };
         let (expected, found) = (expected.map(|text| excerpt(text, common)), found.map(|text| excerpt(text, common)));
-        let finding = Finding { file: file.to_owned(), what: what.into(), expected, found };
+        let finding = VerifyFinding { file: file.to_owned(), what: what.into(), expected, found };
         if !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
@@ -170,7 +170,7 @@ mod tests {
         let mut report = CaseReport::new(std::path::Path::new("x"));
         let long = |end: &str| format!("{}é{end}{}", "a".repeat(5000), "b".repeat(5000));
         report.compare("record.json", "settings", &long("one"), &long("two"));
-        let Finding { expected, found, .. } = &report.findings[0];
+        let VerifyFinding { expected, found, .. } = &report.findings[0];
         let begins = |text: &Option<String>, end: &str| {
             text.as_deref().unwrap().starts_with(&format!("... {}é{end}b", "a".repeat(38)))
         };

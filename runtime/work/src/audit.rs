@@ -137,10 +137,10 @@ impl Audit {
         self.steps.iter().rev().map(|step| step.request.clone()).collect()
     }
 
-    /// Adds the core time and the outputs of the next step, one row per sample. Returns the outputs if they must be
-    /// compared with those of validation.
-    pub fn add(&mut self, core: Seconds, outputs: Outputs) -> Option<Outputs> {
-        let AuditStep { group, kind, .. } = self.steps.pop()?;
+    /// Adds the core time and the outputs of the next step, one row per sample. Returns its request and the outputs if they
+    /// must be compared with those of validation.
+    pub fn add(&mut self, core: Seconds, outputs: Outputs) -> Option<(BatchRequest, Outputs)> {
+        let AuditStep { group, kind, request } = self.steps.pop()?;
         let mut compared = None;
         match kind {
             StepKind::Repeated => {
@@ -149,7 +149,7 @@ impl Audit {
             }
             StepKind::Fresh { is_compared } => {
                 self.report.fresh_s.push(core);
-                compared = is_compared.then(|| outputs.clone());
+                compared = is_compared.then(|| (request, outputs.clone()));
                 self.group.fresh = Some(outputs);
             }
             StepKind::Uniform => self.report.uniform_s.push(core),

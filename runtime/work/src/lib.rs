@@ -18,6 +18,7 @@ mod order;
 mod outputs;
 mod pass_comparison;
 mod phase;
+mod reference;
 mod step;
 mod totals;
 

@@ -20,9 +20,11 @@ use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::hash::OutputDigest;
 use flagperf_core::measure::{AuditReport, Nanos, PassReport, StepTimes, Warmup};
 use flagperf_core::metric::Accumulator;
+use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
-use flagperf_data::Batch;
+use flagperf_data::{Batch, BatchRequest};
 use flagperf_evaluation::{digest_outputs, name_outputs};
+use flagperf_host::descendants_peak;
 use flagperf_plan::Job;
 use flagperf_script::EvaluatorFn;
 
@@ -111,6 +113,21 @@ impl<'a> MeasuredLoop<'a> {
         Ok((steps, self.totals.accuracy))
     }
 
+    /// Runs the samples of a request without a warm-up, which is part of no figure. Returns their outputs by name.
+    ///
+    /// # Errors
+    /// As [`MeasuredLoop::run`].
+    pub fn run_request(mut self, request: BatchRequest) -> Result<Vec<(String, Tensor)>, Failure> {
+        self.batches.start_requests(vec![request])?;
+        let batch = self.batches.next()?.ok_or_else(|| failure(&"the loader has no batch", ""))?;
+        let (_, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+        let (_, output) = step::select_samples(&batch, step::sample_rows(&batch).as_deref(), output)?;
+        let outputs = name_outputs(&output);
+        self.batches.recycle(batch)?;
+        self.close_sessions();
+        Ok(outputs)
+    }
+
     /// Runs one pass over the dataset, starting with an empty queue.
     fn run_pass(&mut self, pass: u32) -> Result<Vec<StepTimes>, Failure> {
         let clock = self.progress.clock;
@@ -195,7 +212,7 @@ impl<'a> MeasuredLoop<'a> {
             multiply_adds_per_sample: self.model.multiply_adds_per_sample(),
             state_memory_bytes_max: self.model.state_memory_max(),
             device_memory_bytes_max: memory.peak(&self.model.sessions),
-            memory_bytes_max: Bytes(peak_memory().0 + self.model.child_memory_peak()),
+            memory_bytes_max: Bytes(peak_memory().0 + descendants_peak()),
             ..self.totals.report(self.progress.step(), self.job.settings.batch_size, warmup)
         };
         debug!(pass = report.pass, steps = steps.len(), "measured a pass");

@@ -17,7 +17,7 @@ use flagperf_core::event::ModelFacts;
 use flagperf_core::hash::hash_bytes;
 use flagperf_core::metric::{Agreement, AgreementMeter, OutputAgreement};
 use flagperf_core::tensor::{Tensor, byte_count};
-use flagperf_data::Batch;
+use flagperf_data::{Batch, BatchRequest};
 use flagperf_engine::{HeapMemory, LentMemory};
 use flagperf_evaluation::{StoredTensor, stored_dtype, write_tensors};
 
@@ -35,8 +35,21 @@ pub struct KeptOutputs {
     batches: Vec<KeptBatch>,
     /// Outputs of the audit's inputs, which only this run has.
     fresh: Vec<KeptBatch>,
+    /// The requests of these outputs.
+    fresh_requests: Vec<BatchRequest>,
     /// The rank of each batch: batches of low rank are kept.
     ranks: Vec<usize>,
+}
+
+/// Some samples of a batch of fresh inputs.
+#[derive(Debug)]
+pub struct FreshSamples {
+    /// Requests the samples.
+    pub request: BatchRequest,
+    /// Number of samples of the batch.
+    pub rows: usize,
+    /// The outputs of the batch, in which the samples come first.
+    pub outputs: Vec<(String, Tensor)>,
 }
 
 #[derive(Debug)]
@@ -78,9 +91,20 @@ impl KeptOutputs {
         self.ranks.get(batch.index as usize).copied().unwrap_or_default()
     }
 
-    /// Keeps the outputs of a batch of fresh inputs.
-    pub fn keep_fresh(&mut self, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
-        self.fresh.push(KeptBatch { tickets: batch.sample_indices.clone(), samples, outputs });
+    /// Keeps the outputs of the fresh inputs of a request, of which `samples` samples could be read.
+    pub fn keep_fresh(&mut self, request: BatchRequest, samples: u32, outputs: Vec<(String, Tensor)>) {
+        self.fresh.push(KeptBatch { tickets: request.samples.to_vec(), samples, outputs });
+        self.fresh_requests.push(request);
+    }
+
+    /// Returns the first `samples` samples of a batch of fresh inputs; `None` without a batch of which every sample could be
+    /// read.
+    pub fn fresh_samples(&self, samples: usize) -> Option<FreshSamples> {
+        let mut fresh = self.fresh_requests.iter().zip(&self.fresh);
+        let (request, batch) = fresh.find(|(_, batch)| batch.tickets.len() == batch.samples as usize)?;
+        let samples = request.samples.iter().copied().take(samples).collect();
+        let request = BatchRequest { samples, ..request.clone() };
+        Some(FreshSamples { request, rows: batch.tickets.len(), outputs: batch.outputs.clone() })
     }
 
     /// Writes the kept outputs and the properties of the model.
@@ -276,6 +300,10 @@ mod tests {
         kept
     }
 
+    fn request(samples: &[u64]) -> BatchRequest {
+        BatchRequest { number: 0, samples: samples.into(), perturbation: None }
+    }
+
     fn batch(tickets: &[u64]) -> Batch {
         Batch {
             index: 0,
@@ -295,13 +323,13 @@ mod tests {
         let mut validation = KeptOutputs::default();
         validation.keep(&batch(&[0]), 1, outputs(1.0));
         validation.keep(&batch(&[1]), 1, outputs(2.0));
-        validation.keep_fresh(&batch(&[1]), 1, outputs(3.0));
+        validation.keep_fresh(request(&[1]), 1, outputs(3.0));
         validation.write(&path, &ModelFacts::default()).unwrap();
         let stored = ValidationOutputs::read(&path, None).unwrap();
         let mut inference = KeptOutputs::default();
         inference.keep(&batch(&[1]), 1, outputs(2.0));
         inference.keep(&batch(&[0]), 1, outputs(1.0));
-        inference.keep_fresh(&batch(&[1]), 1, outputs(2.0));
+        inference.keep_fresh(request(&[1]), 1, outputs(2.0));
         let agreement = stored.compare(&inference).unwrap();
         assert_eq!((agreement.samples, agreement.outputs["output"].max_abs), (2, 0.0));
         let fresh = stored.compare_fresh(&inference).unwrap();

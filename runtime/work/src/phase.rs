@@ -1,7 +1,7 @@
 //! The two phases: validation (init, data, model, validation, export) and inference (init, data, compile, inference).
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use flagperf_onnx::{Graph, Model};
 use indexmap::IndexMap;
@@ -16,10 +16,12 @@ use super::load::{convert_precision, load_model, load_model_input};
 use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
+use super::reference;
 use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
 use flagperf_core::metric::Agreement;
+use flagperf_core::precision::Precision;
 use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{DataError, Dataset, Pipeline, drawn};
@@ -42,7 +44,7 @@ pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Fa
     limit_worker_memory(job.limits.worker_memory_bytes.0);
     emit(Event::Started { pid: std::process::id(), run_seed: job.run_seed });
     let memory = DeviceMemorySampler::start(job.monitor.as_deref().and_then(flagperf_monitor::find));
-    let worker = Worker { job, emit, release, clock, memory };
+    let worker = Worker { job, emit, release, clock, memory, memory_peak: OnceLock::new() };
     let phase = || match &job.task {
         Task::Validate { export } => worker.validate(export.as_deref()),
         Task::Infer { model } => worker.infer(model),
@@ -51,7 +53,7 @@ pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Fa
         |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");
     let ran = run_on_script_stack(job.limits.script_memory_bytes.0, phase).map_err(thread_failure).flatten();
     ran.map_err(|failed| Failure { reason: relative_scripts(&failed.reason, &job.scripts), ..failed })?;
-    emit(Event::Finished { memory_bytes_max: peak_memory() });
+    emit(Event::Finished { memory_bytes_max: *worker.memory_peak.get_or_init(peak_memory) });
     Ok(())
 }
 
@@ -76,6 +78,8 @@ struct Worker<'a> {
     release: &'a (dyn Fn() + Sync),
     clock: Arc<dyn Clock>,
     memory: DeviceMemorySampler,
+    /// Peak resident memory before the host computed anything beside the engine.
+    memory_peak: OnceLock<Bytes>,
 }
 
 impl Worker<'_> {
@@ -102,10 +106,59 @@ impl Worker<'_> {
             measured.evidence.kept.write(path, &facts).map_err(|e| failure(&e, write_hint(&e)))?;
             (self.emit)(export::written(OUTPUTS_KIND, export::file_facts(path)?));
         }
+        if reference::is_due(job) {
+            self.compare_with_interpreter(&scripts, &measured.evidence, &facts)?;
+        }
         match export {
             Some(path) => self.export(&scripts, model, &weights, path),
             None => Ok(()),
         }
+    }
+
+    /// Emits the agreement of some outputs with those of the interpreter. That it cannot run the model is no failure: the
+    /// agreement contains the reason.
+    fn compare_with_interpreter(
+        &self,
+        scripts: &CaseScripts,
+        evidence: &Evidence,
+        facts: &ModelFacts,
+    ) -> Result<(), Failure> {
+        self.memory_peak.get_or_init(peak_memory);
+        let detail = "some samples with flagperf's interpreter";
+        self.run_step(Step::Validation, detail, || {
+            let agreement = match reference::too_large(self.job, facts.parameters) {
+                Some(reason) => Err(failure(&reason, "")),
+                None => self.run_interpreter(scripts, evidence, facts),
+            };
+            (self.emit)(Event::Agreement(agreement.unwrap_or_else(reference::not_compared)));
+            Ok(())
+        })
+    }
+
+    /// Runs the model on some fresh inputs with the interpreter, and compares the outputs.
+    fn run_interpreter(
+        &self,
+        scripts: &CaseScripts,
+        evidence: &Evidence,
+        facts: &ModelFacts,
+    ) -> Result<Agreement, Failure> {
+        let none = || failure(&"a sample of each batch of fresh inputs could not be read", "");
+        let validation = evidence.kept.fresh_samples(reference::SAMPLES).ok_or_else(none)?;
+        let (job, emit): (_, Emit) = (reference::job(self.job), Arc::new(|_| ()));
+        let dataset = self.read_dataset(scripts, job.settings.precision)?;
+        let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
+        let sessions = load_model(&model, &job)?;
+        let known = KnownModel { graphs: IndexMap::new(), facts: facts.clone() };
+        let worker = Worker {
+            job: &job,
+            emit: &emit,
+            release: self.release,
+            clock: Arc::clone(&self.clock),
+            memory: DeviceMemorySampler::start(None),
+            memory_peak: OnceLock::new(),
+        };
+        let measured = worker.prepare_loop(scripts, dataset, sessions, known)?;
+        Ok(reference::compare(&validation, &measured.run_request(validation.request.clone())?))
     }
 
     fn infer(&self, input: &ModelInput) -> Result<(), Failure> {
@@ -204,18 +257,22 @@ impl Worker<'_> {
     }
 
     fn open_dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
-        let job = self.job;
-        let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
-        let dtype = job.settings.precision.dtype();
-        drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
-        let least = FULL_BATCHES_MIN as usize * job.settings.batch_size as usize;
-        let dataset = pipeline.open_with_samples(&job.data_dir, dtype, least).map_err(|error| match &error {
-            DataError::NoDirectory { .. } => failure(&error, error.hint()),
-            _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),
-        })?;
+        let dataset = self.read_dataset(scripts, self.job.settings.precision)?;
         debug!(samples = dataset.len(), "opened the dataset");
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)
+    }
+
+    /// Opens the dataset, with floating-point numbers of this precision.
+    fn read_dataset(&self, scripts: &CaseScripts, precision: Precision) -> Result<Arc<dyn Dataset>, Failure> {
+        let job = self.job;
+        let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
+        drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
+        let least = FULL_BATCHES_MIN as usize * job.settings.batch_size as usize;
+        pipeline.open_with_samples(&job.data_dir, precision.dtype(), least).map_err(|error| match &error {
+            DataError::NoDirectory { .. } => failure(&error, error.hint()),
+            _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),
+        })
     }
 
     /// Loads sessions and emits the properties of the engine with the time that loading took.

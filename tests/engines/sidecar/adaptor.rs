@@ -80,10 +80,26 @@ fn a_class_with_other_arguments_and_a_missing_package_are_named_with_the_file() 
 }
 
 #[test]
+fn the_memory_of_a_process_that_the_class_starts_counts() {
+    let child = "self.child = subprocess.Popen([sys.executable, '-c', 'kept = bytearray(b\"x\") * (700 << 20); \
+                 print(len(kept), flush=True); import time; time.sleep(60)'], stdout=subprocess.PIPE)
+        self.child.stdout.readline()
+        self.session";
+    let text = quick("import sys", "import subprocess, sys").replace("self.session =", &format!("{child} ="));
+    let Some(site) = engine(&text) else { return };
+    let record = site.run_successfully(&[]);
+    let memory = record["phases"][1]["measured"][0]["memory_bytes_max"].as_u64();
+    assert!(memory.is_some_and(|bytes| bytes > 700 << 20), "{memory:?}");
+}
+
+#[test]
 fn a_class_can_also_be_the_framework() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);
     assert_eq!(record["phases"][0]["engine"]["name"], "sidecar");
+    let reference = &record["phases"][0]["agreement"];
+    assert_eq!((&reference["samples"], &reference["not_compared"]), (&2.into(), &serde_json::json!([])));
+    assert!(reference["outputs"]["output"]["relative_l2"].as_f64().is_some_and(|error| error < 1e-5), "{reference}");
     assert!(
         record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5),
         "{record}"

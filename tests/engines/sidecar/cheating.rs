@@ -72,6 +72,16 @@ fn an_engine_that_computes_passes_the_audit() {
 }
 
 #[test]
+fn a_framework_that_confirms_the_wrong_outputs_of_its_compiler_is_found_by_the_interpreter() {
+    let Some(site) = engine("outputs = 1.06 * self.compute(images)") else { return };
+    let (record, code) = site.run(&["--case", "tiny:own"]);
+    assert_eq!((code, &record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"]), (Some(1), &0.0.into()));
+    let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
+    let expected = "output `output` of validation, compared with flagperf's interpreter: `relative_l2` is 6.00e-2";
+    assert!(reason.contains(expected), "{reason}");
+}
+
+#[test]
 fn results_kept_by_the_content_of_a_batch_are_found_by_fresh_inputs() {
     let body = "key = images.tobytes()
 if key not in self.kept:

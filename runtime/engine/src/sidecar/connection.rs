@@ -154,11 +154,6 @@ impl Connection {
         self.fail(reason)
     }
 
-    /// Returns the peak resident memory of the process, in bytes.
-    pub(super) fn peak_memory_bytes(&self) -> Option<u64> {
-        self.companion.memory_max()
-    }
-
     /// Sends `bye` and waits for the sidecar to end. Returns what went wrong at the end, with the sidecar's last lines on
     /// standard error.
     pub(super) fn close(&mut self) -> Option<String> {

@@ -244,10 +244,6 @@ impl Session for SidecarSession {
         self.vendor_time.take()
     }
 
-    fn child_memory_peak(&self) -> Option<Bytes> {
-        self.shared.connection().peak_memory_bytes().map(Bytes)
-    }
-
     fn close(&mut self) -> Option<String> {
         let problems = [self.memory_error.take(), self.shared.connection().close()];
         problems.into_iter().flatten().reduce(|first, second| format!("{first}; {second}"))

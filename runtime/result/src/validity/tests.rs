@@ -1,7 +1,10 @@
 //! Tests of the verdict on a result.
 
+use serde_json::json;
+
 use super::*;
 use crate::{FailureRecord, Setting, testing};
+use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
 use flagperf_core::units::SamplesPerSecond;
 
@@ -21,6 +24,9 @@ fn official() -> Record {
     record.accuracy.verdict = Verdict::Met;
     record.provenance.git_revision = Some("0123".into());
     record.provenance.git_clean = Some(true);
+    set_target(&mut record, 8, Some("ab"));
+    let dataset = DatasetFacts { samples: 8, index_sha256: "ab".into(), ..DatasetFacts::default() };
+    record.phases[0].dataset = Some(dataset);
     let measured = &mut record.phases[0].measured[0];
     measured.throughput_core_interval = Some(interval(0.01));
     measured.passes = vec![PassTimes { whole_s: Seconds(300.0), ..PassTimes::default() }; 2];
@@ -30,6 +36,13 @@ fn official() -> Record {
         ..DeviceConditions::default()
     });
     record
+}
+
+/// Sets the dataset for which the target of a record holds.
+fn set_target(record: &mut Record, samples: u64, index: Option<&str>) {
+    for (key, value) in [("target_samples", json!(samples)), ("target_index", json!(index))] {
+        record.settings.insert(key.into(), Setting { value, origin: "configs/toy/parameters.yaml:1".into() });
+    }
 }
 
 /// Makes a record one of several devices of a host; `name` is the engine's name of the device, and `id` its id.
@@ -67,6 +80,9 @@ fn each_rule_alone_makes_a_result_unofficial() {
             record.accuracy.verdict = Verdict::Unknown;
             record.accuracy.unknown = Some("random weights".into());
         }),
+        after(|record| set_target(record, 0, None)),
+        after(|record| set_target(record, 9, None)),
+        after(|record| set_target(record, 8, Some("cd"))),
         after(|record| record.departures = vec!["batch_size=4".into(), "repeat=1".into()]),
         after(|record| record.phases[0].measured[0].failed_samples = 3),
         after(|record| {
@@ -121,6 +137,9 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: validation: the confidence interval of throughput is ±NaN % (official: at most 5 %)
     unofficial: the case sets no `target_accuracy`
     unofficial: no accuracy: random weights
+    unofficial: the case does not say which dataset its target is for (`target_samples`)
+    unofficial: the dataset has 8 samples, and that of `target_accuracy` has 9
+    unofficial: the dataset is not that of `target_accuracy`: `target_index` is another one
     unofficial: changed by --set: batch_size=4 and 1 more
     unofficial: validation: 3 samples could not be read
     unofficial: validation: 192 of 256 rows were padding, 75.0 % (official: at most 10 %): 24600.0 rows/s were computed for 6150.0 samples/s
@@ -135,7 +154,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: the workers were not protected from their engines (`WORKER_PROTECTION: false`)
     unofficial: the environment makes workers execute other code: LD_PRELOAD=/x.so
     unofficial: inference was not audited
-    unofficial: validation and inference both ran engines that the vendor supplies: no other engine computed the outputs
+    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs
     unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
     ");
 }

@@ -3,7 +3,6 @@
 //! Decides nothing about what they show.
 
 use super::super::audit::{self, Audit, AuditOptions};
-use super::super::phase::failure;
 use super::super::step::{sample_rows, select_samples};
 use super::MeasuredLoop;
 use flagperf_config::InputCost;
@@ -28,13 +27,13 @@ impl MeasuredLoop<'_> {
         };
         let requests = audit.start(pass, &self.batches.order, &self.batches.loader, measured, mean_core(steps));
         debug!(steps = requests.len(), pass, "auditing");
-        self.batches.loader.start_requests(requests).map_err(|e| failure(&e, e.hint()))?;
+        self.batches.start_requests(requests)?;
         while let Some(batch) = self.batches.next()? {
             let (core, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
             let rows = sample_rows(&batch);
             let (samples, output) = select_samples(&batch, rows.as_deref(), output)?;
-            if let Some(compared) = audit.add(core, name_outputs(&output)) {
-                self.evidence.kept.keep_fresh(&batch, samples, compared);
+            if let Some((request, outputs)) = audit.add(core, name_outputs(&output)) {
+                self.evidence.kept.keep_fresh(request, samples, outputs);
             }
             drop(output);
             self.batches.recycle(batch)?;

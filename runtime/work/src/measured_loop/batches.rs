@@ -7,7 +7,7 @@ use super::super::order::SampleOrder;
 use super::super::phase::failure;
 use flagperf_core::event::Failure;
 use flagperf_core::step::Phase;
-use flagperf_data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
+use flagperf_data::{Batch, BatchRequest, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use flagperf_engine::{EngineError, HeapMemory, LentMemory};
 use flagperf_plan::Job;
 use flagperf_script::Sessions;
@@ -62,6 +62,11 @@ impl Batches {
     /// Starts a pass in this order with nothing read ahead.
     pub(super) fn start_in_order(&mut self, order: Vec<usize>) -> Result<(), Failure> {
         self.loader.start_pass_in_order(order).map_err(|e| failure(&e, BAD_SAMPLES_HINT))
+    }
+
+    /// Starts to load the batches of these requests.
+    pub(super) fn start_requests(&mut self, requests: Vec<BatchRequest>) -> Result<(), Failure> {
+        self.loader.start_requests(requests).map_err(|e| failure(&e, e.hint()))
     }
 
     /// Starts a pass at the first batch.

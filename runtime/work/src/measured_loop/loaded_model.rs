@@ -125,11 +125,6 @@ impl LoadedModel {
         self.forward.state_memory_max()
     }
 
-    /// Returns the peak resident memory of the other processes in which the engine computes.
-    pub(super) fn child_memory_peak(&self) -> u64 {
-        self.sessions.values().filter_map(|s| s.lock().ok()?.child_memory_peak()).map(|b| b.0).sum()
-    }
-
     /// Returns what the sidecars' runs have revealed, when there is something new.
     pub(super) fn new_sidecar_facts(&mut self) -> Option<SidecarFacts> {
         let facts = sidecar_facts(&self.sessions)
