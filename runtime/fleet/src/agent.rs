@@ -175,7 +175,9 @@ impl Agent {
             Request::Offer { files } => {
                 let time_s = wall_time();
                 self.files = files;
-                self.replies.send(Reply::Missing { sha256: self.store.missing(&self.files), time_s })
+                let (sha256, changed) = self.store.missing(&self.files);
+                self.replies.send(Reply::Missing { sha256, time_s })?;
+                self.report_restored(&changed)
             }
             Request::Examine { arguments } => self.examine(arguments),
             Request::Plan { arguments } => self.plan(arguments),
@@ -272,8 +274,18 @@ impl Agent {
             });
             let checkout = self.store.checkout(&self.files);
             drop(working);
-            checkout
+            let (root, changed) = checkout?;
+            self.report_restored(&changed)?;
+            Ok(root)
         })
+    }
+
+    /// Reports stored files that were not as they had been sent.
+    fn report_restored(&self, paths: &[String]) -> io::Result<()> {
+        match paths {
+            [] => Ok(()),
+            [first, others @ ..] => self.replies.send(Reply::Restored { first: first.clone(), others: others.len() }),
+        }
     }
 
     fn folder(&self, session: &str) -> io::Result<PathBuf> {

@@ -267,11 +267,13 @@ impl FleetRun<'_> {
             |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
         match event {
             LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) => {}
+            LinkEvent::Clock(_) | LinkEvent::Removed { .. } | LinkEvent::Warning(_) => {
+                self.fleet.note(host, event, notify);
+            }
             LinkEvent::HostBusy { reason, .. } => {
                 let what = format!("is no longer reserved for this run: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
             }
-            LinkEvent::Clock(measured) => self.fleet.update_clock(host, measured),
             LinkEvent::PartReceived { session } => {
                 let now = self.options.clock.now();
                 find(replicas, &session).into_iter().for_each(|place| replicas[place].received = Some(now));
@@ -319,7 +321,6 @@ impl FleetRun<'_> {
                 };
                 replicas[place].end = Some(end);
             }
-            LinkEvent::Removed { session } => self.fleet.given_up.remove(&session),
             LinkEvent::SessionFailed { session, reason, end } => {
                 let Some(place) = find(replicas, &session) else { return };
                 replicas[place].is_given_up = end == SessionEnd::Silent;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::agent::wall_time;
-use super::bootstrap::{BootstrapError, OwnProgram};
+use super::bootstrap::{BootstrapError, OwnProgram, StoredProgram};
 use super::clock_offset::ClockOffset;
 use super::frame::{PAYLOAD_BYTES_MAX, read_frame, write_frame};
 use super::launcher::Launcher;
@@ -32,6 +32,8 @@ pub(super) struct Connection {
     input: ChildStdin,
     pub(super) replies: Receiver<ReceivedReply>,
     pub(super) host: HostFacts,
+    /// Whether the host had another program stored as this one, which is replaced.
+    pub(super) has_replaced_program: bool,
 }
 
 /// Why a connection is no longer used.
@@ -82,9 +84,9 @@ impl Connection {
         let (opened, was_silent) = thread::scope(|scope| {
             let watch = scope.spawn(move || is_silent_for(silence_max, &activity).then(kill).is_some());
             let mut input = MonitoredStream { inner: &mut input, activity: sender };
-            let opened = start_agent(&mut input, &mut output, program).and_then(|facts| {
+            let opened = start_agent(&mut input, &mut output, program).and_then(|(facts, stored)| {
                 let clock_offset = send_checkout(&mut input, &mut output, tree)?;
-                Ok(HostFacts { clock_offset, ..facts })
+                Ok((HostFacts { clock_offset, ..facts }, stored))
             });
             // Without senders, the watching thread ends.
             output.get_mut().activity = bounded(0).0;
@@ -99,7 +101,10 @@ impl Connection {
             return Err(format!("no answer for {:.0} s{unexpected}{}", silence_max.0, last.unwrap_or_default()));
         }
         match opened {
-            Ok(host) => Ok(Connection { process, launcher, input, replies: read_replies(output), host }),
+            Ok((host, stored)) => {
+                let (replies, has_replaced_program) = (read_replies(output), stored == StoredProgram::Changed);
+                Ok(Connection { process, launcher, input, replies, host, has_replaced_program })
+            }
             Err(error) => {
                 drop((input, output));
                 Err(describe_failure(&mut process, launcher, &error))
@@ -209,10 +214,10 @@ fn start_agent(
     input: &mut impl Write,
     output: &mut impl BufRead,
     program: &OwnProgram,
-) -> Result<HostFacts, BootstrapError> {
-    program.install(input, output)?;
+) -> Result<(HostFacts, StoredProgram), BootstrapError> {
+    let stored = program.install(input, output)?;
     match next_reply(output)? {
-        Reply::Present { host } => Ok(host),
+        Reply::Present { host } => Ok((host, stored)),
         other => Err(unexpected(&other)),
     }
 }

@@ -66,6 +66,8 @@ pub(super) enum LinkEvent {
     Reconnected(Seconds),
     /// The host is lost, for this reason: it could not be reached within the time limit.
     HostLost(String),
+    /// What a user needs to know about the host: a predicate such as `had ...`.
+    Warning(String),
     /// A session takes a step of preparing its workers.
     Preparation { session: String, line: String },
     /// A session emitted an event.

@@ -76,8 +76,7 @@ impl Fleet {
                     errors.push((host, own));
                 }
                 LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
-                LinkEvent::Clock(measured) => self.update_clock(&host, measured),
-                _ => {}
+                other => self.note(&host, other, notify),
             }
         }
         match refusals(hosts, errors) {

@@ -32,6 +32,7 @@ mod launcher;
 mod link_thread;
 mod links;
 mod mirror;
+mod planned;
 mod protocol;
 mod replica;
 mod reply_sender;
@@ -40,6 +41,7 @@ mod scheduler;
 mod session;
 mod state;
 mod store;
+mod stored_checkout;
 mod tree;
 
 pub use agent::serve;

@@ -85,6 +85,15 @@ fn short(reason: &str) -> String {
     truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
 }
 
+/// What is reported about a host that had another program stored as this one.
+pub(super) const REPLACED_PROGRAM: &str = "had another file stored as this program, which is replaced";
+
+/// Returns what is reported about a host whose stored files were not as they had been sent.
+pub(super) fn restored_text(first: &str, others: usize) -> String {
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    format!("had stored `{first}`{others} otherwise than as sent, which is replaced or removed")
+}
+
 /// Returns a text of a host with its lines, but of limited length.
 fn short_text(text: &str) -> String {
     truncate(text, REASON_BYTES_MAX).into_owned()
@@ -116,6 +125,7 @@ impl LinkThread {
             Err(reason) => return self.report(LinkEvent::HostLost(reason)),
         };
         self.report(LinkEvent::Connected(connection.host.clone()));
+        self.report_replaced_program(&connection);
         self.progress = self.context.clock.now();
         loop {
             let reason = match self.serve(&mut connection) {
@@ -144,6 +154,14 @@ impl LinkThread {
                 }
             }
             self.report(LinkEvent::Reconnected(self.context.clock.now().since(broken)));
+            self.report_replaced_program(&connection);
+        }
+    }
+
+    /// Reports that the host had another program stored as this one.
+    fn report_replaced_program(&self, connection: &Connection) {
+        if connection.has_replaced_program {
+            self.report(LinkEvent::Warning(REPLACED_PROGRAM.to_owned()));
         }
     }
 
@@ -357,6 +375,9 @@ impl LinkThread {
         }
         match reply {
             Reply::Missing { .. } | Reply::Report { .. } | Reply::Working | Reply::Alive { .. } => {}
+            Reply::Restored { first, others } => {
+                self.report(LinkEvent::Warning(restored_text(&short(&first), others)));
+            }
             Reply::Present { host } => {
                 if let Some(sent) = self.pings.pop_front() {
                     self.report(LinkEvent::Clock(ClockOffset::measured(sent, wall_time(), host.time_s)));

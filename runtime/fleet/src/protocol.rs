@@ -107,6 +107,13 @@ pub enum Reply {
         /// Time of the host's wall clock since 1970.
         time_s: Seconds,
     },
+    /// Files that the host had stored were not as they had been sent, and are replaced or removed.
+    Restored {
+        /// The path of the first one in the checkout.
+        first: String,
+        /// Number of the others.
+        others: usize,
+    },
     /// The report of `flagperf doctor`.
     Report {
         /// The text that it printed.
@@ -223,6 +230,7 @@ impl Reply {
             Reply::Failed { session, .. } => session.as_deref(),
             Reply::Present { .. }
             | Reply::Missing { .. }
+            | Reply::Restored { .. }
             | Reply::Report { .. }
             | Reply::Planned { .. }
             | Reply::Working

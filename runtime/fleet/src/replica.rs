@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
+use super::planned::{PlannedCase, different_input};
 use super::session::SessionOutcome;
 use flagperf_config::{CaseKey, Replica};
 use flagperf_core::measure::Nanos;
@@ -134,8 +135,14 @@ pub(super) struct ReplicaRecord {
     pub(super) is_own: bool,
 }
 
-/// Returns the record of a replica. `case` is what this process knows about it.
-pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRecord {
+/// Returns the record of a replica. `case` is what this process knows about it, and `planned` what it was to measure. `first` is the
+/// record of another replica of the case.
+pub(super) fn replica_record(
+    case: LostCase<'_>,
+    end: &ReplicaEnd,
+    planned_case: &PlannedCase<'_>,
+    first: Option<&Record>,
+) -> ReplicaRecord {
     let LostCase { run, folder, case: planned, .. } = case;
     let lost = |reason: String, hint: &str| {
         set_aside(folder);
@@ -146,7 +153,9 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
         ReplicaEnd::Lost(reason, hint) => {
             // The complete result may have arrived before the host was lost.
             let complete = finished_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
-            let complete = complete.filter(|record| other_origin(record, run, planned).is_none());
+            let complete = complete.filter(|record| {
+                other_origin(record, run, planned).is_none() && deviation(record, planned_case, first).is_none()
+            });
             return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
         ReplicaEnd::Ended(outcome) => outcome,
@@ -161,7 +170,10 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
         (Ok(record), interrupted) => match (other_origin(&record, run, planned), interrupted) {
             (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
-            (None, None) => own(record),
+            (None, None) => match deviation(&record, planned_case, first) {
+                Some(what) => lost(what, "did another program change files of flagperf or its data on the host?"),
+                None => own(record),
+            },
         },
         (Err(error), _) => match &outcome.unsealed {
             Some(reason) => {
@@ -170,6 +182,17 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
             None => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
         },
     }
+}
+
+/// Returns how a host measured otherwise than planned, or otherwise than the host of `first`; `None` if it did not.
+fn deviation(record: &Record, planned: &PlannedCase<'_>, first: Option<&Record>) -> Option<String> {
+    let differs = planned.difference(record).map(|what| format!("the host did not measure what was planned: {what}"));
+    let host_of = |record: &Record| record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
+    differs.or_else(|| {
+        let first = first?;
+        let what = different_input(first, record)?;
+        Some(format!("the host did not measure the same as host `{}`: {what} differ", host_of(first)))
+    })
 }
 
 /// Returns what shows that a record belongs to another run or case; `None` if it belongs to this one.

@@ -28,6 +28,7 @@ mod testing;
 mod worker_log;
 mod worker_update;
 
+pub use case::planned_settings;
 pub use checkout::CheckoutState;
 pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};
 pub use host_lock::{HostBusy, HostLock, LockNotice};

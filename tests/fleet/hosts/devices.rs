@@ -1,5 +1,7 @@
 //! Cases on several devices of this machine, whose sessions need no connection.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill as signal};
@@ -91,4 +93,34 @@ fn the_record_of_a_lost_replica_states_what_it_was_to_measure() {
     assert!(provenance["scripts_sha256"]["tiny/model.rhai"].is_string(), "{provenance}");
     assert!(provenance["config_files_sha256"]["configs/tiny/parameters.yaml"].is_string(), "{provenance}");
     assert_ne!(provenance["run_seed"], "0".repeat(64), "{provenance}");
+}
+
+#[test]
+fn what_somebody_changed_in_the_cache_of_a_host_is_replaced_with_a_warning() {
+    let site = Site::new("HOSTS: [localhost, 127.0.0.1]\nCASES:\n    \"tiny:own:2x1\": datasets/tiny\n");
+    let words = ["run", "--plain", "--set", "repeat=1"];
+    let (code, text) = site.run(&words);
+    assert!(code == Some(0) && !text.contains("had stored"), "{text}");
+    fs::remove_dir_all(site.run_folder()).expect("a folder");
+    let cache = site.path().join("cache/flagperf");
+    let only = |folder: &str| fs::read_dir(cache.join(folder)).expect("a folder").flatten().next().expect("one").path();
+    let checkout = only("trees");
+    let settings = checkout.join("configs/tiny/configurations.yaml");
+    let text = fs::read_to_string(&settings).expect("a file");
+    fs::write(&settings, text.replace("batch_size: 4", "batch_size: 40")).expect("a file");
+    let program = only("bin").join("flagperf");
+    fs::remove_file(&program).expect("a file");
+    fs::write(&program, "").expect("a file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a file");
+    let (code, text) = site.run(&words);
+    assert_eq!(code, Some(0), "{text}");
+    let file = "had stored `configs/tiny/configurations.yaml` otherwise than as sent, which is replaced or removed";
+    for what in [file, "had another file stored as this program, which is replaced"] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+    for replica in ["localhost_noderank0", "127.0.0.1_noderank1"] {
+        let record = site.json(&format!("tiny_own_2x1/{replica}/record.json"));
+        assert_eq!(record["settings"]["batch_size"]["value"], 4, "{replica}");
+    }
+    site.assert_consistent(2);
 }
