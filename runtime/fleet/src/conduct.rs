@@ -241,6 +241,7 @@ impl FleetRun<'_> {
             let now = self.options.clock.now();
             if self.interrupt.is_set() && interrupted.is_none() {
                 interrupted = Some(now);
+                replicas.iter_mut().for_each(|replica| replica.received_bytes = 0);
                 self.fleet.links.values().for_each(|link| link.send(LinkCommand::Interrupt));
             }
             if let Some(at) = interrupted {
@@ -274,9 +275,9 @@ impl FleetRun<'_> {
                 let what = format!("is no longer reserved for this run: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
             }
-            LinkEvent::PartReceived { session } => {
+            LinkEvent::PartReceived { session, growth } => {
                 let now = self.options.clock.now();
-                find(replicas, &session).into_iter().for_each(|place| replicas[place].received = Some(now));
+                find(replicas, &session).into_iter().for_each(|place| replicas[place].receive(growth, now));
             }
             LinkEvent::Disconnected(reason) => {
                 let what = format!("is disconnected: {reason}; reconnecting");

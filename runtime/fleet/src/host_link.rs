@@ -12,6 +12,7 @@ use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
 use super::launcher::Launcher;
 use super::link_thread::LinkThread;
+use super::outage::Outage;
 use super::protocol::HostFacts;
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::Tree;
@@ -72,8 +73,8 @@ pub(super) enum LinkEvent {
     Preparation { session: String, line: String },
     /// A session emitted an event.
     Event { session: String, phase: Phase, event: Box<Event> },
-    /// A part of a file of a session has arrived.
-    PartReceived { session: String },
+    /// The files of a session have grown by so many bytes that had not arrived before.
+    PartReceived { session: String, growth: u64 },
     /// A session waits at a barrier.
     Ready { session: String, step: Step },
     /// The wall clock of the host was measured.
@@ -123,7 +124,7 @@ impl HostLink {
             let sessions = HashMap::new();
             let progress = context.clock.now();
             let (commands, interrupted) = (receiver, false);
-            let (reservation, plan_arguments, pings) = (None, None, VecDeque::new());
+            let (reservation, plan_arguments, pings, outage) = (None, None, VecDeque::new(), Outage::default());
             LinkThread {
                 host,
                 launcher,
@@ -133,6 +134,8 @@ impl HostLink {
                 sessions,
                 interrupted,
                 progress,
+                outage,
+                received_bytes: 0,
                 reservation,
                 plan_arguments,
                 pings,

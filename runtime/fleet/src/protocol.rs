@@ -216,6 +216,21 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// Returns whether a reply shows that the run goes on. What an agent sends again on each connection does not; of a part of a file,
+    /// only bytes that had not arrived before do.
+    pub(super) fn is_progress(&self) -> bool {
+        matches!(
+            self,
+            Reply::Started { .. }
+                | Reply::Alive { .. }
+                | Reply::Preparation { .. }
+                | Reply::Event { .. }
+                | Reply::Ended { .. }
+                | Reply::Planned { .. }
+                | Reply::Report { .. }
+        )
+    }
+
     /// Returns the session that a reply is about.
     pub(super) fn session(&self) -> Option<&str> {
         match self {

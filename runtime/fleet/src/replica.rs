@@ -6,6 +6,7 @@ use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::planned::{PlannedCase, different_input};
 use super::session::SessionOutcome;
+use super::transfer_rate::is_too_slow;
 use flagperf_config::{CaseKey, Replica};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE};
@@ -54,8 +55,9 @@ pub(super) struct ReplicaState {
     pub(super) end: Option<ReplicaEnd>,
     /// The step at whose barrier the replica waits.
     pub(super) waits_for: Option<Step>,
-    /// When a part of a file last arrived.
-    pub(super) received: Option<Nanos>,
+    /// When the files last grew, and by how many bytes since the begin or the interruption.
+    received: Option<Nanos>,
+    pub(super) received_bytes: u64,
     /// The wall clock of this machine when the replica was started; `None` when a killed process had started it.
     started: Option<Seconds>,
     /// The wall clock of its host, as measured when the replica began.
@@ -82,6 +84,7 @@ impl ReplicaState {
             end,
             waits_for: None,
             received: None,
+            received_bytes: 0,
             started,
             offset,
             has_begun: false,
@@ -101,11 +104,18 @@ impl ReplicaState {
         }
     }
 
-    /// Ends a replica that was interrupted at the time `interrupted` and neither ended nor sent a file for `limit`. Its session
-    /// ends by itself.
+    /// Notes that the files have grown.
+    pub(super) fn receive(&mut self, growth: u64, now: Nanos) {
+        self.received = Some(now);
+        self.received_bytes += growth;
+    }
+
+    /// Ends a replica that was interrupted at the time `interrupted` and neither ended nor sent a file for `limit`, or sends its files
+    /// too slowly. Its session ends by itself.
     pub(super) fn give_up(&mut self, interrupted: Nanos, now: Nanos, limit: Seconds) {
         let last = self.received.map_or(interrupted, |received| received.max(interrupted));
-        if self.end.is_none() && now.since(last).0 > limit.0 {
+        let is_slow = is_too_slow(now.since(interrupted), self.received_bytes, limit);
+        if self.end.is_none() && (now.since(last).0 > limit.0 || is_slow) {
             let reason = format!("host `{}` did not end the case after the interruption", self.replica.host);
             self.end = Some(ReplicaEnd::Lost(reason, String::new()));
             self.is_given_up = true;
@@ -234,6 +244,21 @@ pub(super) fn replica_summary(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupted_replica_that_sends_a_byte_now_and_then_is_given_up() {
+        let second = |second: u64| Nanos(second * 1_000_000_000);
+        let ended_after = |bytes_per_s: u64| {
+            let replica = replicas_of(&"x:y".parse().unwrap(), &["h".to_owned()]).remove(0);
+            let mut open = ReplicaState::new(replica, String::new(), PathBuf::new(), None, false);
+            (1..1000).find(|at| {
+                open.receive(bytes_per_s, second(*at));
+                open.give_up(second(0), second(*at), Seconds(60.0));
+                open.end.is_some()
+            })
+        };
+        assert_eq!((ended_after(1), ended_after(10_000)), (Some(61), None));
+    }
 
     #[test]
     fn a_case_has_a_replica_for_each_device_of_its_hosts() {
