@@ -17,6 +17,7 @@ use super::control::SessionCommand;
 use super::forwarder::{Forwarder, deleted, is_running, stop};
 use super::frame::read_frame;
 use super::host_plan::plan_errors;
+use super::host_text::HostError;
 use super::mirror::FolderSender;
 use super::protocol::{HostFacts, Reply, Request, SessionProcess};
 use super::reply_sender::ReplySender;
@@ -249,11 +250,11 @@ impl Agent {
     fn plan(&self, arguments: Vec<String>) -> io::Result<()> {
         let root = match self.checkout() {
             Ok(root) => root,
-            Err(error) => return self.replies.send(Reply::Planned { errors: vec![error.to_string()] }),
+            Err(error) => return self.replies.send(Reply::Planned { errors: vec![HostError::new(error.to_string())] }),
         };
         let (replies, program) = (self.replies.clone(), own_program()?);
         thread::spawn(move || {
-            let errors = plan_errors(&root, &program, arguments).unwrap_or_else(|error| vec![error]);
+            let errors = plan_errors(&root, &program, arguments).unwrap_or_else(|error| vec![HostError::new(error)]);
             // This fails when the connection has ended.
             let _ = replies.send(Reply::Planned { errors });
         });

@@ -14,6 +14,7 @@ use super::agent::wall_time;
 use super::bootstrap::{BootstrapError, OwnProgram, StoredProgram};
 use super::clock_offset::ClockOffset;
 use super::frame::{PAYLOAD_BYTES_MAX, read_frame, write_frame};
+use super::host_text::short;
 use super::launcher::Launcher;
 use super::protocol::{HostFacts, Reply, Request};
 use super::transfer_rate::{is_too_slow, slow_reason};
@@ -79,6 +80,10 @@ impl Connection {
     /// # Errors
     /// When this fails or the host is silent for too long; with the reason and the last line of the launcher's program.
     pub(super) fn open(host: &str, settings: ConnectionSettings<'_>) -> Result<Self, String> {
+        Self::start(host, settings).map_err(|reason| short(&reason))
+    }
+
+    fn start(host: &str, settings: ConnectionSettings<'_>) -> Result<Self, String> {
         let ConnectionSettings { launcher, site, program, tree, log, silence_max } = settings;
         let argv = launcher.command(host, &program.script(), site);
         let (mut process, mut input, output) = DuplexProcess::start(&argv, log).map_err(|error| error.to_string())?;
@@ -135,7 +140,7 @@ impl Connection {
     /// Returns why the connection ended. Called when there are no more replies.
     pub(super) fn why_ended(mut self) -> String {
         drop(self.input);
-        describe_end(&mut self.process, self.launcher, false)
+        short(&describe_end(&mut self.process, self.launcher, false))
     }
 }
 
@@ -233,7 +238,7 @@ fn start_agent(
 ) -> Result<(HostFacts, StoredProgram), BootstrapError> {
     let stored = program.install(input, output)?;
     match next_reply(output)? {
-        Reply::Present { host } => Ok((host, stored)),
+        Reply::Present { host } => Ok((host.shortened(), stored)),
         other => Err(unexpected(&other)),
     }
 }

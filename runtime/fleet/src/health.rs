@@ -9,6 +9,7 @@ use crossbeam_channel::{after, select};
 use super::bootstrap::OwnProgram;
 use super::conduct::FleetError;
 use super::connection::{Connection, ConnectionSettings};
+use super::host_text::short;
 use super::hosts::{hosts_of, tree_of};
 use super::launcher::{Launcher, launcher_for};
 use super::link_thread::{REPLACED_PROGRAM, restored_text};
@@ -121,8 +122,8 @@ fn check_host(host: &str, settings: ConnectionSettings<'_>, request: Request) ->
             Ok(Ok((Reply::Report { text, can_run }, _))) => {
                 return Ok(HostReport { restored, ..HostReport::new(connection.host.clone(), text, can_run) });
             }
-            Ok(Ok((Reply::Restored { first, others }, _))) => restored.push(restored_text(&first, others)),
-            Ok(Ok((Reply::Failed { reason, .. }, _)) | Err(reason)) => return Err(reason),
+            Ok(Ok((Reply::Restored { first, others }, _))) => restored.push(restored_text(&short(&first), others)),
+            Ok(Ok((Reply::Failed { reason, .. }, _)) | Err(reason)) => return Err(short(&reason)),
             Ok(Ok(_)) => {}
             Err(_) => return Err(connection.why_ended()),
         }

@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
+use super::host_text::HostError;
 use super::launcher::Launcher;
 use super::link_thread::LinkThread;
 use super::outage::Outage;
@@ -85,7 +86,7 @@ pub(super) enum LinkEvent {
     /// it to end.
     HostBusy { reason: String, run_id: String, waits: bool },
     /// The host has planned the cases, with these errors.
-    Planned(Vec<String>),
+    Planned(Vec<HostError>),
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::conduct::{FleetError, POLL_INTERVAL};
 use super::host_link::{LinkCommand, LinkEvent};
+use super::host_text::HostError;
 use super::links::Fleet;
 use flagperf_config::Overrides;
 use flagperf_core::event::Level;
@@ -28,8 +29,8 @@ const PLAN_TIME_MAX: Seconds = Seconds(300.0);
 pub struct HostRefusal {
     /// The hosts that report the error.
     pub hosts: Vec<String>,
-    /// The error, with its place and its hint.
-    pub error: String,
+    /// The error.
+    pub error: HostError,
 }
 
 impl fmt::Display for HostRefusal {
@@ -99,8 +100,8 @@ fn host_arguments(plan: &Plan, overrides: &Overrides, rank: usize, host: &str) -
 }
 
 /// Returns each error once, with the hosts that report it, in the order of the hosts.
-fn refusals(hosts: &[String], errors: Vec<(String, Vec<String>)>) -> Vec<HostRefusal> {
-    let errors: BTreeMap<String, Vec<String>> = errors.into_iter().collect();
+fn refusals(hosts: &[String], errors: Vec<(String, Vec<HostError>)>) -> Vec<HostRefusal> {
+    let errors: BTreeMap<String, Vec<HostError>> = errors.into_iter().collect();
     let mut refusals: Vec<HostRefusal> = Vec::new();
     for (host, error) in
         hosts.iter().flat_map(|host| errors.get(host).into_iter().flatten().map(move |error| (host, error)))
@@ -128,10 +129,9 @@ struct PlanFinding {
 }
 
 impl PlanFinding {
-    fn text(self) -> String {
+    fn error(self) -> HostError {
         let place = if self.origin == "default" { String::new() } else { format!("{}: ", self.origin) };
-        let hint = if self.hint.is_empty() { String::new() } else { format!("\n  hint: {}", self.hint) };
-        format!("{place}{}{hint}", self.message)
+        HostError { text: format!("{place}{}", self.message), hint: self.hint }
     }
 }
 
@@ -139,7 +139,7 @@ impl PlanFinding {
 ///
 /// # Errors
 /// When the command does not print a plan, with the reason.
-pub(super) fn plan_errors(root: &Path, program: &Path, arguments: Vec<String>) -> Result<Vec<String>, String> {
+pub(super) fn plan_errors(root: &Path, program: &Path, arguments: Vec<String>) -> Result<Vec<HostError>, String> {
     // The exit code only repeats whether there are errors, unless the program was killed.
     let script = "cd \"$1\" || exit 2; shift; \"$@\"; code=$?; [ $code -le 3 ] || exit $code";
     let words = ["sh", "-c", script, "sh"].map(OsString::from).into_iter();
@@ -152,7 +152,7 @@ pub(super) fn plan_errors(root: &Path, program: &Path, arguments: Vec<String>) -
         .map_err(|error| format!("`flagperf plan` failed on the host: {error}"))?;
     let output: PlanOutput = serde_json::from_slice(&output)
         .map_err(|error| format!("`flagperf plan` printed no plan on the host: {error}"))?;
-    Ok(output.findings.into_iter().filter(|finding| finding.level == Level::Error).map(PlanFinding::text).collect())
+    Ok(output.findings.into_iter().filter(|finding| finding.level == Level::Error).map(PlanFinding::error).collect())
 }
 
 #[cfg(test)]
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn an_error_of_several_hosts_is_reported_once_with_all_of_them() {
         let hosts = ["b", "a", "c"].map(str::to_owned);
-        let of = |host: &str, errors: &[&str]| (host.to_owned(), errors.iter().map(|e| (*e).to_owned()).collect());
+        let of = |host: &str, errors: &[&str]| (host.to_owned(), errors.iter().map(|error| HostError::new(*error)).collect());
         let found = refusals(&hosts, vec![of("a", &["x", "y"]), of("c", &[]), of("b", &["y"])]);
         let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["hosts `b`, `a` report: y", "host `a` reports: x"]);

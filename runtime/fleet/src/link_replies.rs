@@ -4,7 +4,8 @@ use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionEnd, ReceivedReply};
 use super::host_link::{LinkEvent, SessionEnd};
-use super::link_thread::{LinkThread, restored_text, short, short_text};
+use super::host_text::{short, shown_errors};
+use super::link_thread::{LinkThread, restored_text};
 use super::mirror::{PartError, list_files, reconcile, write_part};
 use super::protocol::{Reply, SessionProcess};
 use super::session::SessionOutcome;
@@ -36,7 +37,7 @@ impl LinkThread {
             Reply::Reserved { warning } => self.report(LinkEvent::Reserved(warning.as_deref().map(short))),
             Reply::Planned { errors } => {
                 self.plan_arguments = None;
-                self.report(LinkEvent::Planned(errors.iter().map(|error| short_text(error)).collect()));
+                self.report(LinkEvent::Planned(shown_errors(&errors)));
             }
             Reply::HostBusy { reason, run_id, waits } => {
                 self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
@@ -76,7 +77,7 @@ impl LinkThread {
                 self.sessions.remove(&session);
                 let log = if outcome.is_none() && log.is_empty() { self.launcher_log() } else { log };
                 let log = log.iter().map(|line| short(line)).collect();
-                let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
+                let outcome = outcome.map(|outcome| Box::new(outcome.shortened()));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });
             }
             Reply::Removed { session } => self.report(LinkEvent::Removed { session }),

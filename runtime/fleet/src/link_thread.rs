@@ -25,15 +25,12 @@ use flagperf_config::Site;
 use flagperf_core::event::Event;
 use flagperf_core::measure::Nanos;
 use flagperf_core::step::{Phase, Step};
-use flagperf_core::text::{one_line, truncate};
 use flagperf_core::units::Seconds;
 
 /// Longest time between two pings of the agent.
 const PING_INTERVAL_MAX: Seconds = Seconds(2.0);
 /// Time without a reply after which a connection counts as broken.
 const SILENCE_MAX: Seconds = Seconds(10.0);
-/// Largest number of bytes of a reason that a host states.
-const REASON_BYTES_MAX: usize = 2000;
 /// How often the files of a session are requested again because some are missing or changed on this machine.
 const RESENT_MAX: u32 = 10;
 /// Longest time in which an agent starts a session: it makes the checkout first.
@@ -90,11 +87,6 @@ pub(super) struct LinkThread {
     pub(super) pings: VecDeque<Seconds>,
 }
 
-/// Returns a reason that a host states as one line of limited length.
-pub(super) fn short(reason: &str) -> String {
-    truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
-}
-
 /// What is reported about a host that had another program stored as this one.
 pub(super) const REPLACED_PROGRAM: &str = "had another file stored as this program, which is replaced";
 
@@ -102,11 +94,6 @@ pub(super) const REPLACED_PROGRAM: &str = "had another file stored as this progr
 pub(super) fn restored_text(first: &str, others: usize) -> String {
     let others = if others > 0 { format!(" and {others} more") } else { String::new() };
     format!("had stored `{first}`{others} otherwise than as sent, which is replaced or removed")
-}
-
-/// Returns a text of a host with its lines, but of limited length.
-pub(super) fn short_text(text: &str) -> String {
-    truncate(text, REASON_BYTES_MAX).into_owned()
 }
 
 /// Returns the time without contact after which a session and a reservation end. It is longer than this process tries to

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::clock_offset::ClockOffset;
+use super::host_text::{HostError, short};
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::TreeFile;
 use flagperf_core::event::Event;
@@ -124,7 +125,7 @@ pub enum Reply {
     /// The cases were planned.
     Planned {
         /// The errors that prevent the host from running them.
-        errors: Vec<String>,
+        errors: Vec<HostError>,
     },
     /// A session was started, or had been started before.
     Started {
@@ -281,4 +282,12 @@ pub struct HostFacts {
     pub clock_offset: ClockOffset,
     /// Free space on the disk on which the host stores results.
     pub free_bytes: Bytes,
+}
+
+impl HostFacts {
+    /// Returns the facts with their texts as a host may state them.
+    pub(super) fn shortened(self) -> Self {
+        let (version, hostname, boot_id) = (short(&self.version), short(&self.hostname), short(&self.boot_id));
+        HostFacts { version, hostname, boot_id, ..self }
+    }
 }

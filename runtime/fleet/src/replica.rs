@@ -173,8 +173,7 @@ pub(super) fn replica_record(
     if let Some(first) = outcome.refused.first() {
         let more = outcome.refused.len() - 1;
         let more = if more > 0 { format!(" (and {more} more errors)") } else { String::new() };
-        let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
-        return lost(format!("the host refused the case: {mistake}{more}"), hint);
+        return lost(format!("the host refused the case: {}{more}", first.text), &first.hint);
     }
     match (finished_record(folder), &outcome.interrupted) {
         (Ok(record), interrupted) => match (other_origin(&record, run, planned), interrupted) {

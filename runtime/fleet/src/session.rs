@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use sysinfo::System;
 
 use super::control::{ControlSocket, SessionMessage};
+use super::host_text::{HostError, short, shown_errors};
 use flagperf_config::{Environment, Overrides, env};
 use flagperf_container::containers_processor_time;
 use flagperf_core::event::{Event, Level};
@@ -89,7 +90,7 @@ impl SessionTask {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionOutcome {
     /// The errors because of which the case was not run; empty when it was run.
-    pub refused: Vec<String>,
+    pub refused: Vec<HostError>,
     /// Exit code of a run with this result.
     pub exit_code: u8,
     /// Why the session ended the case by itself; `None` when it did not.
@@ -102,16 +103,16 @@ pub struct SessionOutcome {
 }
 
 impl SessionOutcome {
-    fn refused(reasons: Vec<String>, exit_code: u8) -> Self {
+    fn refused(reasons: Vec<HostError>, exit_code: u8) -> Self {
         SessionOutcome { refused: reasons, exit_code, ..SessionOutcome::default() }
     }
 
-    /// Returns the outcome with its texts shortened by `short`.
-    pub(super) fn shortened(self, short: impl Fn(&str) -> String) -> Self {
+    /// Returns the outcome with its texts as a host may state them.
+    pub(super) fn shortened(self) -> Self {
         SessionOutcome {
-            refused: self.refused.iter().map(|text| short(text)).collect(),
-            interrupted: self.interrupted.as_deref().map(&short),
-            unsealed: self.unsealed.as_deref().map(&short),
+            refused: shown_errors(&self.refused),
+            interrupted: self.interrupted.as_deref().map(short),
+            unsealed: self.unsealed.as_deref().map(short),
             ..self
         }
     }
@@ -127,7 +128,7 @@ pub type SessionPlan = (Plan, Vec<EffectiveValue>);
 pub fn run_session(
     folder: &Path,
     worker: Vec<std::ffi::OsString>,
-    prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<String>>,
+    prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<HostError>>,
 ) -> io::Result<ExitCode> {
     // The file remains when the session has ended, so a session never runs twice.
     let lock_file = folder.join(LOCK_FILE);
@@ -183,7 +184,8 @@ fn run_task(
     let host_use = match lock {
         Ok(lock) => HostUse::new(lock, task.host_doubts.clone()),
         Err(busy) => {
-            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {}", HostBusy::HINT)], exit_code::MISTAKE);
+            let refused = HostError { text: busy.to_string(), hint: HostBusy::HINT.to_owned() };
+            return SessionOutcome::refused(vec![refused], exit_code::MISTAKE);
         }
     };
     let results = folder.join(RESULTS);
@@ -206,7 +208,7 @@ fn run_task(
             unsealed: outcome.unsealed.first().map(|(_, error)| error.to_string()),
             ..SessionOutcome::default()
         },
-        Err(error) => SessionOutcome::refused(vec![error.to_string()], exit_code::UNWRITTEN),
+        Err(error) => SessionOutcome::refused(vec![HostError::new(error.to_string())], exit_code::UNWRITTEN),
     }
 }
 
