@@ -31,11 +31,17 @@ impl FleetRun<'_> {
         let begin = outcome.records.len();
         let summaries = replicas.iter().map(|open| self.conclude_replica(case, open, begin, outcome, notify));
         let summaries: Vec<ReplicaSummary> = summaries.collect();
-        self.fleet.state.finish(&case.key.to_string());
+        let key = case.key.to_string();
+        let is_interrupted = outcome.records[begin..].iter().any(|record| record.status == Status::Interrupted);
+        // A session that has not ended might measure at the same time as a new one.
+        match is_interrupted && replicas.iter().all(|open| matches!(open.end, Some(ReplicaEnd::Ended(_)))) {
+            true => self.fleet.state.forget(&key),
+            false => self.fleet.state.finish(&key),
+        }
         self.fleet.state.write(self.folder);
         if replicas.len() > 1 {
             let records: Vec<&Record> = outcome.records[begin..].iter().collect();
-            let summary = Summary::of(&case.key.to_string(), &records, summaries);
+            let summary = Summary::of(&key, &records, summaries);
             let path = self.folder.join(case.key.folder()).join(SUMMARY_FILE);
             let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
             if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {

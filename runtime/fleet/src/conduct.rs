@@ -23,7 +23,9 @@ use flagperf_core::measure::{Clock, Nanos};
 use flagperf_core::step::Step;
 use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use flagperf_result::Provenance;
-use flagperf_run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, case_digests, make_run_folder};
+use flagperf_run::{
+    CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, case_parts, make_run_folder, move_aside,
+};
 
 /// How often the conductor checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -107,7 +109,7 @@ pub fn conduct_fleet(
         None => {
             let folder = make_run_folder(&plan.site.flagperf_log_path)?;
             let FleetOptions { overrides, audit, official, .. } = options;
-            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program, case_digests(plan, rows)))
+            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program, case_parts(plan, rows)))
         }
     };
     notify(&Notice::RunBegins { folder: &folder });
@@ -159,6 +161,7 @@ impl FleetRun<'_> {
                 break;
             }
             has_run = true;
+            self.set_interrupted_aside(case, notify);
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
             self.log.case_starts(&case.key);
             let replicas = self.start(case);
@@ -169,10 +172,24 @@ impl FleetRun<'_> {
         // All links close at the same time; dropping them then waits for each.
         self.fleet.links.values_mut().for_each(HostLink::close);
         self.fleet.links.clear();
-        if outcome.is_complete() {
+        if outcome.is_complete() && !outcome.interrupted {
             RunState::remove(self.folder);
         }
         outcome
+    }
+
+    /// Moves the results of a case aside that an interruption had ended, so that it can be run again.
+    fn set_interrupted_aside(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) {
+        let folder = PathBuf::from(case.key.folder());
+        if self.fleet.state.has_sessions(&case.key.to_string()) || !self.folder.join(&folder).exists() {
+            return;
+        }
+        match move_aside(self.folder, &folder) {
+            Ok(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
+            Err(error) => {
+                tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
+            }
+        }
     }
 
     /// Starts the replicas of a case. In a resumed run, replicas that were started before keep running.
@@ -226,6 +243,7 @@ impl FleetRun<'_> {
             started_by: started_by(),
             host_doubts: self.host_doubts(case, &replica.host),
             root: PathBuf::new(),
+            program: PathBuf::new(),
         }
     }
 

@@ -162,7 +162,9 @@ mod tests {
     #[test]
     fn an_error_of_several_hosts_is_reported_once_with_all_of_them() {
         let hosts = ["b", "a", "c"].map(str::to_owned);
-        let of = |host: &str, errors: &[&str]| (host.to_owned(), errors.iter().map(|error| HostError::new(*error)).collect());
+        let of = |host: &str, errors: &[&str]| {
+            (host.to_owned(), errors.iter().map(|error| HostError::new(*error)).collect())
+        };
         let found = refusals(&hosts, vec![of("a", &["x", "y"]), of("c", &[]), of("b", &["y"])]);
         let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["hosts `b`, `a` report: y", "host `a` reports: x"]);

@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn a_host_can_neither_forge_a_line_nor_flood_the_terminal() {
-        let forged = HostError { text: "no data\nerror: host `h9`: x".into(), hint: format!("\x1b[2J{}", "a".repeat(9000)) };
+        let forged =
+            HostError { text: "no data\nerror: host `h9`: x".into(), hint: format!("\x1b[2J{}", "a".repeat(9000)) };
         let shown = shown_errors(&vec![forged; 3000]);
         assert_eq!(shown.len(), ERRORS_MAX + 1);
         let text = shown[0].to_string();

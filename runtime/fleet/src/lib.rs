@@ -45,6 +45,7 @@ mod scheduler;
 mod session;
 mod state;
 mod store;
+mod store_cleaning;
 mod stored_checkout;
 mod transfer_rate;
 mod tree;

@@ -45,7 +45,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(10);
 pub(super) const RESULTS: &str = "results";
 
 /// The task of a session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionTask {
     /// Name of the run's folder: `run20240703142530`.
     pub run: String,
@@ -76,6 +76,9 @@ pub struct SessionTask {
     /// The checkout on the host. The agent sets this.
     #[serde(default)]
     pub root: PathBuf,
+    /// The program on the host. The agent sets this.
+    #[serde(default)]
+    pub program: PathBuf,
 }
 
 impl SessionTask {

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::store_cleaning::note_use;
 use super::stored_checkout::restore;
 use super::tree::{TreeFile, tree_name};
 use flagperf_config::cache_folder;
@@ -34,16 +35,6 @@ impl Store {
         Ok(Store { root })
     }
 
-    /// Removes the sessions and checkouts that `is_old` accepts.
-    pub(super) fn remove_old(&self, is_old: impl Fn(&Path) -> bool) {
-        let folders = ["sessions", "trees", "ended", "reservations"].map(|name| fs::read_dir(self.root.join(name)));
-        let entries = folders.into_iter().flatten().flatten().flatten();
-        for path in entries.map(|entry| entry.path()).filter(|path| is_old(path)) {
-            // This fails if another agent removes the same entry.
-            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        }
-    }
-
     /// Returns the folder of a session, whether it exists or not; `None` for a name that is not a hash.
     pub(super) fn session(&self, name: &str) -> Option<PathBuf> {
         is_hash(name).then(|| self.root.join("sessions").join(name))
@@ -63,6 +54,7 @@ impl Store {
         for (sha256, file) in by_hash {
             let found = self.file(sha256).ok_or(io::ErrorKind::InvalidInput.into()).and_then(|path| hash_file(&path));
             if found.as_ref().is_ok_and(|found| found == sha256) {
+                self.file(sha256).iter().for_each(|path| note_use(path));
                 continue;
             }
             if !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -94,8 +86,7 @@ impl Store {
     pub(super) fn checkout(&self, files: &[TreeFile]) -> io::Result<(PathBuf, Vec<String>)> {
         let place = self.root.join("trees").join(tree_name(files));
         if place.is_dir() {
-            // The time of the folder is set to now, so that a checkout in use is not removed as an old one.
-            let _ = File::open(&place).and_then(|folder| folder.set_modified(jiff::Timestamp::now().into()));
+            note_use(&place);
             let changed = restore(&place, files, |file, target| self.copy(file, target))?;
             return Ok((place, changed));
         }

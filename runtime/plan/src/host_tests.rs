@@ -2,8 +2,8 @@
 
 use super::tests::{catalogue, errors, planned, runnable};
 use super::{Catalogue, UnavailableEngine, plan};
-use flagperf_config::{ContainerOptions, Finding, Overrides};
 use flagperf_config::fixture::{Checkout, HOST, messages_of};
+use flagperf_config::{ContainerOptions, Finding, Overrides};
 use flagperf_core::event::Level;
 
 #[test]

@@ -36,6 +36,6 @@ pub use host_use::HostUse;
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use lost::LostCase;
 pub use notice::Notice;
-pub use resume::finished_record;
+pub use resume::{finished_record, move_aside};
 pub use run_log::RunLog;
-pub use sources::case_digests;
+pub use sources::{CaseParts, case_parts};
