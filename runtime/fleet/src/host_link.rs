@@ -137,6 +137,7 @@ impl HostLink {
                 progress,
                 outage,
                 received_bytes: 0,
+                worked: None,
                 reservation,
                 plan_arguments,
                 pings,

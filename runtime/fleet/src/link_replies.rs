@@ -25,7 +25,8 @@ impl LinkThread {
             open.last_sign = now;
         }
         match reply {
-            Reply::Missing { .. } | Reply::Report { .. } | Reply::Working | Reply::Alive { .. } => {}
+            Reply::Missing { .. } | Reply::Report { .. } | Reply::Alive { .. } => {}
+            Reply::Working => self.worked = Some(now),
             Reply::Restored { first, others } => {
                 self.report(LinkEvent::Warning(restored_text(&short(&first), others)));
             }

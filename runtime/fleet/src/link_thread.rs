@@ -1,8 +1,7 @@
 //! The thread of a link: keeps a connection to the agent of a host, reconnects after a failure, and writes the files that arrive.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,58 +10,35 @@ use crossbeam_channel::{Receiver, Sender, select, tick};
 
 use super::agent::wall_time;
 use super::connection::{Connection, ConnectionEnd, ConnectionSettings};
-use super::displayed_events::DisplayedEvents;
 use super::forwarder::last_lines;
-use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
+use super::host_link::{LinkCommand, LinkContext, LinkEvent};
 use super::launcher::Launcher;
-use super::mirror::list_files;
+use super::link_sessions::OpenSession;
 use super::outage::Outage;
 use super::protocol::Request;
-use super::received_files::ReceivedFiles;
-use super::session::{SessionTask, started_by};
+use super::session::started_by;
 use super::transfer_rate::{is_too_slow, slow_reason};
 use flagperf_config::Site;
 use flagperf_core::event::Event;
 use flagperf_core::measure::Nanos;
-use flagperf_core::step::{Phase, Step};
+use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
 
 /// Longest time between two pings of the agent.
 const PING_INTERVAL_MAX: Seconds = Seconds(2.0);
 /// Time without a reply after which a connection counts as broken.
 const SILENCE_MAX: Seconds = Seconds(10.0);
-/// How often the files of a session are requested again because some are missing or changed on this machine.
-const RESENT_MAX: u32 = 10;
-/// Longest time in which an agent starts a session: it makes the checkout first.
-const START_TIME_MAX: Seconds = Seconds(600.0);
 /// How much longer a session or a reservation waits for contact than this process tries to reconnect.
 const CONTACT_MARGIN: Seconds = Seconds(30.0);
 /// Number of pings without an answer from which on answers wait behind files.
 const PINGS_WAITING_MAX: usize = 3;
+/// Time after which an agent that has said that it is busy with a long request says so again, three times over.
+const WORKING_MAX: Seconds = Seconds(6.0);
 /// Number of waiting events from which on those for the display are dropped.
 const DISPLAY_EVENTS_MAX: usize = 1000;
 /// Shortest and longest wait before a new connection is opened.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// A session that has not ended.
-pub(super) struct OpenSession {
-    /// The task that starts the session; `None` once it was started.
-    pub(super) task: Option<Box<SessionTask>>,
-    pub(super) folder: PathBuf,
-    released: Vec<Step>,
-    /// Number of the last request for the files of the session. Replies to earlier requests are ignored.
-    pub(super) round: u32,
-    pub(super) displayed: DisplayedEvents,
-    /// How often the files were requested again, because another process had changed them on this machine.
-    resent: u32,
-    /// The files that have arrived.
-    pub(super) received: ReceivedFiles,
-    /// When the session was to start.
-    started: Nanos,
-    /// When the session or its agent last said something about it on this connection.
-    pub(super) last_sign: Nanos,
-}
 
 /// The state of a link's thread.
 pub(super) struct LinkThread {
@@ -79,6 +55,8 @@ pub(super) struct LinkThread {
     pub(super) outage: Outage,
     /// Number of bytes of files that have arrived.
     pub(super) received_bytes: u64,
+    /// When the agent last said that it is busy with a long request.
+    pub(super) worked: Option<Nanos>,
     /// The reservation that a new connection requests again: whether it waits.
     pub(super) reservation: Option<bool>,
     /// The arguments of a plan that the host has not answered yet, and that a new connection requests again.
@@ -100,11 +78,6 @@ pub(super) fn restored_text(first: &str, others: usize) -> String {
 /// reconnect, because it notices a broken connection late, and the last attempt takes a while.
 pub fn contact_limit(site: &Site) -> Seconds {
     Seconds(site.host_timeout.0 + CONTACT_MARGIN.0)
-}
-
-/// Returns the longest time of a session: that of both phases, in which it may wait as long for slower replicas.
-fn session_time_max(site: &Site) -> Seconds {
-    Seconds(4.0 * site.phase_timeout.0 + START_TIME_MAX.0)
 }
 
 impl LinkThread {
@@ -237,7 +210,10 @@ impl LinkThread {
                     if clock.now().since(last_reply) > silence_max {
                         return ConnectionEnd::Broken(format!("no answer from the host for {:.0} s", silence_max.0));
                     }
-                    backlog = backlog.filter(|_| self.is_behind()).or((self.is_behind()).then(|| (clock.now(), self.received_bytes)));
+                    backlog = match self.is_behind() {
+                        true => backlog.or_else(|| Some((clock.now(), self.received_bytes))),
+                        false => None,
+                    };
                     if let Some((since, bytes)) = backlog {
                         let (taken, bytes) = (clock.now().since(since), self.received_bytes - bytes);
                         if is_too_slow(taken, bytes, silence_max) {
@@ -256,89 +232,11 @@ impl LinkThread {
         }
     }
 
-    /// Requests the missing files of a session again, because `path` on this machine was changed or removed.
-    pub(super) fn request_again(
-        &mut self,
-        connection: &mut Connection,
-        session: String,
-        path: &str,
-    ) -> Result<(), ConnectionEnd> {
-        let Some(open) = self.sessions.get_mut(&session) else { return Ok(()) };
-        open.resent += 1;
-        if open.resent <= RESENT_MAX {
-            return self.start_and_attach(connection, &session).map_err(|error| ConnectionEnd::of(&error));
-        }
-        let reason =
-            format!("`{path}` is incomplete: is another program changing or deleting the results on this machine?");
-        self.abandon(connection, session, reason, SessionEnd::Unwritten)
-    }
-
-    /// Returns whether the answers of the agent wait behind the files that it has sent. Signs of its sessions then wait, too.
-    fn is_behind(&self) -> bool {
-        self.pings.len() > PINGS_WAITING_MAX
-    }
-
-    /// Gives up sessions of which nothing was heard for too long although the agent answers: their process is stopped or hangs. Also
-    /// gives up sessions that have taken longer than their phases may.
-    fn abandon_silent_sessions(&mut self, connection: &mut Connection) -> Result<(), ConnectionEnd> {
-        let (now, limit) = (self.context.clock.now(), self.context.site.host_timeout);
-        let time_max = session_time_max(&self.context.site);
-        let endless = self.sessions.iter().filter(|(_, open)| now.since(open.started).0 > time_max.0);
-        let endless: Vec<String> = endless.map(|(session, _)| session.clone()).collect();
-        for session in endless {
-            let reason = format!("the case has not ended within {:.0} s (four times `PHASE_TIMEOUT`)", time_max.0);
-            self.abandon(connection, session, reason, SessionEnd::Silent)?;
-        }
-        if self.is_behind() {
-            return Ok(());
-        }
-        let silence_of = |open: &OpenSession| now.since(open.last_sign).0;
-        let is_silent = |open: &OpenSession| {
-            silence_of(open) > if open.task.is_some() { START_TIME_MAX.0.max(limit.0) } else { limit.0 }
-        };
-        let silent = self.sessions.iter().filter(|(_, open)| is_silent(open));
-        let silent: Vec<_> = silent.map(|(session, open)| (session.clone(), silence_of(open))).collect();
-        silent.into_iter().try_for_each(|(session, seconds)| {
-            let last = self.launcher_log().pop().map(|line| format!("; {}: {line}", self.launcher.name()));
-            let reason = format!(
-                "the process that ran the case there has given no sign for {seconds:.0} s although the host answers{}",
-                last.unwrap_or_default()
-            );
-            self.abandon(connection, session, reason, SessionEnd::Silent)
-        })
-    }
-
-    /// Interrupts a session that is given up, so that it does not run during the next case.
-    pub(super) fn abandon(
-        &mut self,
-        connection: &mut Connection,
-        session: String,
-        reason: String,
-        end: SessionEnd,
-    ) -> Result<(), ConnectionEnd> {
-        self.sessions.remove(&session);
-        let sent = connection.send(&Request::Interrupt { session: session.clone() });
-        self.report(LinkEvent::SessionFailed { session, reason, end });
-        sent.map_err(|error| ConnectionEnd::of(&error))
-    }
-
-    /// Starts a session unless it was started before, and requests its files.
-    fn start_and_attach(&mut self, connection: &mut Connection, session: &str) -> io::Result<()> {
-        let Some(open) = self.sessions.get_mut(session) else { return Ok(()) };
-        let name = session.to_owned();
-        let have: BTreeMap<String, u64> = list_files(&open.folder)?;
-        open.received = ReceivedFiles::of(&open.folder)?;
-        open.round += 1;
-        open.last_sign = self.context.clock.now();
-        let mut requests = Vec::new();
-        if let Some(task) = &open.task {
-            let (session, task) = (name.clone(), task.clone());
-            requests.push(Request::Start { session, task, by_launcher: self.launcher.starts_sessions() });
-        }
-        requests.push(Request::Attach { session: name.clone(), have, round: open.round });
-        requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
-        requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
-        requests.iter().try_for_each(|request| connection.send(request))
+    /// Returns whether the answers of the agent wait behind the files that it has sent. Signs of its sessions then wait, too. An agent
+    /// that works on a long request says so, and answers later.
+    pub(super) fn is_behind(&self) -> bool {
+        let works = self.worked.is_some_and(|at| self.context.clock.now().since(at).0 <= WORKING_MAX.0);
+        self.pings.len() > PINGS_WAITING_MAX && !works
     }
 
     /// Returns the last lines that the launcher printed, if it starts sessions: it may have failed to start one.
@@ -349,20 +247,7 @@ impl LinkThread {
     fn execute(&mut self, connection: &mut Connection, command: LinkCommand) -> io::Result<()> {
         match command {
             LinkCommand::Start { session, task, folder } => {
-                let (started, received) = (self.context.clock.now(), ReceivedFiles::default());
-                let (task, released, displayed, last_sign) =
-                    (Some(task), Vec::new(), DisplayedEvents::default(), started);
-                let open = OpenSession {
-                    task,
-                    folder,
-                    released,
-                    round: 0,
-                    displayed,
-                    resent: 0,
-                    received,
-                    started,
-                    last_sign,
-                };
+                let open = OpenSession::new(task, folder, self.context.clock.now());
                 self.sessions.insert(session.clone(), open);
                 self.start_and_attach(connection, &session)
             }

@@ -24,11 +24,13 @@ use flagperf_core::event::{Event, Level};
 use flagperf_core::exit_code;
 use flagperf_core::file;
 use flagperf_core::measure::MonotonicClock;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Seconds;
 use flagperf_plan::{AuditScope, EffectiveValue, Plan};
 use flagperf_result::ProcessorTime;
-use flagperf_run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, conduct};
+use flagperf_run::{
+    Barrier, CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, conduct,
+};
 
 /// Files in the folder of a session.
 pub(super) const TASK_FILE: &str = "task.json";
@@ -61,6 +63,9 @@ pub struct SessionTask {
     pub folder: String,
     /// Whether the replica waits for the other replicas before each measured loop.
     pub waits: bool,
+    /// Whether the replica, when it has planned its case, waits at the barrier of the first step until every host has planned.
+    #[serde(default)]
+    pub holds: bool,
     /// Time without contact after which the session ends.
     pub contact_limit_s: Seconds,
     /// State of the checkout from which the files come.
@@ -152,7 +157,18 @@ pub fn run_session(
     }
     let outcome = match prepare(&task) {
         Err(refused) => SessionOutcome::refused(refused, exit_code::MISTAKE),
-        Ok(planned) => run_task(&task, folder, planned, worker, clock, &interrupt, &control),
+        Ok(planned) => {
+            if task.holds {
+                control.wait(Step::Init);
+            }
+            match task.holds && interrupt.is_set() {
+                true => {
+                    let reason = HostError::new("interrupted before the case began");
+                    SessionOutcome::refused(vec![reason], exit_code::INTERRUPTED)
+                }
+                false => run_task(&task, folder, planned, worker, clock, &interrupt, &control),
+            }
+        }
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
     let why = format!("no contact with the main process for {} s (`HOST_TIMEOUT` plus 30 s)", task.contact_limit_s.0);

@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill as signal};
 
 use super::site::{Site, finish, kill};
+use crate::support::loopback::LoopbackHost;
 
 /// Two cases, each on two devices of this machine.
 const CASES: &str = "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n    \
@@ -123,4 +124,26 @@ fn what_somebody_changed_in_the_cache_of_a_host_is_replaced_with_a_warning() {
         assert_eq!(record["settings"]["batch_size"]["value"], 4, "{replica}");
     }
     site.assert_consistent(2);
+}
+
+#[test]
+fn a_host_plans_the_first_case_in_its_session_and_refuses_it_before_anything_is_measured() {
+    let cases = "CASES:\n    \"tiny:own\": /data/of/tiny\n    \"tiny_again:own\": datasets/tiny\n";
+    let site = Site::new(cases);
+    let Some(other) = LoopbackHost::start(&site.path().join("other")) else { return };
+    let host = fs::read_to_string(site.path().join("configs/host.yaml")).expect("a file");
+    let config = other.config().display().to_string();
+    site.write("configs/host.yaml", &format!("{host}HOSTS: [other]\nSSH_CONFIG: {config}\n"));
+    let sessions = || fs::read_dir(site.path().join("other/flagperf/sessions")).map_or(0, Iterator::count);
+    let run = |words: &[&str]| site.run(&[&["run", "--plain", "--set", "repeat=1"], words].concat());
+    // The second time, the host plans this case beside the first one.
+    for words in [&[][..], &["--case", "tiny_again:own", "--case", "tiny:own"]] {
+        let (code, text) = run(words);
+        let refused = "error: host `other` reports: configs/host.yaml:4: data directory `/data/of/tiny` does not exist";
+        assert!(code == Some(2) && text.contains(refused), "{text}");
+        assert_eq!((site.runs(), sessions()), (0, 0), "a run that measured nothing leaves nothing: {text}");
+    }
+    let (code, text) = run(&["--case", "tiny_again:own"]);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(1);
 }
