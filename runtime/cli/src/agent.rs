@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use super::setup::prepare_process;
 use flagperf_config::Findings;
 use flagperf_core::event::Level;
-use flagperf_fleet::{SessionPlan, SessionTask, run_session, serve};
+use flagperf_fleet::{HostError, SessionPlan, SessionTask, run_session, serve};
 use flagperf_host::THIS_PROGRAM;
 use flagperf_prepare::{Prepared, prepare};
 
@@ -29,7 +29,7 @@ pub(super) fn session(folder: &Path) -> anyhow::Result<ExitCode> {
     let prepare = |task: &SessionTask| {
         let prepared = prepare_task(task);
         drop(exits);
-        prepared.map_err(|findings| error_texts(&findings))
+        prepared.map_err(|findings| errors(&findings))
     };
     run_session(folder, worker, prepare).context("the session failed")
 }
@@ -38,6 +38,6 @@ fn prepare_task(task: &SessionTask) -> Result<SessionPlan, Findings> {
     prepare(&task.root, &task.overrides()).map(|Prepared { plan, values }| (plan, values))
 }
 
-fn error_texts(findings: &Findings) -> Vec<String> {
-    findings.0.iter().filter(|finding| finding.level == Level::Error).map(ToString::to_string).collect()
+fn errors(findings: &Findings) -> Vec<HostError> {
+    findings.0.iter().filter(|finding| finding.level == Level::Error).map(HostError::from).collect()
 }

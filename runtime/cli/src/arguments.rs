@@ -28,13 +28,12 @@ pub(super) enum Command {
     /// the first case it checks what `plan` checks. Outside a checkout, every command uses the checkout that contains the
     /// program, and prints a note; `run` then requires --case or --config.
     Run(RunArguments),
-    /// Resume a run whose main process was killed: collect what other hosts have measured, and run the cases that have no
-    /// record.
+    /// Resume a run that was interrupted, or whose main process was killed: collect what other hosts have measured, and run the
+    /// cases that are not finished.
     ///
-    /// A case that was cut off on this machine is run again; its earlier measurements are kept in `cut_off/`. The options of
-    /// the run are used again. The configuration of its cases, their scripts and the vendor must be unchanged; other settings
-    /// of host.yaml may change. A run that one Ctrl-C or a signal has ended cannot be resumed. A second Ctrl-C ends the
-    /// program at once, without a record: `resume` runs such a case again.
+    /// A case that was interrupted, or cut off on this machine, is run again; its earlier measurements are kept in `cut_off/`. The
+    /// options of the run are used again. The configuration of its cases, their scripts and the vendor must be unchanged; other
+    /// settings of host.yaml may change.
     Resume(ResumeArguments),
     /// Print the effective values with their origins (file and line), without running anything.
     ///

@@ -68,7 +68,7 @@ fn state(health: &HostHealth) -> &'static str {
     }
 }
 
-/// Returns what is wrong with a host. A difference of clocks does not prevent a run.
+/// Returns what is wrong with a host. A difference of clocks does not prevent a run, and neither do files that are replaced.
 fn problems(health: &HostHealth) -> Vec<String> {
     match &health.found {
         Err(reason) => vec![reason.clone()],
@@ -77,7 +77,8 @@ fn problems(health: &HostHealth) -> Vec<String> {
             let clock = (offset.abs() > OFFSET_MAX.0).then(|| {
                 format!("its clock differs by {offset:+.3} s from that of this machine: synchronise the clocks")
             });
-            report.problems.iter().cloned().chain(clock).collect()
+            let restored = report.restored.iter().map(|what| format!("the host {what}"));
+            report.problems.iter().cloned().chain(clock).chain(restored).collect()
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `flagperf resume`: resumes a run whose main process was killed.
+//! `flagperf resume`: resumes a run that was interrupted, or whose main process was killed.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use super::setup::{announce, locate_checkout};
 use flagperf_core::exit_code;
 use flagperf_fleet::RunState;
 use flagperf_prepare::Prepared;
-use flagperf_run::case_digests;
+use flagperf_run::case_parts;
 
-/// Resumes a run whose main process was killed.
+/// Resumes a run that was interrupted, or whose main process was killed.
 pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
     let state = match RunState::read(&folder) {
@@ -29,8 +29,8 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
                 _ => format!(" from its run.json: {error}"),
             };
             print_message(&format!(
-                "error: cannot resume `{shown}`{reason}\n  hint: only a run whose main process was killed can be resumed; after \
-                 Ctrl-C, start the cases that are listed as not run with `flagperf run --case CASE`"
+                "error: cannot resume `{shown}`{reason}\n  hint: only a run that was interrupted, or whose main process was killed, \
+                 can be resumed"
             ));
             return Ok(ExitCode::from(exit_code::MISTAKE));
         }
@@ -47,17 +47,18 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
 /// configurations, and a record of what had been measured would state the later one.
 pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &Prepared) -> Option<ExitCode> {
     let (folder, state) = resumed;
-    let now = case_digests(&planned.plan, &planned.values);
-    let changed = state.changed_cases(&now);
+    let changed = state.changed_cases(&case_parts(&planned.plan, &planned.values));
     if changed.is_empty() {
         return None;
     }
+    let about = |(case, parts): &(String, Vec<String>)| match parts.is_empty() {
+        true => format!("`{case}` is not in both lists of cases"),
+        false => format!("`{case}` would not be measured as when the run began: {}", parts.join(", ")),
+    };
     print_message(&format!(
-        "error: cannot resume `{}`: `{}` would not be measured as when the run began, because the configuration, the vendor, the \
-         scripts or the list of cases changed since then\n  hint: undo the change, or start a new run; what was measured stays in \
-         that folder",
+        "error: cannot resume `{}`: {}\n  hint: undo the change, or start a new run; what was measured stays in that folder",
         folder.display(),
-        changed.join("`, `"),
+        changed.iter().map(about).collect::<Vec<_>>().join("; "),
     ));
     Some(ExitCode::from(exit_code::MISTAKE))
 }

@@ -26,8 +26,8 @@ use flagperf_plan::AuditScope;
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::{BarDisplay, LineDisplay};
 use flagperf_run::{
-    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, case_digests,
-    conduct,
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
+    case_parts, conduct,
 };
 
 /// Runs the selected cases and prints their results.
@@ -132,7 +132,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
     let state = match (&resumed, &program) {
         (Some((_, state)), Some(_)) => Some(state.clone()),
         (None, Some(program)) => {
-            Some(RunState::new(&overrides, audit, official, Vec::new(), program, case_digests(plan, values)))
+            Some(RunState::new(&overrides, audit, official, Vec::new(), program, case_parts(plan, values)))
         }
         (_, None) => None,
     };
@@ -190,7 +190,9 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
             host_use,
         };
         let conducted = conduct(plan, values, &options, &interrupt, &mut watch);
-        if let Some(outcome) = conducted.as_ref().ok().filter(|outcome| outcome.is_complete()) {
+        // The case that an interruption ended is run again by `resume`.
+        let is_over = |outcome: &&RunOutcome| outcome.is_complete() && !outcome.interrupted;
+        if let Some(outcome) = conducted.as_ref().ok().filter(is_over) {
             RunState::remove(&outcome.folder);
         }
         conducted.map_err(FleetError::from)
@@ -198,6 +200,10 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
     Ok(match conducted {
         Ok(outcome) => {
             results.print_overview(&outcome.not_run);
+            if outcome.interrupted && outcome.folder.join(STATE_FILE).exists() {
+                let run = relative_path(&outcome.folder).display().to_string();
+                print_message(&format!("note: `flagperf resume {run}` runs the cases that are not finished"));
+            }
             results.exit_code(&outcome)
         }
         Err(error) => report_not_started(&error, is_resumed),

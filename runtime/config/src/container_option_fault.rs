@@ -1,6 +1,6 @@
 //! Mistakes in the options of containers, and values with which no container starts.
 
-use super::{ContainerOptions, ResourceLimit, nearest};
+use super::{ContainerOptions, ResourceLimit, list_names, nearest};
 
 /// The capabilities of Linux 5.9 and later, as capabilities(7) lists them, and `ALL`.
 const CAPABILITIES: [&str; 42] = [
@@ -118,6 +118,16 @@ pub enum ContainerOptionFault {
         /// The capability that was probably meant.
         nearest: Option<&'static str>,
     },
+    /// An unknown namespace.
+    #[error("container option `{option}` does not know the namespace `{value}` (known: {known}, container:NAME)")]
+    Namespace {
+        /// The option.
+        option: &'static str,
+        /// The value.
+        value: String,
+        /// The known values.
+        known: String,
+    },
     /// The network of another container.
     #[error(
         "container option `--network {0}` cannot be used: a worker cannot join the network of another container (use `host`, \
@@ -142,7 +152,10 @@ impl ContainerOptions {
         let limit = self.limits.iter().find_map(ResourceLimit::fault);
         let capability = self.capabilities.iter().find_map(|capability| unknown_capability(capability));
         let network = self.network.iter().find(|network| network.starts_with("container:"));
-        limit.or(capability).or_else(|| network.cloned().map(ContainerOptionFault::ContainerNetwork))
+        let namespace = unknown_namespace("--ipc", self.ipc.as_deref(), &["none", "private", "shareable", "host"])
+            .or_else(|| unknown_namespace("--pid", self.pid.as_deref(), &["private", "host"]));
+        let network = network.cloned().map(ContainerOptionFault::ContainerNetwork);
+        limit.or(capability).or(namespace).or(network)
     }
 }
 
@@ -155,6 +168,14 @@ impl ResourceLimit {
         let is_above = hard != -1 && (soft == -1 || soft > hard);
         is_above.then_some(ContainerOptionFault::SoftLimit { name, soft, hard })
     }
+}
+
+/// Returns the fault of a namespace that no engine knows. Podman also joins that of a path.
+fn unknown_namespace(option: &'static str, value: Option<&str>, known: &[&str]) -> Option<ContainerOptionFault> {
+    let joined = |value: &str| value.strip_prefix("container:").or(value.strip_prefix("ns:")).map(str::len);
+    let is_known = |value: &str| known.contains(&value) || joined(value).is_some_and(|length| length > 0);
+    let value = value.filter(|value| !is_known(value))?.to_owned();
+    Some(ContainerOptionFault::Namespace { option, value, known: list_names(known.iter().copied()) })
 }
 
 fn unknown_capability(capability: &str) -> Option<ContainerOptionFault> {
@@ -181,6 +202,11 @@ mod tests {
         );
         assert!(fault("--network host --net none").starts_with("container option `--network` is given twice"));
         assert_eq!(ContainerOptions::parse("--net host --network host").unwrap().network.as_deref(), Some("host"));
+        let namespace = "container option `--ipc` does not know the namespace `hots` (known: none, private, shareable, host, \
+                         container:NAME)";
+        assert_eq!(fault("--ipc hots"), namespace);
+        assert!(fault("--pid none").contains("the namespace `none` (known: private, host, container:NAME)"));
+        assert!(ContainerOptions::parse("--ipc shareable --pid container:x").is_ok());
         assert!(fault("--net=container:x").starts_with("container option `--network container:x` cannot be used"));
         for limits in ["5:4", "-1:4"] {
             let message = fault(&format!("--ulimit nofile={limits}"));

@@ -17,12 +17,14 @@ use super::control::SessionCommand;
 use super::forwarder::{Forwarder, deleted, is_running, stop};
 use super::frame::read_frame;
 use super::host_plan::plan_errors;
+use super::host_text::HostError;
 use super::mirror::FolderSender;
 use super::protocol::{HostFacts, Reply, Request, SessionProcess};
 use super::reply_sender::ReplySender;
 use super::reservation::{Reservation, ReservationRequest};
 use super::session::{LOCK_FILE, LOG_FILE, RESULTS, SessionTask, TASK_FILE, run_description};
 use super::store::{FileReceiver, Store, free_bytes};
+use super::store_cleaning::clean;
 use super::tree::TreeFile;
 use flagperf_core::file;
 use flagperf_core::measure::{Clock, MonotonicClock, Nanos};
@@ -32,8 +34,6 @@ use flagperf_host::{CapturedCommand, capture, start_detached};
 /// Largest report of `flagperf doctor` in bytes, and longest time that the command may take.
 const REPORT_BYTES_MAX: u64 = 512 << 10;
 const REPORT_TIME_MAX: Seconds = Seconds(120.0);
-/// Age at which sessions whose results nobody has fetched, and checkouts that no run has used, are removed: a week.
-const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The id that the kernel draws each time it starts.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Time without a request after which an agent ends, unless a reservation states another limit.
@@ -54,7 +54,7 @@ pub fn serve(
     program: &[OsString],
 ) -> io::Result<()> {
     let store = Store::open()?;
-    store.remove_old(|folder| !is_running(folder) && age(folder) > AGE_MAX);
+    clean(&store, own_program().ok().as_deref());
     let clock = MonotonicClock::start();
     let (replies, writer) = ReplySender::start(output);
     let mut agent = Agent {
@@ -175,7 +175,9 @@ impl Agent {
             Request::Offer { files } => {
                 let time_s = wall_time();
                 self.files = files;
-                self.replies.send(Reply::Missing { sha256: self.store.missing(&self.files), time_s })
+                let (sha256, changed) = self.store.missing(&self.files);
+                self.replies.send(Reply::Missing { sha256, time_s })?;
+                self.report_restored(&changed)
             }
             Request::Examine { arguments } => self.examine(arguments),
             Request::Plan { arguments } => self.plan(arguments),
@@ -247,11 +249,11 @@ impl Agent {
     fn plan(&self, arguments: Vec<String>) -> io::Result<()> {
         let root = match self.checkout() {
             Ok(root) => root,
-            Err(error) => return self.replies.send(Reply::Planned { errors: vec![error.to_string()] }),
+            Err(error) => return self.replies.send(Reply::Planned { errors: vec![HostError::new(error.to_string())] }),
         };
         let (replies, program) = (self.replies.clone(), own_program()?);
         thread::spawn(move || {
-            let errors = plan_errors(&root, &program, arguments).unwrap_or_else(|error| vec![error]);
+            let errors = plan_errors(&root, &program, arguments).unwrap_or_else(|error| vec![HostError::new(error)]);
             // This fails when the connection has ended.
             let _ = replies.send(Reply::Planned { errors });
         });
@@ -272,8 +274,18 @@ impl Agent {
             });
             let checkout = self.store.checkout(&self.files);
             drop(working);
-            checkout
+            let (root, changed) = checkout?;
+            self.report_restored(&changed)?;
+            Ok(root)
         })
+    }
+
+    /// Reports stored files that were not as they had been sent.
+    fn report_restored(&self, paths: &[String]) -> io::Result<()> {
+        match paths {
+            [] => Ok(()),
+            [first, others @ ..] => self.replies.send(Reply::Restored { first: first.clone(), others: others.len() }),
+        }
     }
 
     fn folder(&self, session: &str) -> io::Result<PathBuf> {
@@ -319,7 +331,7 @@ impl Agent {
         if path.exists() {
             return Ok(false);
         }
-        let task = SessionTask { root: self.checkout()?, ..task };
+        let task = SessionTask { root: self.checkout()?, program: own_program()?, ..task };
         fs::create_dir_all(folder)?;
         match file::stage(&serde_json::to_vec(&task)?, &path, None)?.persist_noclobber(&path) {
             Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -365,11 +377,6 @@ fn own_program() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?.into_os_string().into_vec();
     let path = path.strip_suffix(b" (deleted)").map(<[u8]>::to_vec).unwrap_or(path);
     Ok(OsString::from_vec(path).into())
-}
-
-/// Returns the time since an entry of a folder was created or removed; zero if the time is unknown.
-fn age(folder: &Path) -> Duration {
-    fs::metadata(folder).and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
 }
 
 /// Returns the time of the wall clock since 1970.

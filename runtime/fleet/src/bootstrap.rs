@@ -26,6 +26,17 @@ pub(super) struct OwnProgram {
     architecture: String,
 }
 
+/// What a host had stored as this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoredProgram {
+    /// Nothing. The program was sent.
+    None,
+    /// This program.
+    Same,
+    /// A file with other content. The program was sent and has replaced it.
+    Changed,
+}
+
 /// Why no agent was started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BootstrapError {
@@ -74,15 +85,21 @@ impl OwnProgram {
         // `head -c` reads no byte beyond the program: the following bytes are for the agent.
         format!(
             "umask 077; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/flagperf/bin/{sha256}; p=$d/flagperf; m=\"{MARK} $(uname -m)\"; \
-             if [ -x \"$p\" ]; then echo \"$m present\"; else echo \"$m missing\"; mkdir -p \"$d\" && \
-             head -c {size} >\"$p.$$\" && [ \"$(sha256sum <\"$p.$$\" | cut -c 1-64)\" = {sha256} ] && \
+             s() {{ [ -f \"$1\" ] && [ \"$(sha256sum <\"$1\" | cut -c 1-64)\" = {sha256} ]; }}; \
+             if [ -x \"$p\" ] && s \"$p\"; then echo \"$m present\"; \
+             else if [ -e \"$p\" ]; then echo \"$m changed\"; else echo \"$m missing\"; fi; \
+             mkdir -p \"$d\" && head -c {size} >\"$p.$$\" && s \"$p.$$\" && \
              chmod 700 \"$p.$$\" && mv \"$p.$$\" \"$p\" || {{ echo \"{MARK} failed\"; rm -f \"$p.$$\"; exit 9; }}; \
              echo \"{MARK} stored\"; fi; exec \"$p\" agent"
         )
     }
 
-    /// Communicates with the script until the agent runs. Returns whether the program was sent.
-    pub(super) fn install(&self, input: &mut impl Write, output: &mut impl BufRead) -> Result<bool, BootstrapError> {
+    /// Communicates with the script until the agent runs. Returns what the host had stored.
+    pub(super) fn install(
+        &self,
+        input: &mut impl Write,
+        output: &mut impl BufRead,
+    ) -> Result<StoredProgram, BootstrapError> {
         let line = next_mark(output)?;
         let (machine, state) = line.split_once(' ').ok_or_else(|| unexpected(&line))?;
         // Linux and Rust use the same names: x86_64, aarch64.
@@ -90,17 +107,18 @@ impl OwnProgram {
             let (found, own) = (machine.to_owned(), self.architecture.clone());
             return Err(BootstrapError::Architecture { found, own });
         }
-        match state {
-            "present" => Ok(false),
-            "missing" => {
-                let sent = io::copy(&mut File::open(THIS_PROGRAM)?.take(self.size), input).and_then(|_| input.flush());
-                // A host that cannot store the program reports this and stops reading, so sending may fail.
-                match next_mark(output)?.as_str() {
-                    "stored" => sent.map(|()| true).map_err(BootstrapError::from),
-                    "failed" => Err(BootstrapError::NotStored),
-                    other => Err(unexpected(other)),
-                }
-            }
+        let stored = match state {
+            "present" => return Ok(StoredProgram::Same),
+            "missing" => StoredProgram::None,
+            "changed" => StoredProgram::Changed,
+            other => return Err(unexpected(other)),
+        };
+
+        let sent = io::copy(&mut File::open(THIS_PROGRAM)?.take(self.size), input).and_then(|_| input.flush());
+        // A host that cannot store the program reports this and stops reading, so sending may fail.
+        match next_mark(output)?.as_str() {
+            "stored" => sent.map(|()| stored).map_err(BootstrapError::from),
+            "failed" => Err(BootstrapError::NotStored),
             other => Err(unexpected(other)),
         }
     }
@@ -143,7 +161,8 @@ mod tests {
     #[test]
     fn the_greeting_is_found_after_text_without_a_line_break() {
         for text in ["abcflagperf-bootstrap x86_64 present\n", "a\nb flagperf-bootstrap x86_64 present\n"] {
-            assert!(!program().install(&mut Vec::new(), &mut text.as_bytes()).unwrap(), "{text}");
+            let installed = program().install(&mut Vec::new(), &mut text.as_bytes());
+            assert_eq!(installed.unwrap(), StoredProgram::Same, "{text}");
         }
         // The output ends when the silent process is killed.
         let error = program().install(&mut Vec::new(), &mut &b"abc"[..]).unwrap_err().to_string();
@@ -158,11 +177,42 @@ mod tests {
         assert!(!program().script().contains('\''));
     }
 
+    /// Runs the script of the bootstrap with this input, and returns the last word of its first line.
+    #[expect(clippy::disallowed_methods, reason = "a test that runs the script as a host does")]
+    fn state_of(program: &OwnProgram, cache: &std::path::Path, input: &[u8]) -> String {
+        let mut shell = std::process::Command::new("sh");
+        let pipe = std::process::Stdio::piped;
+        shell.args(["-c", &program.script()]).env("XDG_CACHE_HOME", cache).stdin(pipe()).stdout(pipe());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(input).unwrap();
+        let output = String::from_utf8(shell.wait_with_output().unwrap().stdout).unwrap();
+        output.lines().next().unwrap_or_default().rsplit_once(' ').unwrap().1.to_owned()
+    }
+
+    #[test]
+    fn a_stored_program_with_other_content_is_replaced_before_it_runs() {
+        let cache = tempfile::tempdir().unwrap();
+        let text = b"#!/bin/sh\necho agent\n";
+        let sha256 = flagperf_core::hash::hash_bytes(text);
+        let program = OwnProgram { sha256: sha256.clone(), size: text.len() as u64, architecture: String::new() };
+        let stored = cache.path().join("flagperf/bin").join(sha256).join("flagperf");
+        assert_eq!(state_of(&program, cache.path(), text), "missing");
+        assert_eq!(state_of(&program, cache.path(), b""), "present");
+        for other in ["", "#!/bin/sh\necho other\n"] {
+            std::fs::write(&stored, other).unwrap();
+            assert_eq!(state_of(&program, cache.path(), text), "changed", "{other}");
+            assert_eq!(std::fs::read(&stored).unwrap(), text);
+        }
+        let mut replaced = &b"flagperf-bootstrap x86_64 changed\nflagperf-bootstrap stored\n"[..];
+        let installed = self::program().install(&mut Vec::new(), &mut replaced);
+        assert_eq!(installed.unwrap(), StoredProgram::Changed);
+    }
+
     #[test]
     fn lines_of_a_login_shell_are_skipped_and_other_processors_are_refused() {
         let mut sent = Vec::new();
         let installed = program().install(&mut sent, &mut &b"Welcome\nflagperf-bootstrap x86_64 present\n{}"[..]);
-        assert!(!installed.unwrap() && sent.is_empty());
+        assert_eq!((installed.unwrap(), sent.len()), (StoredProgram::Same, 0));
         let refused = |text: &str| program().install(&mut Vec::new(), &mut text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             refused("flagperf-bootstrap aarch64 missing\n"),

@@ -5,17 +5,19 @@ use std::io;
 
 use super::conduct::FleetRun;
 use super::host_link::LinkCommand;
+use super::planned::PlannedCase;
 use super::replica::{
     ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
 };
 use super::session::SessionOutcome;
+use flagperf_config::Scale;
 use flagperf_core::file;
 use flagperf_core::run_files::{RECORD_FILE, SUMMARY_FILE};
 use flagperf_plan::CasePlan;
 use flagperf_result::{
-    ManifestFault, Record, ReplicaSummary, ResultManifest, Status, Summary, WriteError, write_record,
+    ManifestFault, Record, ReplicaSummary, ResultManifest, Status, Summary, WriteError, departure_text, write_record,
 };
-use flagperf_run::{LostCase, Notice, RunOutcome, finished_record};
+use flagperf_run::{LostCase, Notice, RunOutcome, finished_record, planned_settings};
 
 impl FleetRun<'_> {
     /// Writes and reports the records of a case, and its summary if it has several replicas.
@@ -27,14 +29,19 @@ impl FleetRun<'_> {
         notify: &mut dyn FnMut(&Notice<'_>),
     ) {
         let begin = outcome.records.len();
-        let summaries =
-            replicas.iter().map(|open| self.conclude_replica(case, open, replicas.len() > 1, outcome, notify));
-        let summaries = summaries.collect();
-        self.fleet.state.finish(&case.key.to_string());
+        let summaries = replicas.iter().map(|open| self.conclude_replica(case, open, begin, outcome, notify));
+        let summaries: Vec<ReplicaSummary> = summaries.collect();
+        let key = case.key.to_string();
+        let is_interrupted = outcome.records[begin..].iter().any(|record| record.status == Status::Interrupted);
+        // A session that has not ended might measure at the same time as a new one.
+        match is_interrupted && replicas.iter().all(|open| matches!(open.end, Some(ReplicaEnd::Ended(_)))) {
+            true => self.fleet.state.forget(&key),
+            false => self.fleet.state.finish(&key),
+        }
         self.fleet.state.write(self.folder);
         if replicas.len() > 1 {
             let records: Vec<&Record> = outcome.records[begin..].iter().collect();
-            let summary = Summary::of(&case.key.to_string(), &records, summaries);
+            let summary = Summary::of(&key, &records, summaries);
             let path = self.folder.join(case.key.folder()).join(SUMMARY_FILE);
             let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
             if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {
@@ -46,12 +53,12 @@ impl FleetRun<'_> {
         }
     }
 
-    /// Writes and reports the record of a replica, and returns its part of the summary.
+    /// Writes and reports the record of a replica, and returns its part of the summary. The records of the case begin at `begin`.
     fn conclude_replica(
         &self,
         case: &CasePlan,
         open: &ReplicaState,
-        is_part: bool,
+        begin: usize,
         outcome: &mut RunOutcome,
         notify: &mut dyn FnMut(&Notice<'_>),
     ) -> ReplicaSummary {
@@ -61,7 +68,17 @@ impl FleetRun<'_> {
         let program = if is_resumed { &self.fleet.state.program } else { &self.program };
         let (plan, rows, run, folder) = (self.plan, self.rows, self.folder, open.folder.as_path());
         let lost = LostCase { plan, rows, case, run, folder, program, is_resumed, host_doubts: &host_doubts };
-        let found = replica_record(lost, &end);
+        let is_part = case.key.scale != Scale::ONE;
+        let planned = PlannedCase {
+            settings: planned_settings(rows, case),
+            departures: case.departures.iter().map(|(key, value)| departure_text(key, value)).collect(),
+            program: program.binary_sha256.as_deref(),
+            files: &self.fleet.sent_files,
+            host_file: &plan.host_file.name,
+            is_resumed,
+        };
+        let first = outcome.records[begin..].iter().find(|record| record.status == Status::Ok);
+        let found = replica_record(lost, &end, &planned, first);
         let ReplicaRecord { record, is_own } = found;
         let path = open.folder.join(RECORD_FILE);
         // A record that the host has written is kept.

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::host_link::{HostLink, LinkCommand, LinkEvent, SessionEnd};
+use super::host_link::{HostLink, LinkCommand};
 use super::host_plan::HostRefusal;
 use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
-use super::replica::{ReplicaEnd, ReplicaState, display_name, replicas_of};
+use super::replica::{ReplicaState, replicas_of};
+use super::run_events::lost_host;
 use super::session::{SessionTask, started_by};
 use super::state::{RunState, SessionState};
 use super::tree::TreeError;
@@ -23,7 +24,9 @@ use flagperf_core::measure::{Clock, Nanos};
 use flagperf_core::step::Step;
 use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use flagperf_result::Provenance;
-use flagperf_run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, case_digests, make_run_folder};
+use flagperf_run::{
+    CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, case_parts, make_run_folder, move_aside,
+};
 
 /// How often the conductor checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -107,25 +110,29 @@ pub fn conduct_fleet(
         None => {
             let folder = make_run_folder(&plan.site.flagperf_log_path)?;
             let FleetOptions { overrides, audit, official, .. } = options;
-            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program, case_digests(plan, rows)))
+            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program, case_parts(plan, rows)))
         }
     };
     notify(&Notice::RunBegins { folder: &folder });
     let connected = Fleet::connect(plan, &hosts[..needed], &folder, state, options, notify, interrupt);
     let reserved = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
-    // A resumed run collects what was measured, whatever its hosts can do now.
-    let ready = reserved.and_then(|fleet| match is_new && plan.site.uses_other_hosts() {
-        true => fleet.plan_on_hosts(plan, &options.overrides, &hosts[..needed], notify, interrupt),
-        false => Ok(fleet),
+    let ready = reserved.and_then(|fleet| {
+        let log =
+            RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
+        let (folder, begun) = (folder.as_path(), None);
+        let mut run = FleetRun { plan, rows, options, interrupt, folder, log, checkout, program, fleet, hosts, begun };
+        // A resumed run collects what was measured, whatever its hosts can do now.
+        if is_new && plan.site.uses_other_hosts() {
+            run.plan_on_hosts(notify)?;
+        }
+        Ok(run)
     });
     if ready.is_err() && is_new {
-        // The folder contains only the output of ssh, which the error quotes.
+        // The folder contains no result; the error quotes the output of ssh.
         let _ = fs::remove_dir_all(&folder);
     }
-    let fleet = ready?;
+    let mut run = ready?;
     notify(&Notice::RunIsReady { folder: &folder });
-    let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
-    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, program, fleet, hosts };
     Ok(run.run_cases(notify))
 }
 
@@ -133,8 +140,8 @@ pub fn conduct_fleet(
 pub(super) struct FleetRun<'a> {
     pub(super) plan: &'a Plan,
     pub(super) rows: &'a [EffectiveValue],
-    options: &'a FleetOptions,
-    interrupt: &'a Interrupt,
+    pub(super) options: &'a FleetOptions,
+    pub(super) interrupt: &'a Interrupt,
     pub(super) folder: &'a Path,
     pub(super) log: RunLog,
     checkout: CheckoutState,
@@ -142,6 +149,8 @@ pub(super) struct FleetRun<'a> {
     pub(super) program: Provenance,
     pub(super) fleet: Fleet,
     pub(super) hosts: Vec<String>,
+    /// The replicas of the first case if they have planned it and wait.
+    pub(super) begun: Option<Vec<ReplicaState>>,
 }
 
 impl FleetRun<'_> {
@@ -159,9 +168,10 @@ impl FleetRun<'_> {
                 break;
             }
             has_run = true;
+            self.set_interrupted_aside(case, notify);
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
             self.log.case_starts(&case.key);
-            let replicas = self.start(case);
+            let replicas = self.begun.take().unwrap_or_else(|| self.start(case, false));
             let ended = self.collect(replicas, notify);
             self.conclude(case, &ended, &mut outcome, notify);
         }
@@ -169,21 +179,36 @@ impl FleetRun<'_> {
         // All links close at the same time; dropping them then waits for each.
         self.fleet.links.values_mut().for_each(HostLink::close);
         self.fleet.links.clear();
-        if outcome.is_complete() {
+        if outcome.is_complete() && !outcome.interrupted {
             RunState::remove(self.folder);
         }
         outcome
     }
 
-    /// Starts the replicas of a case. In a resumed run, replicas that were started before keep running.
-    fn start(&mut self, case: &CasePlan) -> Vec<ReplicaState> {
+    /// Moves the results of a case aside that an interruption had ended, so that it can be run again.
+    fn set_interrupted_aside(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) {
+        let folder = PathBuf::from(case.key.folder());
+        if self.fleet.state.has_sessions(&case.key.to_string()) || !self.folder.join(&folder).exists() {
+            return;
+        }
+        match move_aside(self.folder, &folder) {
+            Ok(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
+            Err(error) => {
+                tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
+            }
+        }
+    }
+
+    /// Starts the replicas of a case, which wait after they have planned it if it `holds` them. In a resumed run, replicas that were
+    /// started before keep running.
+    pub(super) fn start(&mut self, case: &CasePlan, holds: bool) -> Vec<ReplicaState> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;
         let mut open = Vec::new();
         for replica in replicas {
             let in_run = Path::new(&case.key.folder()).join(replica.folder());
             let folder = self.folder.join(&in_run);
-            let task = self.task(case, &replica, &in_run, waits);
+            let task = SessionTask { holds, ..self.task(case, &replica, &in_run, waits) };
             let known = self.fleet.state.session(&in_run).map(str::to_owned);
             let is_known = known.is_some();
             let session = known.unwrap_or_else(session_name);
@@ -226,6 +251,8 @@ impl FleetRun<'_> {
             started_by: started_by(),
             host_doubts: self.host_doubts(case, &replica.host),
             root: PathBuf::new(),
+            program: PathBuf::new(),
+            holds: false,
         }
     }
 
@@ -241,6 +268,7 @@ impl FleetRun<'_> {
             let now = self.options.clock.now();
             if self.interrupt.is_set() && interrupted.is_none() {
                 interrupted = Some(now);
+                replicas.iter_mut().for_each(|replica| replica.received_bytes = 0);
                 self.fleet.links.values().for_each(|link| link.send(LinkCommand::Interrupt));
             }
             if let Some(at) = interrupted {
@@ -254,78 +282,6 @@ impl FleetRun<'_> {
             self.release(&mut replicas);
         }
         replicas
-    }
-
-    fn handle(
-        &mut self,
-        host: &str,
-        event: LinkEvent,
-        replicas: &mut [ReplicaState],
-        notify: &mut dyn FnMut(&Notice<'_>),
-    ) {
-        let find =
-            |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
-        match event {
-            LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) => {}
-            LinkEvent::HostBusy { reason, .. } => {
-                let what = format!("is no longer reserved for this run: {reason}");
-                notify(&Notice::Host { host, what: &what, is_warning: true });
-            }
-            LinkEvent::Clock(measured) => self.fleet.update_clock(host, measured),
-            LinkEvent::PartReceived { session } => {
-                let now = self.options.clock.now();
-                find(replicas, &session).into_iter().for_each(|place| replicas[place].received = Some(now));
-            }
-            LinkEvent::Disconnected(reason) => {
-                let what = format!("is disconnected: {reason}; reconnecting");
-                notify(&Notice::Host { host, what: &what, is_warning: true });
-            }
-            LinkEvent::Reconnected(after) => {
-                let what = format!("has reconnected after {:.1} s", after.0);
-                notify(&Notice::Host { host, what: &what, is_warning: false });
-            }
-            LinkEvent::HostLost(reason) => {
-                let what = format!("is lost: {reason}");
-                notify(&Notice::Host { host, what: &what, is_warning: true });
-                let of_host = replicas.iter_mut().filter(|open| open.replica.host == host && open.end.is_none());
-                of_host.for_each(|open| {
-                    open.end = Some(lost_host(host, &reason));
-                    open.is_given_up = true;
-                });
-                self.fleet.lost.insert(host.to_owned(), reason);
-            }
-            LinkEvent::Preparation { session, line } => {
-                let Some(place) = find(replicas, &session) else { return };
-                let (host, what) = (display_name(&replicas[place].replica), format!("prepares its worker: {line}"));
-                notify(&Notice::Host { host: &host, what: &what, is_warning: false });
-            }
-            LinkEvent::Event { session, phase, event } => {
-                let Some(place) = find(replicas, &session) else { return };
-                replicas[place].begins(self.fleet.offsets.get(host).copied());
-                let replica = display_name(&replicas[place].replica);
-                notify(&Notice::ReplicaEvent { replica: &replica, phase, event: &event });
-            }
-            LinkEvent::Ready { session, step } => {
-                find(replicas, &session).into_iter().for_each(|place| replicas[place].waits_for = Some(step));
-            }
-            LinkEvent::SessionEnded { session, outcome, log } => {
-                let Some(place) = find(replicas, &session) else { return };
-                let end = match outcome {
-                    Some(outcome) => ReplicaEnd::Ended(*outcome),
-                    None => {
-                        replicas[place].is_given_up = true;
-                        ReplicaEnd::Lost(unexpected_end(host, &log), String::new())
-                    }
-                };
-                replicas[place].end = Some(end);
-            }
-            LinkEvent::Removed { session } => self.fleet.given_up.remove(&session),
-            LinkEvent::SessionFailed { session, reason, end } => {
-                let Some(place) = find(replicas, &session) else { return };
-                replicas[place].is_given_up = end == SessionEnd::Silent;
-                replicas[place].end = Some(ReplicaEnd::Lost(format!("host `{host}`: {reason}"), String::new()));
-            }
-        }
     }
 
     /// Lets the replicas pass a barrier as soon as each of them waits or has ended. After `resume`, some may wait at an earlier
@@ -348,38 +304,8 @@ impl FleetRun<'_> {
     }
 }
 
-/// Returns the reason for which a case has no result: its process ended without one. `log` has the last lines of the process,
-/// of which the last has the cause.
-fn unexpected_end(host: &str, log: &[String]) -> String {
-    let last = log.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty());
-    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
-    format!("the process that ran the case on host `{host}` ended unexpectedly{last}")
-}
-
-/// Returns the end of a replica whose host was lost.
-fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
-    let hint = "the folder of the result contains what had arrived before; `flagperf doctor --hosts` checks the hosts";
-    ReplicaEnd::Lost(format!("host `{host}` was lost: {reason}"), hint.to_owned())
-}
-
 /// Returns a random name, which no other run or session has.
 pub(super) fn session_name() -> String {
     let random = Seed::draw().map(|seed| seed.bytes().to_vec()).unwrap_or_default();
     hash_bytes(&[&random[..], &std::process::id().to_le_bytes()].concat())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_cause_of_an_unexpected_end_is_the_last_line_without_its_indentation() {
-        let log = ["Error: the session failed", "", "Caused by:", "    cannot create `lock`: Permission denied", ""];
-        let ended = "the process that ran the case on host `h1` ended unexpectedly";
-        assert_eq!(
-            unexpected_end("h1", &log.map(str::to_owned)),
-            format!("{ended}: cannot create `lock`: Permission denied")
-        );
-        assert_eq!(unexpected_end("h1", &[]), ended);
-    }
 }

@@ -3,19 +3,24 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::ChildStdin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::agent::wall_time;
-use super::bootstrap::{BootstrapError, OwnProgram};
+use super::bootstrap::{BootstrapError, OwnProgram, StoredProgram};
 use super::clock_offset::ClockOffset;
 use super::frame::{PAYLOAD_BYTES_MAX, read_frame, write_frame};
+use super::host_text::short;
 use super::launcher::Launcher;
 use super::protocol::{HostFacts, Reply, Request};
+use super::transfer_rate::{is_too_slow, slow_reason};
 use super::tree::Tree;
 use flagperf_config::Site;
+use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::units::Seconds;
 use flagperf_host::{DuplexProcess, Ending};
 
@@ -32,6 +37,8 @@ pub(super) struct Connection {
     input: ChildStdin,
     pub(super) replies: Receiver<ReceivedReply>,
     pub(super) host: HostFacts,
+    /// Whether the host had another program stored as this one, which is replaced.
+    pub(super) has_replaced_program: bool,
 }
 
 /// Why a connection is no longer used.
@@ -73,33 +80,43 @@ impl Connection {
     /// # Errors
     /// When this fails or the host is silent for too long; with the reason and the last line of the launcher's program.
     pub(super) fn open(host: &str, settings: ConnectionSettings<'_>) -> Result<Self, String> {
+        Self::start(host, settings).map_err(|reason| short(&reason))
+    }
+
+    fn start(host: &str, settings: ConnectionSettings<'_>) -> Result<Self, String> {
         let ConnectionSettings { launcher, site, program, tree, log, silence_max } = settings;
         let argv = launcher.command(host, &program.script(), site);
         let (mut process, mut input, output) = DuplexProcess::start(&argv, log).map_err(|error| error.to_string())?;
         let (sender, activity) = bounded(1);
+        let bytes = Arc::new(AtomicU64::new(0));
         let kill = process.killer();
-        let mut output = BufReader::new(MonitoredStream { inner: output, activity: sender.clone() });
-        let (opened, was_silent) = thread::scope(|scope| {
-            let watch = scope.spawn(move || is_silent_for(silence_max, &activity).then(kill).is_some());
-            let mut input = MonitoredStream { inner: &mut input, activity: sender };
-            let opened = start_agent(&mut input, &mut output, program).and_then(|facts| {
+        let mut output =
+            BufReader::new(MonitoredStream { inner: output, bytes: bytes.clone(), activity: sender.clone() });
+        let (opened, stalled) = thread::scope(|scope| {
+            let moved = bytes.clone();
+            let watch = scope.spawn(move || stall(silence_max, &activity, &moved).inspect(|_| kill()));
+            let mut input = MonitoredStream { inner: &mut input, bytes, activity: sender };
+            let opened = start_agent(&mut input, &mut output, program).and_then(|(facts, stored)| {
                 let clock_offset = send_checkout(&mut input, &mut output, tree)?;
-                Ok(HostFacts { clock_offset, ..facts })
+                Ok((HostFacts { clock_offset, ..facts }, stored))
             });
             // Without senders, the watching thread ends.
             output.get_mut().activity = bounded(0).0;
             drop(input);
             (opened, watch.join().unwrap_or_default())
         });
-        if was_silent {
+        if let Some(stalled) = stalled {
             drop((input, output));
             let last = last_line(&mut process).map(|line| format!("; `{}` printed: {line}", launcher.name()));
             let unexpected = opened.err().filter(|error| matches!(error, BootstrapError::Unexpected { .. }));
             let unexpected = unexpected.map(|error| format!("; {error}")).unwrap_or_default();
-            return Err(format!("no answer for {:.0} s{unexpected}{}", silence_max.0, last.unwrap_or_default()));
+            return Err(format!("{stalled}{unexpected}{}", last.unwrap_or_default()));
         }
         match opened {
-            Ok(host) => Ok(Connection { process, launcher, input, replies: read_replies(output), host }),
+            Ok((host, stored)) => {
+                let (replies, has_replaced_program) = (read_replies(output), stored == StoredProgram::Changed);
+                Ok(Connection { process, launcher, input, replies, host, has_replaced_program })
+            }
             Err(error) => {
                 drop((input, output));
                 Err(describe_failure(&mut process, launcher, &error))
@@ -123,18 +140,20 @@ impl Connection {
     /// Returns why the connection ended. Called when there are no more replies.
     pub(super) fn why_ended(mut self) -> String {
         drop(self.input);
-        describe_end(&mut self.process, self.launcher, false)
+        short(&describe_end(&mut self.process, self.launcher, false))
     }
 }
 
-/// The input or output of a launcher's program. Each read and each write reports activity.
+/// The input or output of a launcher's program. Each read and each write counts its bytes and reports activity.
 struct MonitoredStream<T> {
     inner: T,
+    bytes: Arc<AtomicU64>,
     activity: Sender<()>,
 }
 
 impl<T> MonitoredStream<T> {
-    fn report_activity(&self) {
+    fn report_activity(&self, bytes: &io::Result<usize>) {
+        self.bytes.fetch_add(bytes.as_ref().map_or(0, |bytes| *bytes as u64), Ordering::Relaxed);
         // If the channel is full, an earlier report was not read yet, which suffices.
         let _ = self.activity.try_send(());
     }
@@ -143,7 +162,7 @@ impl<T> MonitoredStream<T> {
 impl<T: Read> Read for MonitoredStream<T> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer);
-        self.report_activity();
+        self.report_activity(&read);
         read
     }
 }
@@ -151,7 +170,7 @@ impl<T: Read> Read for MonitoredStream<T> {
 impl<T: Write> Write for MonitoredStream<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes);
-        self.report_activity();
+        self.report_activity(&written);
         written
     }
 
@@ -160,14 +179,21 @@ impl<T: Write> Write for MonitoredStream<T> {
     }
 }
 
-/// Waits until there was no activity for `limit`, and then returns true, or until all senders are gone.
-fn is_silent_for(limit: Seconds, activity: &Receiver<()>) -> bool {
-    let limit = Duration::from_secs_f64(limit.0.max(0.0));
+/// Waits until there was no activity for `limit`, or the bytes that have moved are too few, and then returns what is wrong; or until
+/// all senders are gone.
+fn stall(limit: Seconds, activity: &Receiver<()>, bytes: &AtomicU64) -> Option<String> {
+    let (clock, silence_max) = (MonotonicClock::start(), Duration::from_secs_f64(limit.0.max(0.0)));
+    let began = clock.now();
     loop {
-        match activity.recv_timeout(limit) {
-            Ok(()) => {}
-            Err(RecvTimeoutError::Timeout) => return true,
-            Err(RecvTimeoutError::Disconnected) => return false,
+        match activity.recv_timeout(silence_max) {
+            Ok(()) => {
+                let (taken, bytes) = (clock.now().since(began), bytes.load(Ordering::Relaxed));
+                if is_too_slow(taken, bytes, limit) {
+                    return Some(slow_reason(taken, bytes));
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => return Some(format!("no answer for {:.0} s", limit.0)),
+            Err(RecvTimeoutError::Disconnected) => return None,
         }
     }
 }
@@ -209,10 +235,10 @@ fn start_agent(
     input: &mut impl Write,
     output: &mut impl BufRead,
     program: &OwnProgram,
-) -> Result<HostFacts, BootstrapError> {
-    program.install(input, output)?;
+) -> Result<(HostFacts, StoredProgram), BootstrapError> {
+    let stored = program.install(input, output)?;
     match next_reply(output)? {
-        Reply::Present { host } => Ok(host),
+        Reply::Present { host } => Ok((host.shortened(), stored)),
         other => Err(unexpected(&other)),
     }
 }
@@ -296,6 +322,25 @@ mod tests {
             "the answer of the host is not that of flagperf: `flagperf-bootstrap x86_64 missing` is not a message of the agent \
              protocol (does a start-up file of the login shell there print it?)"
         );
+    }
+
+    #[test]
+    fn a_host_that_sends_a_byte_now_and_then_is_not_waited_for() {
+        let (sender, activity) = bounded(1);
+        let bytes = Arc::new(AtomicU64::new(0));
+        let mut trickle = MonitoredStream { inner: io::repeat(b'x'), bytes: bytes.clone(), activity: sender };
+        let ended = thread::scope(|scope| {
+            let (stop, stopped) = bounded::<()>(0);
+            scope.spawn(move || {
+                while stopped.recv_timeout(Duration::from_millis(10)).is_err_and(|error| error.is_timeout()) {
+                    let _ = trickle.read(&mut [0]);
+                }
+            });
+            let ended = stall(Seconds(0.2), &activity, &bytes);
+            drop(stop);
+            ended
+        });
+        assert!(ended.as_ref().is_some_and(|ended| ended.starts_with("only ")), "{ended:?}");
     }
 
     #[test]

@@ -9,8 +9,10 @@ use crossbeam_channel::{after, select};
 use super::bootstrap::OwnProgram;
 use super::conduct::FleetError;
 use super::connection::{Connection, ConnectionSettings};
+use super::host_text::short;
 use super::hosts::{hosts_of, tree_of};
 use super::launcher::{Launcher, launcher_for};
+use super::link_thread::{REPLACED_PROGRAM, restored_text};
 use super::protocol::{HostFacts, Reply, Request};
 use flagperf_config::Overrides;
 use flagperf_plan::Plan;
@@ -45,6 +47,8 @@ pub struct HostReport {
     pub text: String,
     /// The errors in the report, each with its hint.
     pub problems: Vec<String>,
+    /// What the host had stored otherwise than as sent, and is replaced.
+    pub restored: Vec<String>,
     /// Whether the selected cases can run on the host.
     pub can_run: bool,
 }
@@ -67,7 +71,7 @@ impl HostReport {
         if problems.is_empty() && !can_run {
             problems.push(text.lines().last().unwrap_or("`flagperf doctor` printed nothing").to_owned());
         }
-        HostReport { facts, text, problems, can_run }
+        HostReport { facts, text, problems, restored: Vec::new(), can_run }
     }
 }
 
@@ -106,6 +110,8 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
 fn check_host(host: &str, settings: ConnectionSettings<'_>, request: Request) -> Result<HostReport, String> {
     let mut connection = Connection::open(host, settings)?;
     connection.send(&request).map_err(|error| error.to_string())?;
+    let replaced = connection.has_replaced_program.then(|| REPLACED_PROGRAM.to_owned());
+    let mut restored: Vec<String> = replaced.into_iter().collect();
     let deadline = after(REPORT_WAIT);
     loop {
         let reply = select! {
@@ -114,9 +120,10 @@ fn check_host(host: &str, settings: ConnectionSettings<'_>, request: Request) ->
         };
         match reply {
             Ok(Ok((Reply::Report { text, can_run }, _))) => {
-                return Ok(HostReport::new(connection.host.clone(), text, can_run));
+                return Ok(HostReport { restored, ..HostReport::new(connection.host.clone(), text, can_run) });
             }
-            Ok(Ok((Reply::Failed { reason, .. }, _)) | Err(reason)) => return Err(reason),
+            Ok(Ok((Reply::Restored { first, others }, _))) => restored.push(restored_text(&short(&first), others)),
+            Ok(Ok((Reply::Failed { reason, .. }, _)) | Err(reason)) => return Err(short(&reason)),
             Ok(Ok(_)) => {}
             Err(_) => return Err(connection.why_ended()),
         }

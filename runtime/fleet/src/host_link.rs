@@ -10,8 +10,10 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
+use super::host_text::HostError;
 use super::launcher::Launcher;
 use super::link_thread::LinkThread;
+use super::outage::Outage;
 use super::protocol::HostFacts;
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::Tree;
@@ -66,12 +68,14 @@ pub(super) enum LinkEvent {
     Reconnected(Seconds),
     /// The host is lost, for this reason: it could not be reached within the time limit.
     HostLost(String),
+    /// What a user needs to know about the host: a predicate such as `had ...`.
+    Warning(String),
     /// A session takes a step of preparing its workers.
     Preparation { session: String, line: String },
     /// A session emitted an event.
     Event { session: String, phase: Phase, event: Box<Event> },
-    /// A part of a file of a session has arrived.
-    PartReceived { session: String },
+    /// The files of a session have grown by so many bytes that had not arrived before.
+    PartReceived { session: String, growth: u64 },
     /// A session waits at a barrier.
     Ready { session: String, step: Step },
     /// The wall clock of the host was measured.
@@ -82,7 +86,7 @@ pub(super) enum LinkEvent {
     /// it to end.
     HostBusy { reason: String, run_id: String, waits: bool },
     /// The host has planned the cases, with these errors.
-    Planned(Vec<String>),
+    Planned(Vec<HostError>),
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.
@@ -121,7 +125,7 @@ impl HostLink {
             let sessions = HashMap::new();
             let progress = context.clock.now();
             let (commands, interrupted) = (receiver, false);
-            let (reservation, plan_arguments, pings) = (None, None, VecDeque::new());
+            let (reservation, plan_arguments, pings, outage) = (None, None, VecDeque::new(), Outage::default());
             LinkThread {
                 host,
                 launcher,
@@ -131,6 +135,9 @@ impl HostLink {
                 sessions,
                 interrupted,
                 progress,
+                outage,
+                received_bytes: 0,
+                worked: None,
                 reservation,
                 plan_arguments,
                 pings,

@@ -1,8 +1,7 @@
 //! The thread of a link: keeps a connection to the agent of a host, reconnects after a failure, and writes the files that arrive.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -10,56 +9,36 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, select, tick};
 
 use super::agent::wall_time;
-use super::clock_offset::ClockOffset;
-use super::connection::{Connection, ConnectionEnd, ConnectionSettings, ReceivedReply};
-use super::displayed_events::DisplayedEvents;
+use super::connection::{Connection, ConnectionEnd, ConnectionSettings};
 use super::forwarder::last_lines;
-use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
+use super::host_link::{LinkCommand, LinkContext, LinkEvent};
 use super::launcher::Launcher;
-use super::mirror::{PartError, list_files, reconcile, write_part};
-use super::protocol::{Reply, Request, SessionProcess};
-use super::session::{SessionOutcome, SessionTask, started_by};
+use super::link_sessions::OpenSession;
+use super::outage::Outage;
+use super::protocol::Request;
+use super::session::started_by;
+use super::transfer_rate::{is_too_slow, slow_reason};
 use flagperf_config::Site;
 use flagperf_core::event::Event;
 use flagperf_core::measure::Nanos;
-use flagperf_core::run_files::EVENTS_FILE;
-use flagperf_core::step::{Phase, Step};
-use flagperf_core::text::{one_line, truncate};
+use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
-use flagperf_host::start_detached;
 
 /// Longest time between two pings of the agent.
 const PING_INTERVAL_MAX: Seconds = Seconds(2.0);
 /// Time without a reply after which a connection counts as broken.
 const SILENCE_MAX: Seconds = Seconds(10.0);
-/// Largest number of bytes of a reason that a host states.
-const REASON_BYTES_MAX: usize = 2000;
-/// How often the files of a session are requested again because some are missing or changed on this machine.
-const RESENT_MAX: u32 = 10;
-/// Longest time in which an agent starts a session: it makes the checkout first.
-const START_TIME_MAX: Seconds = Seconds(600.0);
 /// How much longer a session or a reservation waits for contact than this process tries to reconnect.
 const CONTACT_MARGIN: Seconds = Seconds(30.0);
+/// Number of pings without an answer from which on answers wait behind files.
+const PINGS_WAITING_MAX: usize = 3;
+/// Time after which an agent that has said that it is busy with a long request says so again, three times over.
+const WORKING_MAX: Seconds = Seconds(6.0);
 /// Number of waiting events from which on those for the display are dropped.
 const DISPLAY_EVENTS_MAX: usize = 1000;
 /// Shortest and longest wait before a new connection is opened.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// A session that has not ended.
-pub(super) struct OpenSession {
-    /// The task that starts the session; `None` once it was started.
-    task: Option<Box<SessionTask>>,
-    folder: PathBuf,
-    released: Vec<Step>,
-    /// Number of the last request for the files of the session. Replies to earlier requests are ignored.
-    round: u32,
-    displayed: DisplayedEvents,
-    /// How often the files were requested again, because another process had changed them on this machine.
-    resent: u32,
-    /// When the session or its agent last said something about it on this connection.
-    last_sign: Nanos,
-}
 
 /// The state of a link's thread.
 pub(super) struct LinkThread {
@@ -70,8 +49,14 @@ pub(super) struct LinkThread {
     pub(super) events: Sender<(String, LinkEvent)>,
     pub(super) sessions: HashMap<String, OpenSession>,
     pub(super) interrupted: bool,
-    /// When the agent last replied to a request of the run. Opening a connection does not count.
+    /// When the run last made progress on the host: see `Reply::is_progress`.
     pub(super) progress: Nanos,
+    /// The broken connections since then.
+    pub(super) outage: Outage,
+    /// Number of bytes of files that have arrived.
+    pub(super) received_bytes: u64,
+    /// When the agent last said that it is busy with a long request.
+    pub(super) worked: Option<Nanos>,
     /// The reservation that a new connection requests again: whether it waits.
     pub(super) reservation: Option<bool>,
     /// The arguments of a plan that the host has not answered yet, and that a new connection requests again.
@@ -80,14 +65,13 @@ pub(super) struct LinkThread {
     pub(super) pings: VecDeque<Seconds>,
 }
 
-/// Returns a reason that a host states as one line of limited length.
-fn short(reason: &str) -> String {
-    truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
-}
+/// What is reported about a host that had another program stored as this one.
+pub(super) const REPLACED_PROGRAM: &str = "had another file stored as this program, which is replaced";
 
-/// Returns a text of a host with its lines, but of limited length.
-fn short_text(text: &str) -> String {
-    truncate(text, REASON_BYTES_MAX).into_owned()
+/// Returns what is reported about a host whose stored files were not as they had been sent.
+pub(super) fn restored_text(first: &str, others: usize) -> String {
+    let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+    format!("had stored `{first}`{others} otherwise than as sent, which is replaced or removed")
 }
 
 /// Returns the time without contact after which a session and a reservation end. It is longer than this process tries to
@@ -97,13 +81,13 @@ pub fn contact_limit(site: &Site) -> Seconds {
 }
 
 impl LinkThread {
-    fn report(&self, event: LinkEvent) {
+    pub(super) fn report(&self, event: LinkEvent) {
         // This fails when the run has ended.
         let _ = self.events.send((self.host.clone(), event));
     }
 
     /// Reports an event for the display, which may be dropped: the files have all events.
-    fn report_event(&self, session: String, phase: Phase, event: Box<Event>) {
+    pub(super) fn report_event(&self, session: String, phase: Phase, event: Box<Event>) {
         if self.events.len() < DISPLAY_EVENTS_MAX {
             self.report(LinkEvent::Event { session, phase, event });
         }
@@ -116,8 +100,10 @@ impl LinkThread {
             Err(reason) => return self.report(LinkEvent::HostLost(reason)),
         };
         self.report(LinkEvent::Connected(connection.host.clone()));
+        self.report_replaced_program(&connection);
         self.progress = self.context.clock.now();
         loop {
+            let opened = self.context.clock.now();
             let reason = match self.serve(&mut connection) {
                 ConnectionEnd::Closed => {
                     if self.reservation.is_some() {
@@ -133,6 +119,7 @@ impl LinkThread {
                 }
             };
             let broken = self.context.clock.now();
+            self.outage.broke(opened, self.progress, broken, self.context.site.host_timeout);
             self.report(LinkEvent::Disconnected(reason.clone()));
             self.sessions.values_mut().for_each(|open| open.displayed.connection_broke(&open.folder));
             match self.reconnect(reason) {
@@ -144,6 +131,14 @@ impl LinkThread {
                 }
             }
             self.report(LinkEvent::Reconnected(self.context.clock.now().since(broken)));
+            self.report_replaced_program(&connection);
+        }
+    }
+
+    /// Reports that the host had another program stored as this one.
+    fn report_replaced_program(&self, connection: &Connection) {
+        if connection.has_replaced_program {
+            self.report(LinkEvent::Warning(REPLACED_PROGRAM.to_owned()));
         }
     }
 
@@ -157,9 +152,10 @@ impl LinkThread {
         let limit = self.context.site.host_timeout;
         let mut wait = WAIT_MIN;
         loop {
-            let silent = self.context.clock.now().since(self.progress);
+            let now = self.context.clock.now();
+            let silent = self.outage.length(now);
             if silent.0 > limit.0 {
-                return Err(format!("no contact for {:.0} s; last error: {reason}", silent.0));
+                return Err(self.outage.reason(now, &reason));
             }
             thread::sleep(wait);
             wait = (2 * wait).min(WAIT_MAX);
@@ -193,6 +189,8 @@ impl LinkThread {
         // Several pings fit into the time limit.
         let ticks = tick(Duration::from_secs_f64(PING_INTERVAL_MAX.0.min(silence_max.0 / 4.0)));
         let mut last_reply = clock.now();
+        // Since when, and since how many bytes, the answers to pings have been waiting behind files.
+        let mut backlog: Option<(Nanos, u64)> = None;
         loop {
             select! {
                 recv(replies) -> received => {
@@ -212,6 +210,16 @@ impl LinkThread {
                     if clock.now().since(last_reply) > silence_max {
                         return ConnectionEnd::Broken(format!("no answer from the host for {:.0} s", silence_max.0));
                     }
+                    backlog = match self.is_behind() {
+                        true => backlog.or_else(|| Some((clock.now(), self.received_bytes))),
+                        false => None,
+                    };
+                    if let Some((since, bytes)) = backlog {
+                        let (taken, bytes) = (clock.now().since(since), self.received_bytes - bytes);
+                        if is_too_slow(taken, bytes, silence_max) {
+                            return ConnectionEnd::Broken(slow_reason(taken, bytes));
+                        }
+                    }
                     self.pings.push_back(wall_time());
                     if let Err(error) = connection.send(&Request::Ping) {
                         return ConnectionEnd::of(&error);
@@ -224,94 +232,22 @@ impl LinkThread {
         }
     }
 
-    /// Requests the missing files of a session again, because `path` on this machine was changed or removed.
-    fn request_again(&mut self, connection: &mut Connection, session: String, path: &str) -> Result<(), ConnectionEnd> {
-        let Some(open) = self.sessions.get_mut(&session) else { return Ok(()) };
-        open.resent += 1;
-        if open.resent <= RESENT_MAX {
-            return self.start_and_attach(connection, &session).map_err(|error| ConnectionEnd::of(&error));
-        }
-        let reason =
-            format!("`{path}` is incomplete: is another program changing or deleting the results on this machine?");
-        self.abandon(connection, session, reason, SessionEnd::Unwritten)
-    }
-
-    /// Gives up sessions of which nothing was heard for too long although the agent answers: their process is stopped or hangs.
-    fn abandon_silent_sessions(&mut self, connection: &mut Connection) -> Result<(), ConnectionEnd> {
-        let (now, limit) = (self.context.clock.now(), self.context.site.host_timeout);
-        let silence_of = |open: &OpenSession| now.since(open.last_sign).0;
-        let is_silent = |open: &OpenSession| {
-            silence_of(open) > if open.task.is_some() { START_TIME_MAX.0.max(limit.0) } else { limit.0 }
-        };
-        let silent = self.sessions.iter().filter(|(_, open)| is_silent(open));
-        let silent: Vec<_> = silent.map(|(session, open)| (session.clone(), silence_of(open))).collect();
-        silent.into_iter().try_for_each(|(session, seconds)| {
-            let last = self.launcher_log().pop().map(|line| format!("; {}: {line}", self.launcher.name()));
-            let reason = format!(
-                "the process that ran the case there has given no sign for {seconds:.0} s although the host answers{}",
-                last.unwrap_or_default()
-            );
-            self.abandon(connection, session, reason, SessionEnd::Silent)
-        })
-    }
-
-    /// Interrupts a session that is given up, so that it does not run during the next case.
-    fn abandon(
-        &mut self,
-        connection: &mut Connection,
-        session: String,
-        reason: String,
-        end: SessionEnd,
-    ) -> Result<(), ConnectionEnd> {
-        self.sessions.remove(&session);
-        let sent = connection.send(&Request::Interrupt { session: session.clone() });
-        self.report(LinkEvent::SessionFailed { session, reason, end });
-        sent.map_err(|error| ConnectionEnd::of(&error))
-    }
-
-    /// Starts a session unless it was started before, and requests its files.
-    fn start_and_attach(&mut self, connection: &mut Connection, session: &str) -> io::Result<()> {
-        let Some(open) = self.sessions.get_mut(session) else { return Ok(()) };
-        let name = session.to_owned();
-        let have: BTreeMap<String, u64> = list_files(&open.folder)?;
-        open.round += 1;
-        open.last_sign = self.context.clock.now();
-        let mut requests = Vec::new();
-        if let Some(task) = &open.task {
-            let (session, task) = (name.clone(), task.clone());
-            requests.push(Request::Start { session, task, by_launcher: self.launcher.starts_sessions() });
-        }
-        requests.push(Request::Attach { session: name.clone(), have, round: open.round });
-        requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
-        requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
-        requests.iter().try_for_each(|request| connection.send(request))
-    }
-
-    /// Starts the process of a session that the agent has prepared. It keeps running when this process ends.
-    fn start_process(
-        &mut self,
-        connection: &mut Connection,
-        session: String,
-        process: &SessionProcess,
-    ) -> Result<(), ConnectionEnd> {
-        let argv = self.launcher.session_command(&self.host, process);
-        match start_detached(&argv, &self.context.log) {
-            Ok(()) => Ok(()),
-            Err(error) => self.abandon(connection, session, error.to_string(), SessionEnd::Unwritten),
-        }
+    /// Returns whether the answers of the agent wait behind the files that it has sent. Signs of its sessions then wait, too. An agent
+    /// that works on a long request says so, and answers later.
+    pub(super) fn is_behind(&self) -> bool {
+        let works = self.worked.is_some_and(|at| self.context.clock.now().since(at).0 <= WORKING_MAX.0);
+        self.pings.len() > PINGS_WAITING_MAX && !works
     }
 
     /// Returns the last lines that the launcher printed, if it starts sessions: it may have failed to start one.
-    fn launcher_log(&self) -> Vec<String> {
+    pub(super) fn launcher_log(&self) -> Vec<String> {
         if self.launcher.starts_sessions() { last_lines(&self.context.log) } else { Vec::new() }
     }
 
     fn execute(&mut self, connection: &mut Connection, command: LinkCommand) -> io::Result<()> {
         match command {
             LinkCommand::Start { session, task, folder } => {
-                let last_sign = self.context.clock.now();
-                let (task, released, displayed) = (Some(task), Vec::new(), DisplayedEvents::default());
-                let open = OpenSession { task, folder, released, round: 0, displayed, resent: 0, last_sign };
+                let open = OpenSession::new(task, folder, self.context.clock.now());
                 self.sessions.insert(session.clone(), open);
                 self.start_and_attach(connection, &session)
             }
@@ -344,92 +280,5 @@ impl LinkThread {
         let LinkContext { run, run_id, site, .. } = &*self.context;
         let (run, run_id, contact_limit_s) = (run.clone(), run_id.clone(), contact_limit(site));
         Request::Reserve { run_id, run, started_by: started_by(), waits, contact_limit_s }
-    }
-
-    /// Handles a reply of the agent.
-    fn handle(&mut self, connection: &mut Connection, received: ReceivedReply) -> Result<(), ConnectionEnd> {
-        let (reply, payload) = received.map_err(|reason| ConnectionEnd::Broken(short(&reason)))?;
-        if !matches!(reply, Reply::Failed { session: None, .. }) {
-            self.progress = self.context.clock.now();
-        }
-        if let Some(open) = reply.session().and_then(|session| self.sessions.get_mut(session)) {
-            open.last_sign = self.progress;
-        }
-        match reply {
-            Reply::Missing { .. } | Reply::Report { .. } | Reply::Working | Reply::Alive { .. } => {}
-            Reply::Present { host } => {
-                if let Some(sent) = self.pings.pop_front() {
-                    self.report(LinkEvent::Clock(ClockOffset::measured(sent, wall_time(), host.time_s)));
-                }
-            }
-            Reply::Reserved { warning } => self.report(LinkEvent::Reserved(warning.as_deref().map(short))),
-            Reply::Planned { errors } => {
-                self.plan_arguments = None;
-                self.report(LinkEvent::Planned(errors.iter().map(|error| short_text(error)).collect()));
-            }
-            Reply::HostBusy { reason, run_id, waits } => {
-                self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
-            }
-            Reply::Started { session, process } => {
-                let is_new = self.sessions.get_mut(&session).is_some_and(|open| open.task.take().is_some());
-                if let Some(process) = process.filter(|_| is_new) {
-                    return self.start_process(connection, session, &process);
-                }
-            }
-            Reply::Part { session, path, offset, round } => {
-                let open = self.sessions.get_mut(&session).filter(|open| open.round == round);
-                let Some(open) = open else { return Ok(()) };
-                match write_part(&open.folder, &path, offset, &payload) {
-                    Ok(()) => {
-                        let missed = if path == EVENTS_FILE { open.displayed.missed(&open.folder) } else { Vec::new() };
-                        let missed = missed.into_iter().map(|(phase, event)| (phase, Box::new(event)));
-                        missed.for_each(|(phase, event)| self.report_event(session.clone(), phase, event));
-                        self.report(LinkEvent::PartReceived { session });
-                    }
-                    Err(PartError::MissingPart) => return self.request_again(connection, session, &path),
-                    Err(PartError::Unwritable(error)) => {
-                        let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
-                        return self.abandon(connection, session, reason, SessionEnd::Unwritten);
-                    }
-                }
-            }
-            Reply::Preparation { session, line } => {
-                self.report(LinkEvent::Preparation { session, line: short(&line) });
-            }
-            Reply::Event { session, phase, event } => {
-                let open = self.sessions.get_mut(&session);
-                if open.is_none_or(|open| open.displayed.accept(phase, &event)) {
-                    self.report_event(session, phase, event);
-                }
-            }
-            Reply::Ready { session, step } => self.report(LinkEvent::Ready { session, step }),
-            Reply::Ended { session, outcome, files, log, round } => {
-                let open = self.sessions.get(&session).filter(|open| open.round == round);
-                let Some(open) = open else { return Ok(()) };
-                // Another process may have changed the files on this machine.
-                let here = list_files(&open.folder).unwrap_or_default();
-                let lacking = files.iter().find(|(path, size)| here.get(*path) != Some(size));
-                if let Some((path, _)) = lacking {
-                    return self.request_again(connection, session, path);
-                }
-                let outcome = outcome.map(|outcome| {
-                    let deleted = reconcile(&open.folder, &here, &files);
-                    SessionOutcome { unsealed: deleted.or(outcome.unsealed), ..*outcome }
-                });
-                self.sessions.remove(&session);
-                let log = if outcome.is_none() && log.is_empty() { self.launcher_log() } else { log };
-                let log = log.iter().map(|line| short(line)).collect();
-                let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
-                self.report(LinkEvent::SessionEnded { session, outcome, log });
-            }
-            Reply::Removed { session } => self.report(LinkEvent::Removed { session }),
-            Reply::Failed { session: Some(session), reason } => {
-                self.sessions.remove(&session);
-                let (reason, end) = (short(&reason), SessionEnd::Unwritten);
-                self.report(LinkEvent::SessionFailed { session, reason, end });
-            }
-            Reply::Failed { session: None, reason } => return Err(ConnectionEnd::Broken(short(&reason))),
-        }
-        Ok(())
     }
 }

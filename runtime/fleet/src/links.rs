@@ -37,6 +37,8 @@ pub(super) struct Fleet {
     unlocked: BTreeMap<String, String>,
     /// The sessions that earlier runs have given up.
     pub(super) given_up: GivenUpSessions,
+    /// SHA-256 of the files that were sent to the hosts, by path in the checkout.
+    pub(super) sent_files: BTreeMap<String, String>,
     /// The folder for results, which contains the runs of this user.
     results: PathBuf,
 }
@@ -65,6 +67,7 @@ impl Fleet {
             run: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             run_id: state.id.clone(),
         });
+        let sent_files = context.tree.files.iter().map(|file| (file.path.clone(), file.sha256.clone())).collect();
         let (sender, events): (Sender<_>, Receiver<_>) = unbounded();
         let link = |host: &String| {
             let launcher = launcher_for(host, site.launcher);
@@ -82,6 +85,7 @@ impl Fleet {
             machines,
             unlocked,
             given_up: GivenUpSessions::of_user(),
+            sent_files,
             results,
         };
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
@@ -103,7 +107,7 @@ impl Fleet {
                     waiting.remove(&host);
                     fleet.lost.insert(host, reason);
                 }
-                _ => {}
+                other => fleet.note(&host, other, notify),
             }
         }
         if interrupt.is_set() {
@@ -206,12 +210,20 @@ impl Fleet {
                     busy.insert(host, reason);
                 }
                 LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
-                LinkEvent::Clock(measured) => self.update_clock(&host, measured),
-                LinkEvent::Removed { session } => self.given_up.remove(&session),
-                _ => {}
+                other => self.note(&host, other, notify),
             }
         }
         Ok(())
+    }
+
+    /// Handles an event that may arrive at any time; others are ignored.
+    pub(super) fn note(&mut self, host: &str, event: LinkEvent, notify: &mut dyn FnMut(&Notice<'_>)) {
+        match event {
+            LinkEvent::Clock(measured) => self.update_clock(host, measured),
+            LinkEvent::Removed { session } => self.given_up.remove(&session),
+            LinkEvent::Warning(what) => notify(&Notice::Host { host, what: &what, is_warning: true }),
+            _ => {}
+        }
     }
 
     /// Returns what a user needs to know about the run that uses a host.
@@ -231,7 +243,7 @@ impl Fleet {
     }
 
     /// Notes a measurement of a host's wall clock.
-    pub(super) fn update_clock(&mut self, host: &str, measured: ClockOffset) {
+    fn update_clock(&mut self, host: &str, measured: ClockOffset) {
         let offset = self.offsets.get(host).map_or(measured, |known| known.or_newer(measured));
         self.offsets.insert(host.to_owned(), offset);
     }

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
-use super::frame::PAYLOAD_BYTES_MAX;
 use flagperf_core::file::is_inside;
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE};
 
 /// Largest number of files of a result.
-const FILES_MAX: usize = 100_000;
+pub(super) const FILES_MAX: usize = 100_000;
+/// Number of bytes of a part. On the slowest connection that is used, a part arrives within the time after which a connection
+/// without a complete message counts as broken.
+const PART_BYTES: usize = 16 << 10;
 /// Largest number of bytes of one file that are sent before other files get their turn.
 const BYTES_PER_ROUND: u64 = 8 << 20;
 
@@ -47,10 +49,10 @@ impl FolderSender {
             let Ok(file) = open(&self.root.join(&path)) else { continue };
             let end = size.min(offset.unwrap_or(0) + BYTES_PER_ROUND);
             is_complete &= end == size;
-            let mut part = vec![0; PAYLOAD_BYTES_MAX];
+            let mut part = vec![0; PART_BYTES];
             while offset.is_none_or(|sent| sent < end) {
                 let from = offset.unwrap_or(0);
-                let wanted = usize::try_from(end - from).unwrap_or(PAYLOAD_BYTES_MAX).min(PAYLOAD_BYTES_MAX);
+                let wanted = usize::try_from(end - from).unwrap_or(PART_BYTES).min(PART_BYTES);
                 let read = file.read_at(&mut part[..wanted], from)?;
                 send(&path, from, &part[..read])?;
                 offset = Some(from + read as u64);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::clock_offset::ClockOffset;
+use super::host_text::{HostError, short};
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::TreeFile;
 use flagperf_core::event::Event;
@@ -107,6 +108,13 @@ pub enum Reply {
         /// Time of the host's wall clock since 1970.
         time_s: Seconds,
     },
+    /// Files that the host had stored were not as they had been sent, and are replaced or removed.
+    Restored {
+        /// The path of the first one in the checkout.
+        first: String,
+        /// Number of the others.
+        others: usize,
+    },
     /// The report of `flagperf doctor`.
     Report {
         /// The text that it printed.
@@ -117,7 +125,7 @@ pub enum Reply {
     /// The cases were planned.
     Planned {
         /// The errors that prevent the host from running them.
-        errors: Vec<String>,
+        errors: Vec<HostError>,
     },
     /// A session was started, or had been started before.
     Started {
@@ -209,6 +217,21 @@ pub enum Reply {
 }
 
 impl Reply {
+    /// Returns whether a reply shows that the run goes on. What an agent sends again on each connection does not; of a part of a file,
+    /// only bytes that had not arrived before do.
+    pub(super) fn is_progress(&self) -> bool {
+        matches!(
+            self,
+            Reply::Started { .. }
+                | Reply::Alive { .. }
+                | Reply::Preparation { .. }
+                | Reply::Event { .. }
+                | Reply::Ended { .. }
+                | Reply::Planned { .. }
+                | Reply::Report { .. }
+        )
+    }
+
     /// Returns the session that a reply is about.
     pub(super) fn session(&self) -> Option<&str> {
         match self {
@@ -223,6 +246,7 @@ impl Reply {
             Reply::Failed { session, .. } => session.as_deref(),
             Reply::Present { .. }
             | Reply::Missing { .. }
+            | Reply::Restored { .. }
             | Reply::Report { .. }
             | Reply::Planned { .. }
             | Reply::Working
@@ -258,4 +282,12 @@ pub struct HostFacts {
     pub clock_offset: ClockOffset,
     /// Free space on the disk on which the host stores results.
     pub free_bytes: Bytes,
+}
+
+impl HostFacts {
+    /// Returns the facts with their texts as a host may state them.
+    pub(super) fn shortened(self) -> Self {
+        let (version, hostname, boot_id) = (short(&self.version), short(&self.hostname), short(&self.boot_id));
+        HostFacts { version, hostname, boot_id, ..self }
+    }
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
+use super::planned::{PlannedCase, different_input};
 use super::session::SessionOutcome;
+use super::transfer_rate::is_too_slow;
 use flagperf_config::{CaseKey, Replica};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE};
@@ -53,8 +55,9 @@ pub(super) struct ReplicaState {
     pub(super) end: Option<ReplicaEnd>,
     /// The step at whose barrier the replica waits.
     pub(super) waits_for: Option<Step>,
-    /// When a part of a file last arrived.
-    pub(super) received: Option<Nanos>,
+    /// When the files last grew, and by how many bytes since the begin or the interruption.
+    received: Option<Nanos>,
+    pub(super) received_bytes: u64,
     /// The wall clock of this machine when the replica was started; `None` when a killed process had started it.
     started: Option<Seconds>,
     /// The wall clock of its host, as measured when the replica began.
@@ -81,6 +84,7 @@ impl ReplicaState {
             end,
             waits_for: None,
             received: None,
+            received_bytes: 0,
             started,
             offset,
             has_begun: false,
@@ -100,11 +104,18 @@ impl ReplicaState {
         }
     }
 
-    /// Ends a replica that was interrupted at the time `interrupted` and neither ended nor sent a file for `limit`. Its session
-    /// ends by itself.
+    /// Notes that the files have grown.
+    pub(super) fn receive(&mut self, growth: u64, now: Nanos) {
+        self.received = Some(now);
+        self.received_bytes += growth;
+    }
+
+    /// Ends a replica that was interrupted at the time `interrupted` and neither ended nor sent a file for `limit`, or sends its files
+    /// too slowly. Its session ends by itself.
     pub(super) fn give_up(&mut self, interrupted: Nanos, now: Nanos, limit: Seconds) {
         let last = self.received.map_or(interrupted, |received| received.max(interrupted));
-        if self.end.is_none() && now.since(last).0 > limit.0 {
+        let is_slow = is_too_slow(now.since(interrupted), self.received_bytes, limit);
+        if self.end.is_none() && (now.since(last).0 > limit.0 || is_slow) {
             let reason = format!("host `{}` did not end the case after the interruption", self.replica.host);
             self.end = Some(ReplicaEnd::Lost(reason, String::new()));
             self.is_given_up = true;
@@ -134,8 +145,14 @@ pub(super) struct ReplicaRecord {
     pub(super) is_own: bool,
 }
 
-/// Returns the record of a replica. `case` is what this process knows about it.
-pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRecord {
+/// Returns the record of a replica. `case` is what this process knows about it, and `planned` what it was to measure. `first` is the
+/// record of another replica of the case.
+pub(super) fn replica_record(
+    case: LostCase<'_>,
+    end: &ReplicaEnd,
+    planned_case: &PlannedCase<'_>,
+    first: Option<&Record>,
+) -> ReplicaRecord {
     let LostCase { run, folder, case: planned, .. } = case;
     let lost = |reason: String, hint: &str| {
         set_aside(folder);
@@ -146,7 +163,9 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
         ReplicaEnd::Lost(reason, hint) => {
             // The complete result may have arrived before the host was lost.
             let complete = finished_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
-            let complete = complete.filter(|record| other_origin(record, run, planned).is_none());
+            let complete = complete.filter(|record| {
+                other_origin(record, run, planned).is_none() && deviation(record, planned_case, first).is_none()
+            });
             return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
         ReplicaEnd::Ended(outcome) => outcome,
@@ -154,14 +173,16 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
     if let Some(first) = outcome.refused.first() {
         let more = outcome.refused.len() - 1;
         let more = if more > 0 { format!(" (and {more} more errors)") } else { String::new() };
-        let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
-        return lost(format!("the host refused the case: {mistake}{more}"), hint);
+        return lost(format!("the host refused the case: {}{more}", first.text), &first.hint);
     }
     match (finished_record(folder), &outcome.interrupted) {
         (Ok(record), interrupted) => match (other_origin(&record, run, planned), interrupted) {
             (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
-            (None, None) => own(record),
+            (None, None) => match deviation(&record, planned_case, first) {
+                Some(what) => lost(what, "did another program change files of flagperf or its data on the host?"),
+                None => own(record),
+            },
         },
         (Err(error), _) => match &outcome.unsealed {
             Some(reason) => {
@@ -170,6 +191,17 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
             None => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
         },
     }
+}
+
+/// Returns how a host measured otherwise than planned, or otherwise than the host of `first`; `None` if it did not.
+fn deviation(record: &Record, planned: &PlannedCase<'_>, first: Option<&Record>) -> Option<String> {
+    let differs = planned.difference(record).map(|what| format!("the host did not measure what was planned: {what}"));
+    let host_of = |record: &Record| record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
+    differs.or_else(|| {
+        let first = first?;
+        let what = different_input(first, record)?;
+        Some(format!("the host did not measure the same as host `{}`: {what} differ", host_of(first)))
+    })
 }
 
 /// Returns what shows that a record belongs to another run or case; `None` if it belongs to this one.
@@ -211,6 +243,21 @@ pub(super) fn replica_summary(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interrupted_replica_that_sends_a_byte_now_and_then_is_given_up() {
+        let second = |second: u64| Nanos(second * 1_000_000_000);
+        let ended_after = |bytes_per_s: u64| {
+            let replica = replicas_of(&"x:y".parse().unwrap(), &["h".to_owned()]).remove(0);
+            let mut open = ReplicaState::new(replica, String::new(), PathBuf::new(), None, false);
+            (1..1000).find(|at| {
+                open.receive(bytes_per_s, second(*at));
+                open.give_up(second(0), second(*at), Seconds(60.0));
+                open.end.is_some()
+            })
+        };
+        assert_eq!((ended_after(1), ended_after(10_000)), (Some(61), None));
+    }
 
     #[test]
     fn a_case_has_a_replica_for_each_device_of_its_hosts() {

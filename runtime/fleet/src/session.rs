@@ -17,17 +17,20 @@ use serde::{Deserialize, Serialize};
 use sysinfo::System;
 
 use super::control::{ControlSocket, SessionMessage};
+use super::host_text::{HostError, short, shown_errors};
 use flagperf_config::{Environment, Overrides, env};
 use flagperf_container::containers_processor_time;
 use flagperf_core::event::{Event, Level};
 use flagperf_core::exit_code;
 use flagperf_core::file;
 use flagperf_core::measure::MonotonicClock;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Seconds;
 use flagperf_plan::{AuditScope, EffectiveValue, Plan};
 use flagperf_result::ProcessorTime;
-use flagperf_run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, conduct};
+use flagperf_run::{
+    Barrier, CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, conduct,
+};
 
 /// Files in the folder of a session.
 pub(super) const TASK_FILE: &str = "task.json";
@@ -44,7 +47,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(10);
 pub(super) const RESULTS: &str = "results";
 
 /// The task of a session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionTask {
     /// Name of the run's folder: `run20240703142530`.
     pub run: String,
@@ -60,6 +63,9 @@ pub struct SessionTask {
     pub folder: String,
     /// Whether the replica waits for the other replicas before each measured loop.
     pub waits: bool,
+    /// Whether the replica, when it has planned its case, waits at the barrier of the first step until every host has planned.
+    #[serde(default)]
+    pub holds: bool,
     /// Time without contact after which the session ends.
     pub contact_limit_s: Seconds,
     /// State of the checkout from which the files come.
@@ -75,6 +81,9 @@ pub struct SessionTask {
     /// The checkout on the host. The agent sets this.
     #[serde(default)]
     pub root: PathBuf,
+    /// The program on the host. The agent sets this.
+    #[serde(default)]
+    pub program: PathBuf,
 }
 
 impl SessionTask {
@@ -89,7 +98,7 @@ impl SessionTask {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionOutcome {
     /// The errors because of which the case was not run; empty when it was run.
-    pub refused: Vec<String>,
+    pub refused: Vec<HostError>,
     /// Exit code of a run with this result.
     pub exit_code: u8,
     /// Why the session ended the case by itself; `None` when it did not.
@@ -102,16 +111,16 @@ pub struct SessionOutcome {
 }
 
 impl SessionOutcome {
-    fn refused(reasons: Vec<String>, exit_code: u8) -> Self {
+    fn refused(reasons: Vec<HostError>, exit_code: u8) -> Self {
         SessionOutcome { refused: reasons, exit_code, ..SessionOutcome::default() }
     }
 
-    /// Returns the outcome with its texts shortened by `short`.
-    pub(super) fn shortened(self, short: impl Fn(&str) -> String) -> Self {
+    /// Returns the outcome with its texts as a host may state them.
+    pub(super) fn shortened(self) -> Self {
         SessionOutcome {
-            refused: self.refused.iter().map(|text| short(text)).collect(),
-            interrupted: self.interrupted.as_deref().map(&short),
-            unsealed: self.unsealed.as_deref().map(&short),
+            refused: shown_errors(&self.refused),
+            interrupted: self.interrupted.as_deref().map(short),
+            unsealed: self.unsealed.as_deref().map(short),
             ..self
         }
     }
@@ -127,7 +136,7 @@ pub type SessionPlan = (Plan, Vec<EffectiveValue>);
 pub fn run_session(
     folder: &Path,
     worker: Vec<std::ffi::OsString>,
-    prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<String>>,
+    prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<HostError>>,
 ) -> io::Result<ExitCode> {
     // The file remains when the session has ended, so a session never runs twice.
     let lock_file = folder.join(LOCK_FILE);
@@ -148,7 +157,18 @@ pub fn run_session(
     }
     let outcome = match prepare(&task) {
         Err(refused) => SessionOutcome::refused(refused, exit_code::MISTAKE),
-        Ok(planned) => run_task(&task, folder, planned, worker, clock, &interrupt, &control),
+        Ok(planned) => {
+            if task.holds {
+                control.wait(Step::Init);
+            }
+            match task.holds && interrupt.is_set() {
+                true => {
+                    let reason = HostError::new("interrupted before the case began");
+                    SessionOutcome::refused(vec![reason], exit_code::INTERRUPTED)
+                }
+                false => run_task(&task, folder, planned, worker, clock, &interrupt, &control),
+            }
+        }
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
     let why = format!("no contact with the main process for {} s (`HOST_TIMEOUT` plus 30 s)", task.contact_limit_s.0);
@@ -183,7 +203,8 @@ fn run_task(
     let host_use = match lock {
         Ok(lock) => HostUse::new(lock, task.host_doubts.clone()),
         Err(busy) => {
-            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {}", HostBusy::HINT)], exit_code::MISTAKE);
+            let refused = HostError { text: busy.to_string(), hint: HostBusy::HINT.to_owned() };
+            return SessionOutcome::refused(vec![refused], exit_code::MISTAKE);
         }
     };
     let results = folder.join(RESULTS);
@@ -206,7 +227,7 @@ fn run_task(
             unsealed: outcome.unsealed.first().map(|(_, error)| error.to_string()),
             ..SessionOutcome::default()
         },
-        Err(error) => SessionOutcome::refused(vec![error.to_string()], exit_code::UNWRITTEN),
+        Err(error) => SessionOutcome::refused(vec![HostError::new(error.to_string())], exit_code::UNWRITTEN),
     }
 }
 

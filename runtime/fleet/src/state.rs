@@ -15,6 +15,7 @@ use flagperf_core::file;
 use flagperf_core::run_files::STATE_FILE;
 use flagperf_plan::AuditScope;
 use flagperf_result::Provenance;
+use flagperf_run::CaseParts;
 
 /// Largest size of the file in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -39,9 +40,9 @@ pub struct RunState {
     /// The program and the checkout that started the run.
     #[serde(default)]
     pub program: Provenance,
-    /// What [`case_digests`](flagperf_run::case_digests) returned when the run began; empty in the state of an older program.
+    /// What [`case_parts`](flagperf_run::case_parts) returned when the run began; empty in the state of an older program.
     #[serde(default)]
-    pub cases: BTreeMap<String, String>,
+    pub parts: BTreeMap<String, CaseParts>,
 }
 
 /// A session of a run.
@@ -65,20 +66,25 @@ impl RunState {
         official: bool,
         hosts: Vec<String>,
         program: &Provenance,
-        cases: BTreeMap<String, String>,
+        parts: BTreeMap<String, CaseParts>,
     ) -> Self {
         // The process that resumes the run may have another environment.
         let config = overrides.config.clone().or_else(|| overrides.environment.config.clone());
         let overrides = Overrides { config, ..overrides.clone() }.absolute();
         let program = program.clone();
-        RunState { id: session_name(), overrides, audit, official, hosts, program, cases, ..RunState::default() }
+        RunState { id: session_name(), overrides, audit, official, hosts, program, parts, ..RunState::default() }
     }
 
-    /// Returns the cases whose configuration is not the one with which the run began, in order.
-    pub fn changed_cases<'a>(&'a self, now: &'a BTreeMap<String, String>) -> Vec<&'a str> {
-        let cases: BTreeSet<&String> = self.cases.keys().chain(now.keys()).collect();
-        let is_changed = |case: &&&String| !self.cases.is_empty() && self.cases.get(**case) != now.get(**case);
-        cases.iter().filter(is_changed).map(|case| case.as_str()).collect()
+    /// Returns the cases that are not those with which the run began, in order, each with what has changed: the settings with both
+    /// values, or else the files. Nothing is listed for a case that is new or gone.
+    pub fn changed_cases(&self, now: &BTreeMap<String, CaseParts>) -> Vec<(String, Vec<String>)> {
+        let cases: BTreeSet<&String> = self.parts.keys().chain(now.keys()).collect();
+        let change = |case: &String| match (self.parts.get(case), now.get(case)) {
+            (Some(then), Some(now)) if then == now => None,
+            (Some(then), Some(now)) => Some((case.clone(), changed_parts(then, now))),
+            _ => Some((case.clone(), Vec::new())),
+        };
+        if self.parts.is_empty() { Vec::new() } else { cases.into_iter().filter_map(change).collect() }
     }
 
     /// Returns the folder of the run with this id if its main process was killed, so that it can be resumed. `results` is the
@@ -97,6 +103,16 @@ impl RunState {
     /// Returns the session whose files are in this folder, which is relative to the folder of the run.
     pub(super) fn session(&self, folder: &Path) -> Option<&str> {
         self.sessions.iter().find(|known| known.folder == folder).map(|known| known.session.as_str())
+    }
+
+    /// Forgets the sessions of a case, which is then started again by `resume`.
+    pub(super) fn forget(&mut self, case: &str) {
+        self.sessions.retain(|known| known.case != case);
+    }
+
+    /// Returns whether sessions of a case were started.
+    pub(super) fn has_sessions(&self, case: &str) -> bool {
+        self.sessions.iter().any(|known| known.case == case)
     }
 
     /// Returns whether the records of a case are written.
@@ -148,9 +164,43 @@ impl RunState {
     }
 }
 
+/// Returns the parts of a case that have changed. The files that set a changed setting are not listed.
+fn changed_parts(then: &CaseParts, now: &CaseParts) -> Vec<String> {
+    let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+    let (files, settings): (Vec<&String>, Vec<&String>) =
+        names.into_iter().filter(|name| then.get(*name) != now.get(*name)).partition(|name| name.contains('/'));
+    let value = |parts: &CaseParts, name: &String| parts.get(name).cloned().unwrap_or_else(|| "missing".to_owned());
+    let scripts = files.iter().filter(|name| settings.is_empty() || !name.ends_with(".yaml"));
+    let scripts = scripts.map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    let settings = settings.iter().map(|name| format!("`{name}` (was {}, is {})", value(then, name), value(now, name)));
+    settings.chain(scripts).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_changed_case_is_listed_with_the_setting_or_the_file_that_changed() {
+        let parts = |batch: &str, script: &str, yaml: &str| -> BTreeMap<String, CaseParts> {
+            let parts =
+                [("batch_size", batch), ("scripts/a/model.rhai", script), ("configs/a/configurations.yaml", yaml)];
+            [("a:b".to_owned(), parts.map(|(name, value)| (name.to_owned(), value.to_owned())).into())].into()
+        };
+        let state = RunState { parts: parts("4", "s", "y"), ..RunState::default() };
+        let changed =
+            |now: &BTreeMap<String, CaseParts>| state.changed_cases(now).pop().map(|(_, parts)| parts.join(", "));
+        assert_eq!(changed(&parts("4", "s", "y")), None);
+        assert_eq!(changed(&parts("8", "s", "x")).as_deref(), Some("`batch_size` (was 4, is 8)"));
+        assert_eq!(changed(&parts("4", "x", "y")).as_deref(), Some("`scripts/a/model.rhai`"));
+        assert_eq!(changed(&parts("4", "s", "x")).as_deref(), Some("`configs/a/configurations.yaml`"));
+        let gone = state.changed_cases(&BTreeMap::new());
+        assert_eq!(gone, [("a:b".to_owned(), Vec::new())]);
+        assert!(
+            RunState::default().changed_cases(&parts("4", "s", "y")).is_empty(),
+            "an older program wrote the state"
+        );
+    }
 
     #[test]
     fn a_run_whose_process_has_ended_is_found_by_its_id() {

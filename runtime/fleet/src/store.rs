@@ -1,14 +1,16 @@
 //! The files that an agent stores on its host: files named by the hashes of their content, checkouts made from them, and
 //! sessions.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::store_cleaning::note_use;
+use super::stored_checkout::restore;
 use super::tree::{TreeFile, tree_name};
 use flagperf_config::cache_folder;
-use flagperf_core::file::is_inside;
 use flagperf_core::hash::{hash_file, hash_reader};
 
 /// The folder in which an agent stores its files.
@@ -33,16 +35,6 @@ impl Store {
         Ok(Store { root })
     }
 
-    /// Removes the sessions and checkouts that `is_old` accepts.
-    pub(super) fn remove_old(&self, is_old: impl Fn(&Path) -> bool) {
-        let folders = ["sessions", "trees", "ended", "reservations"].map(|name| fs::read_dir(self.root.join(name)));
-        let entries = folders.into_iter().flatten().flatten().flatten();
-        for path in entries.map(|entry| entry.path()).filter(|path| is_old(path)) {
-            // This fails if another agent removes the same entry.
-            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        }
-    }
-
     /// Returns the folder of a session, whether it exists or not; `None` for a name that is not a hash.
     pub(super) fn session(&self, name: &str) -> Option<PathBuf> {
         is_hash(name).then(|| self.root.join("sessions").join(name))
@@ -54,16 +46,23 @@ impl Store {
         is_hash(run_id).then(|| self.root.join("reservations").join(run_id)).ok_or_else(refused)
     }
 
-    /// Returns the hashes of the files whose content is not stored.
-    pub(super) fn missing(&self, files: &[TreeFile]) -> Vec<String> {
-        let is_stored = |file: &TreeFile| {
-            self.file(&file.sha256).is_some_and(|path| fs::metadata(path).is_ok_and(|found| found.len() == file.size))
-        };
-        let mut missing: Vec<String> =
-            files.iter().filter(|file| !is_stored(file)).map(|file| file.sha256.clone()).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        missing
+    /// Returns the hashes of the files whose content is not stored, and the paths of those among them for which something else is
+    /// stored.
+    pub(super) fn missing(&self, files: &[TreeFile]) -> (Vec<String>, Vec<String>) {
+        let (mut missing, mut changed) = (Vec::new(), Vec::new());
+        let by_hash: BTreeMap<&String, &TreeFile> = files.iter().map(|file| (&file.sha256, file)).collect();
+        for (sha256, file) in by_hash {
+            let found = self.file(sha256).ok_or(io::ErrorKind::InvalidInput.into()).and_then(|path| hash_file(&path));
+            if found.as_ref().is_ok_and(|found| found == sha256) {
+                self.file(sha256).iter().for_each(|path| note_use(path));
+                continue;
+            }
+            if !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                changed.push(file.path.clone());
+            }
+            missing.push(sha256.clone());
+        }
+        (missing, changed)
     }
 
     /// Returns the path of the file that marks a session as removed.
@@ -82,37 +81,40 @@ impl Store {
         Ok(FileReceiver { file, path, sha256: sha256.to_owned() })
     }
 
-    /// Returns the folder of a checkout with these files, and creates it if it does not exist.
-    pub(super) fn checkout(&self, files: &[TreeFile]) -> io::Result<PathBuf> {
+    /// Returns the folder of a checkout with exactly these files, and creates it if it does not exist. In a checkout that exists,
+    /// files that somebody changed are replaced; their paths are returned, too.
+    pub(super) fn checkout(&self, files: &[TreeFile]) -> io::Result<(PathBuf, Vec<String>)> {
         let place = self.root.join("trees").join(tree_name(files));
         if place.is_dir() {
-            // The time of the folder is set to now, so that a checkout in use is not removed as an old one.
-            let _ = File::open(&place).and_then(|folder| folder.set_modified(jiff::Timestamp::now().into()));
-            return Ok(place);
+            note_use(&place);
+            let changed = restore(&place, files, |file, target| self.copy(file, target))?;
+            return Ok((place, changed));
         }
         let folder = tempfile::Builder::new().prefix(".new").tempdir_in(self.root.join("trees"))?;
-        for file in files {
-            let refused = || io::Error::other(format!("`{}` is not a path within a checkout", file.path));
-            let source = self.file(&file.sha256).filter(|_| is_inside(Path::new(&file.path))).ok_or_else(refused)?;
-            let target = folder.path().join(&file.path);
-            fs::create_dir_all(target.parent().unwrap_or(folder.path()))?;
-            fs::copy(&source, &target)?;
-            if hash_file(&target)? != file.sha256 {
-                fs::remove_file(&source)?;
-                return Err(io::Error::other(format!(
-                    "the copy of `{}` that this host had stored was modified and is now deleted; the next run sends it again",
-                    file.path
-                )));
-            }
-            fs::set_permissions(&target, Permissions::from_mode(if file.executable { 0o755 } else { 0o644 }))?;
-        }
+        restore(folder.path(), files, |file, target| self.copy(file, target))?;
         let folder = folder.keep();
         match fs::rename(&folder, &place) {
             // Another agent has created the same checkout in the meantime.
             Err(_) if place.is_dir() => fs::remove_dir_all(&folder)?,
             renamed => renamed?,
         }
-        Ok(place)
+        Ok((place, Vec::new()))
+    }
+
+    /// Copies the stored content of a file to `target`, which it replaces as a whole.
+    fn copy(&self, file: &TreeFile, target: &Path) -> io::Result<()> {
+        let source = self.file(&file.sha256).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut copy = tempfile::NamedTempFile::new_in(target.parent().unwrap_or(self.root()))?;
+        io::copy(&mut File::open(&source)?, &mut copy)?;
+        if hash_file(copy.path())? != file.sha256 {
+            fs::remove_file(&source)?;
+            return Err(io::Error::other(format!(
+                "the copy of `{}` that this host had stored was modified and is now deleted; the next run sends it again",
+                file.path
+            )));
+        }
+        fs::set_permissions(copy.path(), Permissions::from_mode(if file.executable { 0o755 } else { 0o644 }))?;
+        copy.persist(target).map(drop).map_err(|error| error.error)
     }
 }
 
@@ -175,17 +177,24 @@ mod tests {
             executable,
         };
         let files = [file("scripts/a/model.rhai", "model", false), file("vendors/v/run", "#!", true)];
-        assert_eq!(store.missing(&files).len(), 2);
+        assert_eq!(store.missing(&files).0.len(), 2);
         for (file, text) in files.iter().zip(["model", "#!"]) {
             let mut incoming = store.create(&file.sha256).unwrap();
             incoming.append(text.as_bytes()).unwrap();
             incoming.finish().unwrap();
         }
-        assert_eq!(store.missing(&files), [""; 0]);
-        let checkout = store.checkout(&files).unwrap();
+        assert_eq!(store.missing(&files), (Vec::new(), Vec::new()));
+        let (checkout, _) = store.checkout(&files).unwrap();
         assert_eq!(fs::read_to_string(checkout.join("scripts/a/model.rhai")).unwrap(), "model");
         assert_eq!(fs::metadata(checkout.join("vendors/v/run")).unwrap().permissions().mode() & 0o777, 0o755);
-        assert_eq!(store.checkout(&files).unwrap(), checkout);
+        assert_eq!(store.checkout(&files).unwrap(), (checkout.clone(), Vec::new()));
+        // Files of the same size that somebody changed, in the checkout and in the store.
+        fs::write(checkout.join("scripts/a/model.rhai"), "MODEL").unwrap();
+        assert_eq!(store.checkout(&files).unwrap().1, ["scripts/a/model.rhai"]);
+        assert_eq!(fs::read_to_string(checkout.join("scripts/a/model.rhai")).unwrap(), "model");
+        fs::write(store.file(&files[0].sha256).unwrap(), "MODEL").unwrap();
+        let (missing, changed) = store.missing(&files);
+        assert_eq!((missing, changed), (vec![files[0].sha256.clone()], vec!["scripts/a/model.rhai".to_owned()]));
         let mut wrong = store.create(&hash_bytes(b"x")).unwrap();
         wrong.append(b"y").unwrap();
         assert!(wrong.finish().unwrap_err().to_string().starts_with("a received file has the hash "));

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use flagperf_core::hash::{hash_bytes, hash_file};
 
+/// The path at which a host gets the host.yaml of the run.
+pub(super) const HOST_FILE: &str = "configs/host.yaml";
 /// The folders of a checkout that a run reads.
 const FOLDERS: [&str; 5] = ["configs", "datasets", "docker_images", "scripts", "vendors"];
 /// Names of folders whose files each host builds or generates itself.
@@ -62,7 +64,8 @@ pub enum TreeError {
     },
 }
 
-fn is_generated(name: &str) -> bool {
+/// Returns whether each host builds or generates the files of a folder with this name.
+pub(super) fn is_generated(name: &str) -> bool {
     GENERATED_FOLDERS.contains(&name) || name.starts_with(GENERATED_PREFIX)
 }
 
@@ -77,8 +80,8 @@ impl Tree {
         for other in others.iter().filter(|other| other.starts_with(root)) {
             tree.add(root, other, other)?;
         }
-        tree.files.retain(|file| file.path != "configs/host.yaml");
-        tree.add(root, &root.join("configs/host.yaml"), host_file)?;
+        tree.files.retain(|file| file.path != HOST_FILE);
+        tree.add(root, &root.join(HOST_FILE), host_file)?;
         tree.files.sort_by(|one, other| one.path.cmp(&other.path));
         tree.files.dedup_by(|one, other| one.path == other.path);
         Ok(tree)

@@ -72,7 +72,7 @@ pub struct SampleNumber {
 /// The fields of a sample that are real numbers.
 pub const SAMPLE_NUMBERS: &[SampleNumber] = &[
     SampleNumber { name: "utilization_share", range: 0.0..=1.0, field: |sample| &mut sample.utilization_share },
-    SampleNumber { name: "power_w", range: 0.0..=100_000.0, field: |sample| &mut sample.power_w },
+    SampleNumber { name: "power_w", range: f64::MIN_POSITIVE..=100_000.0, field: |sample| &mut sample.power_w },
     SampleNumber { name: "energy_j", range: 0.0..=1e15, field: |sample| &mut sample.energy_j },
     SampleNumber { name: "clock_mhz", range: 0.0..=100_000.0, field: |sample| &mut sample.clock_mhz },
     SampleNumber { name: "memory_clock_mhz", range: 0.0..=100_000.0, field: |sample| &mut sample.memory_clock_mhz },
@@ -129,6 +129,9 @@ mod tests {
                 "`memory_used_bytes` of device `0` is 18446744073709551615"
             ]
         );
+        let mut unread = DeviceSample { power_w: Some(0.0), ..DeviceSample::default() };
+        assert_eq!(unread.remove_impossible(), ["`power_w` of device `` is 0"], "every device that works draws power");
+        assert_eq!(unread.power_w, None);
         let kept = DeviceSample {
             device: "0".into(),
             utilization_share: Some(1.0),

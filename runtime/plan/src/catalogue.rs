@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use flagperf_core::regular_file::read_regular_text;
 
 use super::{EngineChoice, FoundModel, find_model};
-use flagperf_config::{DATASET_FILE, DatasetDescription, Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
+use flagperf_config::{
+    ContainerOptions, DATASET_FILE, DatasetDescription, Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor,
+};
 use flagperf_core::description::{ConfigRead, EngineDescription};
 use flagperf_core::tensor::DType;
 
@@ -45,14 +47,15 @@ pub struct Catalogue {
     pub is_absent: Box<dyn Fn(&Path) -> bool>,
     /// Reads a profile of system calls for containers; `None` if another machine has the file.
     pub read_profile: ReadProfile,
-    /// Checks that a container engine answers. Called only for a run in containers.
+    /// Checks that a container engine answers and can start containers with the options. Called only for a run in containers.
     pub check_container_engine: CheckContainerEngine,
     /// Finds the model to which a path refers.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
 
-/// A function that checks that a container engine answers.
-pub type CheckContainerEngine = Box<dyn Fn() -> Result<(), UnavailableEngine>>;
+/// A function that checks that a container engine answers. Its findings are about the options: those with which the engine starts no
+/// container, and the rights with which a container is none.
+pub type CheckContainerEngine = Box<dyn Fn(&ContainerOptions) -> Result<Vec<Finding>, UnavailableEngine>>;
 
 /// A function that reads a profile of system calls. An error is the end of a sentence about the file.
 pub type ReadProfile = Box<dyn Fn(&Path) -> Result<Option<String>, String>>;
@@ -149,7 +152,7 @@ impl Catalogue {
             is_file: Box::new(Path::is_file),
             is_absent: Box::new(|path| matches!(path.try_exists(), Ok(false))),
             read_profile: Box::new(|path| read_profile(path).map(Some)),
-            check_container_engine: Box::new(|| Ok(())),
+            check_container_engine: Box::new(|_| Ok(Vec::new())),
             find_model: Box::new(find_model),
         }
     }
@@ -165,7 +168,7 @@ impl Catalogue {
             exists: Box::new(|_| true),
             is_absent: Box::new(|_| false),
             read_profile: Box::new(|_| Ok(None)),
-            check_container_engine: Box::new(|| Ok(())),
+            check_container_engine: Box::new(|_| Ok(Vec::new())),
             find_model: Box::new(|path| FoundModel::At(path.to_owned())),
             ..self
         }

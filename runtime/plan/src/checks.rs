@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::container::{container_options, option_text};
 use super::container_checks::check_container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, UnavailableEngine};
@@ -38,9 +39,13 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
     check_devices(config, catalogue, findings);
     if site.container == Container::Docker {
         check_container_options(config, catalogue, findings);
-        if let Err(UnavailableEngine { reason, remedy }) = (catalogue.check_container_engine)() {
-            let message = format!("`CONTAINER: docker` cannot be used on this machine: {reason}");
-            findings.push(Finding::error(origin("CONTAINER"), message).with_hint(remedy).on_machine());
+        let options = container_options(config, catalogue).unwrap_or_default();
+        match (catalogue.check_container_engine)(&options) {
+            Ok(found) => findings.extend(found.into_iter().map(|finding| finding.at(option_text(config).1))),
+            Err(UnavailableEngine { reason, remedy }) => {
+                let message = format!("`CONTAINER: docker` cannot be used on this machine: {reason}");
+                findings.push(Finding::error(origin("CONTAINER"), message).with_hint(remedy).on_machine());
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::tests::{catalogue, errors, planned, runnable};
 use super::{Catalogue, UnavailableEngine, plan};
-use flagperf_config::Overrides;
 use flagperf_config::fixture::{Checkout, HOST, messages_of};
+use flagperf_config::{ContainerOptions, Finding, Overrides};
 use flagperf_core::event::Level;
 
 #[test]
@@ -74,7 +74,7 @@ fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
         runnable().with("configs/host.yaml", &host).with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
     let unavailable = || UnavailableEngine { reason: "none answers".into(), remedy: "start one".into() };
     let planned = |checkout: &Checkout| {
-        let check_container_engine = Box::new(move || Err(unavailable()));
+        let check_container_engine = Box::new(move |_: &ContainerOptions| Err(unavailable()));
         let config = checkout.load(&Overrides::default()).unwrap();
         let catalogue = Catalogue { check_container_engine, ..catalogue(checkout.root()) };
         plan(&config, &catalogue).map_err(|errors| messages_of(Level::Error, &errors.0))
@@ -85,6 +85,15 @@ fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
     let engine =
         "configs/host.yaml:4: `CONTAINER: docker` cannot be used on this machine: none answers\n  hint: start one";
     assert_eq!(found[1..], [engine]);
-    let without = checkout.with("configs/host.yaml", &format!("{HOST}ACCE_CONTAINER_OPT: --gpu all\n"));
+    // What the engine says about the options has their place.
+    let options = checkout.with("configs/host.yaml", &host.replace("--gpu all", "--network lab"));
+    let config = options.load(&Overrides::default()).unwrap();
+    let refuse = |options: &ContainerOptions| {
+        Ok(vec![Finding::unplaced(format!("no network `{}`", options.network.clone().unwrap_or_default()))])
+    };
+    let catalogue = Catalogue { check_container_engine: Box::new(refuse), ..catalogue(options.root()) };
+    let errors = plan(&config, &catalogue).map_err(|errors| messages_of(Level::Error, &errors.0)).unwrap_err();
+    assert_eq!(errors, ["configs/host.yaml:5: no network `lab`"]);
+    let without = options.with("configs/host.yaml", &format!("{HOST}ACCE_CONTAINER_OPT: --gpu all\n"));
     assert!(planned(&without).is_ok(), "no engine is asked, and options that are not used are not checked");
 }

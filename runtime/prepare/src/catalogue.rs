@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use flagperf_container::{ContainerEngine, ContainerError};
+use flagperf_config::{ContainerOptions, Finding, Origin};
+use flagperf_container::{ContainerEngine, ContainerError, wide_rights};
 use flagperf_core::tensor::DType;
 use flagperf_engine::backend::Backend;
 use flagperf_engine::{EngineError, LoadOptions, TABLE};
@@ -27,10 +28,18 @@ pub fn catalogue(root: &Path) -> Catalogue {
     }
 }
 
-fn check_container_engine() -> Result<(), UnavailableEngine> {
+fn check_container_engine(options: &ContainerOptions) -> Result<Vec<Finding>, UnavailableEngine> {
     let unavailable = |error: ContainerError| UnavailableEngine { reason: error.to_string(), remedy: error.hint() };
-    ContainerEngine::connect().map(drop).map_err(unavailable)
+    let engine = ContainerEngine::connect().map_err(unavailable)?;
+    let refused = engine.refused_options(options).into_iter();
+    let refused = refused.map(|refused| Finding::unplaced(refused.message).with_hint(refused.hint).on_machine());
+    let wide = wide_rights(options, &engine.facts().socket).into_iter();
+    let wide = wide.map(|right| Finding::warning(Origin::Default, format!("{WIDE_RIGHTS}: {right}")));
+    Ok(refused.chain(wide).collect())
 }
+
+/// The beginning of the warning about an option.
+const WIDE_RIGHTS: &str = "the container does not separate the worker from the machine, so no result is official";
 
 fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {
     let Ok(engine) = flagperf_engine::find(&choice.engine) else { return Ok(()) };

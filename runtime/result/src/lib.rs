@@ -29,6 +29,7 @@ mod schema_tests;
 mod scripts;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod settings_difference;
 mod signature;
 mod summary;
 mod validity;
@@ -59,6 +60,7 @@ pub use record::{
 };
 pub use samples::{SAMPLES_KIND, SampleFile, SampleHasher};
 pub use scripts::{ScriptHashes, hash_scripts};
+pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 pub use validity::{

@@ -71,6 +71,9 @@ pub struct ImageRecord {
     pub engine: String,
     /// Whether the containers had all rights of the machine.
     pub privileged: bool,
+    /// With which of its options the containers could reach processes and files of the machine, one fragment each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rights: Vec<String>,
 }
 
 /// An image on which a recipe builds.

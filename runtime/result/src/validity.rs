@@ -118,6 +118,7 @@ impl ValidityCheck {
             shared_host(record),
             unprotected_workers(record).into_iter().collect(),
             other_code(record).into_iter().collect(),
+            container_rights(record),
             record.host_doubts.clone(),
             shared_processor(record).into_iter().collect(),
             device_conditions(record),
@@ -312,6 +313,12 @@ fn unprotected_workers(record: &Record) -> Option<String> {
 fn other_code(record: &Record) -> Option<String> {
     let variables = record.code_variables.join(", ");
     (!variables.is_empty()).then(|| format!("the environment makes workers execute other code: {variables}"))
+}
+
+/// Returns the rights with which the workers could reach the machine outside their containers.
+fn container_rights(record: &Record) -> Vec<String> {
+    let rights = record.provenance.image.iter().flat_map(|image| &image.rights);
+    rights.map(|right| format!("the container did not separate the worker from the machine: {right}")).collect()
 }
 
 /// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.

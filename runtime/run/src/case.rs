@@ -323,7 +323,7 @@ pub(super) fn empty_record(
         warnings: own.map(ToString::to_string).collect(),
         finish_info: FinishInfo::default(),
         departures: case.departures.iter().map(|(key, value)| departure_text(key, value)).collect(),
-        settings: settings(rows, case),
+        settings: planned_settings(rows, case),
         accuracy: Accuracy::default(),
         agreement: AgreementCheck::default(),
         audit: AuditCheck::default(),
@@ -346,8 +346,8 @@ pub(super) fn time_text(time: &Zoned) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
 }
 
-/// Returns the settings of the site and the case with their origins.
-fn settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Setting> {
+/// Returns the settings of the site and the case with their origins, as the record of the case states them.
+pub fn planned_settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Setting> {
     let key = case.key.to_string();
     let rows = rows.iter().filter(|row| row.section == key || row.section == "site");
     rows.map(|row| (row.key.clone(), Setting { value: row.value.clone(), origin: row.origin.clone() })).collect()

@@ -220,8 +220,7 @@ fn run_or_read(context: &RunContext<'_>, index: usize, log: &RunLog, notify: &mu
         EarlierAttempt::None => {}
         EarlierAttempt::Finished(record) => {
             // The process may have been killed before it wrote the manifest.
-            let is_sealed = folder.join(&case.folder).join(MANIFEST_FILE).exists();
-            let is_reported = is_sealed || record.status == Status::Interrupted;
+            let is_reported = folder.join(&case.folder).join(MANIFEST_FILE).exists();
             return EndedCase { record: *record, written: Ok(()), is_reported };
         }
         EarlierAttempt::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),

@@ -16,7 +16,7 @@ use super::{Interrupt, Notice, RunOptions};
 use flagperf_config::{backends_folder, cache_folder, env};
 use flagperf_container::{
     ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Leftover, Recipe,
-    Requirements, container_labels, remove_leftovers, stored_program, worker_arguments,
+    Requirements, container_labels, remove_leftovers, stored_program, wide_rights, worker_arguments,
 };
 use flagperf_core::event::Failure;
 use flagperf_core::hash::hash_reader;
@@ -296,6 +296,7 @@ impl ContainerLauncher {
                 .collect(),
             engine: format!("{} {}", facts.name, facts.version),
             privileged: self.spec.options.privileged,
+            rights: wide_rights(&self.spec.options, &facts.socket),
         }
     }
 }

@@ -28,6 +28,7 @@ mod testing;
 mod worker_log;
 mod worker_update;
 
+pub use case::planned_settings;
 pub use checkout::CheckoutState;
 pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};
 pub use host_lock::{HostBusy, HostLock, LockNotice};
@@ -35,6 +36,6 @@ pub use host_use::HostUse;
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use lost::LostCase;
 pub use notice::Notice;
-pub use resume::finished_record;
+pub use resume::{finished_record, move_aside};
 pub use run_log::RunLog;
-pub use sources::case_digests;
+pub use sources::{CaseParts, case_parts};

@@ -10,7 +10,7 @@ use super::case::RunContext;
 use super::lost::LostCase;
 use flagperf_core::run_files::RECORD_FILE;
 use flagperf_plan::CasePlan;
-use flagperf_result::{Provenance, Record, write_record};
+use flagperf_result::{Provenance, Record, Status, write_record};
 
 /// Largest size of a record in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
@@ -48,6 +48,8 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
         return EarlierAttempt::None;
     }
     let reason = match finished_record(&folder) {
+        // An interrupted case has a record of what it had measured.
+        Ok(record) if record.status == Status::Interrupted => return keep_aside(run.folder, case),
         Ok(record) => return EarlierAttempt::Finished(Box::new(record)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
@@ -64,7 +66,12 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
     if let Err(error) = write_record(&record, &folder.join(RECORD_FILE)) {
         tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");
     }
-    match move_aside(run.folder, &case.folder) {
+    keep_aside(run.folder, case)
+}
+
+/// Moves the folder of a case, which is run again, aside.
+fn keep_aside(run: &Path, case: &CasePlan) -> EarlierAttempt {
+    match move_aside(run, &case.folder) {
         Ok(kept) => EarlierAttempt::CutOff(kept),
         Err(error) => {
             tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
@@ -73,8 +80,12 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
     }
 }
 
-/// Moves the folder of a case, a path relative to the folder `run`, to `cut_off`, or to `cut_off2` if `cut_off` contains one.
-fn move_aside(run: &Path, case: &Path) -> io::Result<PathBuf> {
+/// Moves the folder of a case, a path relative to the folder `run`, to `cut_off`, or to `cut_off2` if `cut_off` contains one. Returns
+/// the new folder.
+///
+/// # Errors
+/// When the folder cannot be moved.
+pub fn move_aside(run: &Path, case: &Path) -> io::Result<PathBuf> {
     let numbered = |number: u32| if number == 1 { String::new() } else { number.to_string() };
     let mut names = (1..=TIMES_MAX).map(|number| run.join(format!("cut_off{}", numbered(number))).join(case));
     let free = names.find(|name| fs::symlink_metadata(name).is_err()).ok_or(io::ErrorKind::AlreadyExists)?;

@@ -113,18 +113,22 @@ pub(super) fn hash_copies(folder: &Path, provenance: &mut Provenance) {
     }
 }
 
-/// Returns a digest of what each case measures, by the case: its settings, its vendor, its scripts and its files, but not
-/// host.yaml, which states where and how a site runs. A resumed run needs the same digests.
-pub fn case_digests(plan: &Plan, rows: &[EffectiveValue]) -> BTreeMap<String, String> {
-    let digest = |case: &CasePlan| {
-        let config = case.jobs.last().map(|job| config_json(&job.config)).unwrap_or_default();
-        let sources = CaseSources::of(plan, rows, case, config.clone());
+/// What a case measures, by name: each setting as JSON, and the SHA-256 of each script and each file of its configuration.
+pub type CaseParts = BTreeMap<String, String>;
+
+/// Returns what each case measures, by the case: its settings, its vendor, its scripts and its files, but not host.yaml, which
+/// states where and how a site runs. A resumed run needs the same.
+pub fn case_parts(plan: &Plan, rows: &[EffectiveValue]) -> BTreeMap<String, CaseParts> {
+    let parts = |case: &CasePlan| {
+        let config = case.jobs.last().map(|job| job.config.clone()).unwrap_or_default();
+        let sources = CaseSources::of(plan, rows, case, config_json(&config));
         let SourceHashes { scripts, mut config_files, .. } = sources.map(|sources| sources.hash()).unwrap_or_default();
         config_files.shift_remove(&copy_name(&plan.host_file.name));
-        let text = serde_json::to_vec(&(config, scripts, config_files)).expect("hashes are plain data");
-        (case.key.to_string(), hash_bytes(&text))
+        let scripts = scripts.into_iter().map(|(name, hash)| (format!("scripts/{name}"), hash));
+        let settings = config.into_iter().map(|(key, value)| (key, value.to_string()));
+        (case.key.to_string(), settings.chain(scripts).chain(config_files).collect())
     };
-    plan.cases.iter().map(digest).collect()
+    plan.cases.iter().map(parts).collect()
 }
 
 /// Returns the YAML file of an origin such as `configs/host.yaml:5`.

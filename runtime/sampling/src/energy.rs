@@ -26,6 +26,8 @@ pub enum EnergySource {
 /// Returns the energy in the passes in joules, from the counter if there is one; `None` when there are too few readings.
 pub(super) fn energy(series: &PowerSeries, passes: &[PassWindow]) -> Option<(f64, EnergySource)> {
     let counter = energy_by_counter(&series.energy, passes).map(|energy| (energy, EnergySource::Counter));
+    // A counter that stands still does not count.
+    let counter = counter.filter(|(energy, _)| *energy > 0.0);
     counter.or_else(|| energy_by_power(&series.power, passes).map(|energy| (energy, EnergySource::Power)))
 }
 

@@ -1,5 +1,7 @@
 //! One line of `monitor.jsonl`: when a source was read and what it reported.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use flagperf_core::units::Seconds;
@@ -57,9 +59,12 @@ pub enum Reading {
 impl Reading {
     /// Removes impossible values. Returns a message for each of them, and the remaining reading, if any.
     pub(super) fn checked(self) -> (Vec<String>, Option<Reading>) {
-        let possible = |name: &str, value: f64, max: f64| {
-            if (0.0..=max).contains(&value) { Vec::new() } else { vec![format!("`{name}` is {value}")] }
+        let within = |name: &str, value: f64, range: RangeInclusive<f64>| {
+            if range.contains(&value) { Vec::new() } else { vec![format!("`{name}` is {value}")] }
         };
+        let possible = |name: &str, value: f64, max: f64| within(name, value, 0.0..=max);
+        // A machine that works draws power: a monitor that reports none has not read it.
+        let power = |value: f64| within("power_w", value, f64::MIN_POSITIVE..=1e6);
         let faults = match &self {
             Reading::Processor { busy_share } => possible("busy_share", *busy_share, 1.0),
             Reading::Memory { used_bytes, total_bytes } if used_bytes > total_bytes => {
@@ -67,9 +72,9 @@ impl Reading {
             }
             Reading::Memory { .. } => Vec::new(),
             Reading::Rapl { energy_j, power_w } => {
-                [possible("energy_j", *energy_j, 1e15), possible("power_w", power_w.unwrap_or(0.0), 1e6)].concat()
+                [possible("energy_j", *energy_j, 1e15), power_w.map(power).unwrap_or_default()].concat()
             }
-            Reading::Ipmi { power_w } => possible("power_w", *power_w, 1e6),
+            Reading::Ipmi { power_w } => power(*power_w),
             Reading::Device(_) => Vec::new(),
         };
         match self {
@@ -107,6 +112,7 @@ mod tests {
         assert_eq!(faults(Reading::Ipmi { power_w: -1.0 }), ["`power_w` is -1"]);
         assert_eq!(faults(Reading::Rapl { energy_j: 5.0, power_w: Some(-2.0) }), ["`power_w` is -2"]);
         assert_eq!(faults(Reading::Memory { used_bytes: 9, total_bytes: 8 }), ["9 of 8 bytes are in use"]);
-        assert_eq!(faults(Reading::Ipmi { power_w: 0.0 }), [""; 0]);
+        assert_eq!(faults(Reading::Ipmi { power_w: 0.0 }), ["`power_w` is 0"]);
+        assert_eq!(faults(Reading::Rapl { energy_j: 0.0, power_w: None }), [""; 0]);
     }
 }

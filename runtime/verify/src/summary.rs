@@ -12,7 +12,9 @@ use flagperf_core::hash::Seed;
 use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
-use flagperf_result::{Record, ReplicaMeasurement, ReplicaSummary, ResultManifest, Summary, read_windows};
+use flagperf_result::{
+    Record, ReplicaMeasurement, ReplicaSummary, ResultManifest, Status, Summary, different_setting, read_windows,
+};
 
 /// Largest summary in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -113,12 +115,21 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
     }
 }
 
-/// Checks that each replica has a record of its own: of its host and device, and with a seed that no other one drew.
+/// Checks that each replica has a record of its own: of its host and device, with the settings and scripts of the others, and with
+/// a seed that no other one drew.
 fn check_places(stated: &Summary, records: &[&Record], report: &mut CaseReport) {
     for (index, (replica, record)) in stated.replicas.iter().zip(records).enumerate() {
         compare(report, SUMMARY_FILE, &format!("device of `{}`", replica.folder), &record.device, &replica.device);
         for host in &record.hosts {
             report.compare(SUMMARY_FILE, &format!("host of `{}`", replica.folder), &host.name, &replica.host);
+        }
+        // The record of a lost replica is that of the machine on which the run was started.
+        if let Some(first) = records[..index].iter().find(|first| [first.status, record.status] == [Status::Ok; 2]) {
+            let what = different_setting(&first.settings, &record.settings, false);
+            what.into_iter()
+                .for_each(|what| report.add(SUMMARY_FILE, format!("`{}`: {what}", replica.folder), None, None));
+            let (scripts, own) = (&first.provenance.scripts_sha256, &record.provenance.scripts_sha256);
+            compare(report, SUMMARY_FILE, &format!("scripts of `{}`", replica.folder), scripts, own);
         }
         let seed = record.provenance.run_seed;
         let is_same = |other: &&Record| seed != Seed::default() && other.provenance.run_seed == seed;

@@ -1,10 +1,13 @@
 //! Cases on several devices of this machine, whose sessions need no connection.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill as signal};
 
 use super::site::{Site, finish, kill};
+use crate::support::loopback::LoopbackHost;
 
 /// Two cases, each on two devices of this machine.
 const CASES: &str = "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n    \
@@ -91,4 +94,56 @@ fn the_record_of_a_lost_replica_states_what_it_was_to_measure() {
     assert!(provenance["scripts_sha256"]["tiny/model.rhai"].is_string(), "{provenance}");
     assert!(provenance["config_files_sha256"]["configs/tiny/parameters.yaml"].is_string(), "{provenance}");
     assert_ne!(provenance["run_seed"], "0".repeat(64), "{provenance}");
+}
+
+#[test]
+fn what_somebody_changed_in_the_cache_of_a_host_is_replaced_with_a_warning() {
+    let site = Site::new("HOSTS: [localhost, 127.0.0.1]\nCASES:\n    \"tiny:own:2x1\": datasets/tiny\n");
+    let words = ["run", "--plain", "--set", "repeat=1"];
+    let (code, text) = site.run(&words);
+    assert!(code == Some(0) && !text.contains("had stored"), "{text}");
+    fs::remove_dir_all(site.run_folder()).expect("a folder");
+    let cache = site.path().join("cache/flagperf");
+    let only = |folder: &str| fs::read_dir(cache.join(folder)).expect("a folder").flatten().next().expect("one").path();
+    let checkout = only("trees");
+    let settings = checkout.join("configs/tiny/configurations.yaml");
+    let text = fs::read_to_string(&settings).expect("a file");
+    fs::write(&settings, text.replace("batch_size: 4", "batch_size: 40")).expect("a file");
+    let program = only("bin").join("flagperf");
+    fs::remove_file(&program).expect("a file");
+    fs::write(&program, "").expect("a file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a file");
+    let (code, text) = site.run(&words);
+    assert_eq!(code, Some(0), "{text}");
+    let file = "had stored `configs/tiny/configurations.yaml` otherwise than as sent, which is replaced or removed";
+    for what in [file, "had another file stored as this program, which is replaced"] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+    for replica in ["localhost_noderank0", "127.0.0.1_noderank1"] {
+        let record = site.json(&format!("tiny_own_2x1/{replica}/record.json"));
+        assert_eq!(record["settings"]["batch_size"]["value"], 4, "{replica}");
+    }
+    site.assert_consistent(2);
+}
+
+#[test]
+fn a_host_plans_the_first_case_in_its_session_and_refuses_it_before_anything_is_measured() {
+    let cases = "CASES:\n    \"tiny:own\": /data/of/tiny\n    \"tiny_again:own\": datasets/tiny\n";
+    let site = Site::new(cases);
+    let Some(other) = LoopbackHost::start(&site.path().join("other")) else { return };
+    let host = fs::read_to_string(site.path().join("configs/host.yaml")).expect("a file");
+    let config = other.config().display().to_string();
+    site.write("configs/host.yaml", &format!("{host}HOSTS: [other]\nSSH_CONFIG: {config}\n"));
+    let sessions = || fs::read_dir(site.path().join("other/flagperf/sessions")).map_or(0, Iterator::count);
+    let run = |words: &[&str]| site.run(&[&["run", "--plain", "--set", "repeat=1"], words].concat());
+    // The second time, the host plans this case beside the first one.
+    for words in [&[][..], &["--case", "tiny_again:own", "--case", "tiny:own"]] {
+        let (code, text) = run(words);
+        let refused = "error: host `other` reports: configs/host.yaml:4: data directory `/data/of/tiny` does not exist";
+        assert!(code == Some(2) && text.contains(refused), "{text}");
+        assert_eq!((site.runs(), sessions()), (0, 0), "a run that measured nothing leaves nothing: {text}");
+    }
+    let (code, text) = run(&["--case", "tiny_again:own"]);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(1);
 }

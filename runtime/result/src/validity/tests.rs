@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{FailureRecord, Setting, testing};
+use crate::{FailureRecord, ImageRecord, Setting, testing};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
 use flagperf_core::units::SamplesPerSecond;
@@ -111,6 +111,10 @@ fn each_rule_alone_makes_a_result_unofficial() {
             record.settings.insert("WORKER_PROTECTION".into(), off);
         }),
         after(|record| record.code_variables.push("LD_PRELOAD=/x.so".to_owned())),
+        after(|record| {
+            let rights = vec!["`-v /:/host` shows it all files of the machine".to_owned()];
+            record.provenance.image = Some(ImageRecord { rights, ..ImageRecord::default() });
+        }),
         after(|record| record.phases[0].measured[0].step = Step::Inference),
         after(|record| {
             let sidecar = Some(flagperf_core::event::SidecarFacts::default());
@@ -153,6 +157,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: validation: the workers of the host shared its processor, which is not one of several devices
     unofficial: the workers were not protected from their engines (`WORKER_PROTECTION: false`)
     unofficial: the environment makes workers execute other code: LD_PRELOAD=/x.so
+    unofficial: the container did not separate the worker from the machine: `-v /:/host` shows it all files of the machine
     unofficial: inference was not audited
     unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs
     unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)

@@ -1,0 +1,108 @@
+//! Asks the container engine for what options name: with an unknown network or runtime, no container starts.
+
+use bollard::query_parameters::InspectNetworkOptions;
+
+use super::engine::ANSWER_LIMIT;
+use super::{ContainerEngine, ContainerError};
+use flagperf_config::ContainerOptions;
+
+/// The networks that every engine has.
+const BUILT_IN_NETWORKS: [&str; 7] = ["bridge", "default", "host", "nat", "none", "private", "slirp4netns"];
+/// The runtime of NVIDIA's toolkit, and the program by which Docker finds the toolkit.
+const GPU_RUNTIME: &str = "nvidia";
+const GPU_HOOK: &str = "nvidia-container-runtime-hook";
+/// Where the engine may find that program.
+const PROGRAM_FOLDERS: [&str; 6] = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin", "/bin", "/sbin"];
+/// The status of a reply to a request about something unknown.
+const NOT_FOUND: u16 = 404;
+
+/// An option with which this engine starts no container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedContainerOption {
+    /// What the engine lacks.
+    pub message: String,
+    /// What to do about it.
+    pub hint: &'static str,
+}
+
+impl ContainerEngine {
+    /// Returns the options with which this engine would start no container. What the engine does not tell is not refused.
+    pub fn refused_options(&self, options: &ContainerOptions) -> Vec<RefusedContainerOption> {
+        let mut refused: Vec<RefusedContainerOption> = self.unknown_network(options).into_iter().collect();
+        // Podman lists its own runtimes and finds devices by CDI.
+        if self.facts().is_podman() || options.runtime.is_none() && options.gpus.is_none() {
+            return refused;
+        }
+        let Ok(info) = self.request("ask for its runtimes", ANSWER_LIMIT, async |docker| docker.info().await) else {
+            return refused;
+        };
+        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        runtimes.sort_unstable();
+        let is_unknown = |runtime: &&String| !runtimes.is_empty() && !runtimes.contains(runtime);
+        if let Some(runtime) = options.runtime.as_ref().filter(is_unknown) {
+            refused.push(RefusedContainerOption {
+                message: format!(
+                    "the container engine does not know the runtime `{runtime}` (known: {})",
+                    runtimes.join(", ")
+                ),
+                hint: "correct `--runtime`, or install the runtime and list it in the engine's daemon.json",
+            });
+        }
+        let has_devices = info.discovered_devices.is_some_and(|devices| !devices.is_empty());
+        let has_hook = PROGRAM_FOLDERS.iter().any(|folder| std::path::Path::new(folder).join(GPU_HOOK).exists());
+        let has_gpus = has_devices || has_hook || runtimes.iter().any(|runtime| runtime == GPU_RUNTIME);
+        if let Some(gpus) = options.gpus.as_ref().filter(|_| !has_gpus) {
+            refused.push(RefusedContainerOption {
+                message: format!(
+                    "`--gpus {gpus}` needs a runtime for devices, and the container engine has none (known: {})",
+                    runtimes.join(", ")
+                ),
+                hint: "install the vendor's container toolkit, such as nvidia-container-toolkit, and restart the engine",
+            });
+        }
+        refused
+    }
+
+    fn unknown_network(&self, options: &ContainerOptions) -> Option<RefusedContainerOption> {
+        let is_own = |network: &&String| !BUILT_IN_NETWORKS.contains(&network.as_str()) && !network.contains(':');
+        let network = options.network.as_ref().filter(is_own)?;
+        let inspect = async |docker: &bollard::Docker| {
+            docker.inspect_network(network, None::<InspectNetworkOptions>).await.map(drop)
+        };
+        match self.request("inspect a network", ANSWER_LIMIT, inspect) {
+            Err(ContainerError::Refused { status: NOT_FOUND, .. }) => Some(RefusedContainerOption {
+                message: format!("the container engine has no network `{network}`"),
+                hint: "correct `--network`: `docker network ls` lists the networks, and `docker network create` adds one",
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestEngine;
+
+    #[test]
+    fn an_unknown_network_or_runtime_is_found_without_a_container() {
+        let engine = TestEngine::start(|request| match request {
+            _ if request.contains("/networks/lab") => (200, r#"{"Name":"lab"}"#.to_owned()),
+            _ if request.contains("/networks/") => (404, r#"{"message":"network x not found"}"#.to_owned()),
+            _ if request.contains("/info") => (200, r#"{"Runtimes":{"runc":{"path":"runc"}}}"#.to_owned()),
+            _ => (200, r#"{"Version":"20","ApiVersion":"1.41"}"#.to_owned()),
+        });
+        let engine = engine.connect();
+        let refused = |text: &str| {
+            let refused = engine.refused_options(&ContainerOptions::parse(text).unwrap());
+            refused.into_iter().map(|refused| refused.message).collect::<Vec<_>>()
+        };
+        assert_eq!(refused("--network nowhere"), ["the container engine has no network `nowhere`"]);
+        let runtime = "the container engine does not know the runtime `nvidia` (known: runc)";
+        assert_eq!(refused("--runtime nvidia --network host"), [runtime]);
+        assert_eq!(refused("--runtime runc --network lab"), [""; 0]);
+        // A machine on which tests run may have the toolkit.
+        let has_hook = PROGRAM_FOLDERS.iter().any(|folder| std::path::Path::new(folder).join(GPU_HOOK).exists());
+        assert_eq!(refused("--gpus all").is_empty(), has_hook);
+    }
+}
