@@ -16,10 +16,12 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
     let ops = operands.ops;
     let output = match op {
         Op::Identity => operands.tensor(0)?,
+        Op::Dropout { mask } => return dropout(operands, *mask),
+        Op::Host(host) => return host.evaluate(operands),
         Op::Unary(kind) => ops.unary(*kind, &operands.tensor(0)?)?,
-        Op::Clip { min, max } => {
-            let min = min.map_or_else(|| operands.number(1), |min| Ok(Some(min)))?.unwrap_or(f64::NEG_INFINITY);
-            let max = max.map_or_else(|| operands.number(2), |max| Ok(Some(max)))?.unwrap_or(f64::INFINITY);
+        Op::Clip => {
+            let min = operands.number(1)?.unwrap_or(f64::NEG_INFINITY);
+            let max = operands.number(2)?.unwrap_or(f64::INFINITY);
             ops.unary(Unary::Clip { min, max }, &operands.tensor(0)?)?
         }
         Op::Binary(kind) => binary(*kind, operands)?,
@@ -41,7 +43,11 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             let indices = if *smallest { ops.arg_min(&x, along, *last)? } else { ops.arg_max(&x, along, *last)? };
             if *keep { indices } else { drop_axes(ops, &indices, &[along])? }
         }
-        Op::Softmax { axis: wanted, log, flat } => softmax(operands, *wanted, *log, *flat)?,
+        Op::Softmax { axis: wanted, log } => {
+            let x = operands.tensor(0)?;
+            let along = resolve_axis(*wanted, ops.shape(&x).len())?;
+            ops.softmax(&x, along, *log)?
+        }
         Op::LayerNormalization { axis: wanted, epsilon } => {
             let x = operands.tensor(0)?;
             let from = resolve_axis(*wanted, ops.shape(&x).len())?;
@@ -50,6 +56,27 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         composed => return evaluate_composed(composed, operands),
     };
     Ok(vec![output])
+}
+
+/// Returns input 0 and, if needed, a mask that keeps every element.
+fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Vec<O::Tensor>, OpError> {
+    check_dropout(operands)?;
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    if !mask {
+        return Ok(vec![x]);
+    }
+    let shape = ops.shape(&x);
+    let kept = flagperf_onnx::Tensor::from_bools(&shape[..], &vec![true; shape.iter().product()]);
+    Ok(vec![x, ops.upload(&kept.map_err(OpError::library)?)?])
+}
+
+/// Refuses a Dropout that trains: which elements it drops, a random number decides.
+pub(super) fn check_dropout<O: TensorOps>(operands: &Operands<O>) -> Result<(), OpError> {
+    let trains = operands.number(2)?.is_some_and(|mode| mode != 0.0);
+    if trains && operands.number(1)? != Some(0.0) {
+        return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
+    }
+    Ok(())
 }
 
 fn binary<O: TensorOps>(kind: Binary, operands: &Operands<O>) -> Result<O::Tensor, OpError> {
@@ -188,17 +215,6 @@ fn reduce<O: TensorOps>(
     };
     let reduced = reduce_composed(ops, kind, &x, &axes)?;
     if keep { Ok(reduced) } else { drop_axes(ops, &reduced, &axes) }
-}
-
-fn softmax<O: TensorOps>(operands: &Operands<O>, wanted: i64, log: bool, flat: bool) -> Result<O::Tensor, OpError> {
-    let (ops, x) = (operands.ops, operands.tensor(0)?);
-    let shape = ops.shape(&x);
-    let along = resolve_axis(wanted, shape.len())?;
-    if !flat || along + 1 == shape.len() {
-        return ops.softmax(&x, along, log);
-    }
-    let rows = [shape[..along].iter().product(), shape[along..].iter().product()];
-    ops.reshape(&ops.softmax(&ops.reshape(&x, &rows)?, 1, log)?, &shape)
 }
 
 /// Returns the tensor without some dimensions, each of which has size 1.

@@ -1,6 +1,7 @@
 //! Converts a graph to an [`ExecutionPlan`]: names become slots, nodes become steps, weights become host tensors.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use super::op::Op;
 use super::resolve::resolve;
@@ -29,6 +30,8 @@ pub(super) struct ExecutionPlan {
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
     pub constants: HashMap<Slot, Tensor>,
+    /// The names of the weights.
+    pub weights: HashMap<Slot, String>,
     /// The shape and type of each value, as far as they are known.
     pub specs: Vec<Option<TensorSpec>>,
 }
@@ -43,15 +46,17 @@ impl ExecutionPlan {
         for input in &graph.inputs {
             let slot = plan.add_slot(Some(input.spec.clone()));
             plan.inputs.push(slot);
-            slots.insert(input.name.as_str(), slot);
+            slots.insert(input.name.clone(), slot);
         }
         let mut weights = WeightReader::new(graph);
         for name in graph.weights.keys() {
             let slot = plan.add_constant(weights.tensor(name)?);
-            slots.insert(name, slot);
+            plan.weights.insert(slot, name.clone());
+            slots.insert(name.clone(), slot);
         }
+        let read = read_values(graph);
         for node in &graph.nodes {
-            plan.add_node(graph, &inferred, node, &mut slots)?;
+            plan.add_node(graph, &inferred, &needed_outputs(node, &read), &mut slots)?;
         }
         for output in &graph.outputs {
             plan.outputs.push(find_slot(&slots, &output.name, &output.name)?);
@@ -96,18 +101,18 @@ impl ExecutionPlan {
         on_host
     }
 
-    fn add_node<'a>(
+    fn add_node(
         &mut self,
-        graph: &'a Graph,
+        graph: &Graph,
         inferred: &HashMap<String, TensorSpec>,
-        node: &'a Node,
-        slots: &mut HashMap<&'a str, Slot>,
+        node: &Node,
+        slots: &mut HashMap<String, Slot>,
     ) -> Result<(), ExecError> {
         if node.op == "Constant" && node.domain.is_empty() {
             let unknown = || OpError::unsupported("a constant that is neither a tensor nor numbers");
             let value = node.constant().ok_or_else(|| node_error(&node.name, &node.op, unknown()))?;
             let slot = self.add_constant(value);
-            slots.extend(node.outputs.first().map(|name| (name.as_str(), slot)));
+            slots.extend(node.outputs.first().map(|name| (name.clone(), slot)));
             return Ok(());
         }
         let op = resolve(node, graph.opset)?;
@@ -115,11 +120,15 @@ impl ExecutionPlan {
             |name: &String| if name.is_empty() { Ok(None) } else { find_slot(slots, name, &node.name).map(Some) };
         let inputs = node.inputs.iter().map(read).collect::<Result<_, _>>()?;
         let output_count = op.output_count(node.outputs.len());
+        if let Some(name) = node.outputs.iter().skip(output_count).find(|name| !name.is_empty()) {
+            let place = node.outputs.iter().position(|output| output == name).unwrap_or_default();
+            return Err(node_error(&node.name, &node.op, OpError::unsupported(format!("output {place} (`{name}`)"))));
+        }
         let mut outputs = Vec::new();
         for name in node.outputs.iter().take(output_count) {
             let slot = self.add_slot(inferred.get(name).or_else(|| graph.values.get(name)).cloned());
             if !name.is_empty() {
-                slots.insert(name, slot);
+                slots.insert(name.clone(), slot);
             }
             outputs.push(slot);
         }
@@ -141,7 +150,24 @@ pub(super) fn node_error(node: &str, op: &str, reason: OpError) -> ExecError {
     ExecError::Node { node: node.to_owned(), op: op.to_owned(), reason }
 }
 
-fn find_slot(slots: &HashMap<&str, Slot>, name: &str, reader: &str) -> Result<Slot, ExecError> {
+/// Returns the names of the values that nodes or outputs of the graph read.
+fn read_values(graph: &Graph) -> HashSet<&str> {
+    let inputs = graph.nodes.iter().flat_map(|node| &node.inputs).map(String::as_str);
+    inputs.chain(graph.outputs.iter().map(|output| output.name.as_str())).collect()
+}
+
+/// Returns the node with its outputs up to the last that is read. The number of outputs of a `Split` is a parameter.
+fn needed_outputs<'a>(node: &'a Node, read: &HashSet<&str>) -> Cow<'a, Node> {
+    let needed = node.outputs.iter().rposition(|name| read.contains(name.as_str())).map_or(1, |last| last + 1);
+    let name = |name: &String| if read.contains(name.as_str()) { name.clone() } else { String::new() };
+    let outputs: Vec<String> = node.outputs.iter().take(needed).map(name).collect();
+    if outputs == node.outputs || node.op == "Split" {
+        return Cow::Borrowed(node);
+    }
+    Cow::Owned(Node { outputs, ..node.clone() })
+}
+
+fn find_slot(slots: &HashMap<String, Slot>, name: &str, reader: &str) -> Result<Slot, ExecError> {
     let undefined = || ExecError::UndefinedValue { reader: reader.to_owned(), value: name.to_owned() };
     slots.get(name).copied().ok_or_else(undefined)
 }

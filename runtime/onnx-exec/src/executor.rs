@@ -1,15 +1,18 @@
 //! The executor: a loaded graph and its runs.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::evaluate::{element_count, evaluate, shape_of};
+use super::evaluate::{check_dropout, element_count, evaluate, shape_of};
 use super::execution_plan::{ExecutionPlan, Slot, Step, node_error, stays_on_host};
 use super::op::Op;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
 use super::reference::{Array, ReferenceOps};
+use super::resolve::has_kernel;
 use super::{ExecError, OpError};
-use flagperf_onnx::{DType, Graph, NamedSizes, Tensor, TensorSpec, ValueInfo};
+use flagperf_onnx::{DType, Graph, NamedSizes, Node, Operator, Tensor, TensorSpec, ValueInfo};
+use flagperf_onnx::{find_operator, lower, upgrade};
 
 /// A graph loaded into a tensor library. Operators are resolved, weights converted and constants computed once, on
 /// load.
@@ -25,12 +28,20 @@ pub struct Executor<O: TensorOps> {
     freed_after: Vec<Vec<Slot>>,
 }
 
+/// The newest version of the standard operator set that the executor knows.
+const OPSET_MAX: i64 = 28;
+
 impl<O: TensorOps> Executor<O> {
     /// Loads a graph.
     ///
     /// # Errors
-    /// When an operator or element type is not supported, an attribute or weight is invalid, or a value is not defined.
+    /// When an operator, an operator set or an element type is not supported, an attribute or weight is invalid, or a
+    /// value is not defined.
     pub fn load(graph: &Graph, ops: O) -> Result<Self, ExecError> {
+        if graph.opset > OPSET_MAX {
+            return Err(ExecError::OperatorSet { version: graph.opset, newest: OPSET_MAX });
+        }
+        let graph = &decomposed(graph)?;
         check_types(graph, &ops)?;
         let mut plan = ExecutionPlan::new(graph)?;
         if ops.supports_fusion() {
@@ -128,9 +139,21 @@ impl<O: TensorOps> Executor<O> {
             .zip(&self.outputs)
             .map(|(slot, info)| {
                 let operands = Operands { ops: &self.ops, values: vec![self.value(*slot, &values)] };
-                operands.tensor(0).map_err(|reason| transfer_error("output", &info.name, reason))
+                let output = operands.tensor(0).and_then(|output| self.of_declared_type(output, info.spec.dtype));
+                output.map_err(|reason| transfer_error("output", &info.name, reason))
             })
             .collect()
+    }
+
+    /// Returns an output, unless it was computed in another type than the graph declares.
+    fn of_declared_type(&self, output: O::Tensor, declared: DType) -> Result<O::Tensor, OpError> {
+        match (declared, self.ops.dtype(&output)) {
+            (DType::Bool, DType::U8) => Ok(output),
+            (declared, computed) if declared == computed => Ok(output),
+            (declared, computed) => Err(OpError::invalid_operands(format!(
+                "it is declared as `{declared}`, but computed as `{computed}`"
+            ))),
+        }
     }
 
     fn value(&self, slot: Slot, values: &[Option<Value<O::Tensor>>]) -> Option<Value<O::Tensor>> {
@@ -156,6 +179,11 @@ impl<O: TensorOps> Executor<O> {
 
     /// Adds a step, or only its result if that depends on constants alone.
     fn add_or_fold_step(&mut self, step: Step) -> Result<(), ExecError> {
+        if let Op::Dropout { .. } = step.op {
+            let read = |slot: &Option<Slot>| slot.and_then(|slot| self.constants[slot].clone());
+            let operands = Operands { ops: &self.ops, values: step.inputs.iter().map(read).collect() };
+            check_dropout(&operands).map_err(|reason| node_error(&step.name, &step.op_name, reason))?;
+        }
         let constant = |slot: &Slot| self.constants[*slot].is_some();
         if !step.inputs.iter().flatten().all(constant) {
             self.steps.push(step);
@@ -217,6 +245,18 @@ impl<O: TensorOps> Executor<O> {
     }
 }
 
+/// Returns the graph with the operators for which the executor has no implementation decomposed, as far as they can be.
+fn decomposed(graph: &Graph) -> Result<Cow<'_, Graph>, ExecError> {
+    let lacks = |node: &&Node| {
+        let is_composite = find_operator(&node.op).is_some_and(Operator::is_composite);
+        node.domain.is_empty() && is_composite && !has_kernel(&node.op)
+    };
+    let lacking: Vec<&str> = graph.nodes.iter().filter(lacks).map(|node| node.op.as_str()).collect();
+    let is_old = graph.opset < flagperf_onnx::MODERN_OPSET;
+    let modern = if is_old { Cow::Owned(upgrade(graph)?) } else { Cow::Borrowed(graph) };
+    if lacking.is_empty() { Ok(modern) } else { Ok(Cow::Owned(lower(&modern, OPSET_MAX, &lacking)?)) }
+}
+
 fn check_types<O: TensorOps>(graph: &Graph, ops: &O) -> Result<(), ExecError> {
     let inputs = graph.inputs.iter().map(|input| (&input.name, &input.spec));
     let weights = graph.weights.iter().map(|(name, weight)| (name, &weight.spec));
@@ -240,7 +280,11 @@ fn load_constants<O: TensorOps>(plan: &mut ExecutionPlan, ops: &O) -> Result<Vec
         if stays_on_host(&tensor) {
             return Ok(Some(Value::Host(Array::from_tensor(&tensor))));
         }
-        ops.upload(&tensor).map(Value::Library).map(Some).map_err(ExecError::UploadWeight)
+        let failed = |reason| match plan.weights.get(&slot) {
+            Some(name) => transfer_error("weight", name, reason),
+            None => ExecError::UploadWeight(reason),
+        };
+        ops.upload(&tensor).map(Value::Library).map(Some).map_err(failed)
     };
     (0..plan.specs.len()).map(load).collect()
 }

@@ -6,10 +6,14 @@ mod composed;
 mod elementwise;
 mod indexing;
 mod normalization;
+mod recurrent;
 mod shapes;
 mod windows;
 
+use std::cell::RefCell;
+
 use super::attributes::Attributes;
+use super::host::{HostFunction, HostOp, elementwise as host};
 use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Reduce, Unary};
 use super::{ExecError, OpError};
@@ -20,44 +24,60 @@ enum Kernel {
     Unary(Unary),
     Binary(Binary),
     Reduce(Reduction),
+    /// An elementwise function without attributes, on the host.
+    Map(fn(f64) -> f64),
     /// The operator has no attributes.
     Plain(Op),
     /// A function reads the attributes.
     Read(fn(&Source<'_>) -> Result<Op, OpError>),
+    /// A function reads the attributes and returns the one that computes the outputs on the host.
+    Host(fn(&Source<'_>) -> Result<HostFunction, OpError>),
 }
 
 /// The node from which an [`Op`] is read.
-struct Source<'a> {
-    node: &'a Node,
-    attributes: Attributes<'a>,
+pub(super) struct Source<'a> {
+    pub node: &'a Node,
+    pub attributes: Attributes<'a>,
     /// The version of the operator set for which the node was written.
-    opset: i64,
+    pub opset: i64,
 }
 
 /// The operators that the executor supports, by name.
 #[rustfmt::skip]
-static KERNELS: [(&str, Kernel); 113] = [
+static KERNELS: [(&str, Kernel); 127] = [
     ("Abs",                   Kernel::Unary(Unary::Abs)),
+    ("Acos",                   Kernel::Map(f64::acos)),
+    ("Acosh",                  Kernel::Map(f64::acosh)),
     ("Add",                   Kernel::Binary(Binary::Add)),
     ("And",                   Kernel::Binary(Binary::And)),
     ("ArgMax",                Kernel::Read(indexing::arg_max)),
     ("ArgMin",                Kernel::Read(indexing::arg_min)),
+    ("Asin",                   Kernel::Map(f64::asin)),
+    ("Asinh",                  Kernel::Map(f64::asinh)),
+    ("Atan",                   Kernel::Map(f64::atan)),
+    ("Atanh",                  Kernel::Map(f64::atanh)),
     ("Attention",             Kernel::Read(composed::attention)),
     ("AveragePool",           Kernel::Read(windows::average_pool)),
     ("BatchNormalization",    Kernel::Read(normalization::batch_normalization)),
+    ("BitShift",               Kernel::Host(host::bit_shift)),
+    ("BitwiseAnd",             Kernel::Host(host::bitwise_and)),
+    ("BitwiseNot",             Kernel::Host(host::bitwise_not)),
+    ("BitwiseOr",              Kernel::Host(host::bitwise_or)),
+    ("BitwiseXor",             Kernel::Host(host::bitwise_xor)),
     ("Cast",                  Kernel::Read(elementwise::cast)),
     ("CastLike",              Kernel::Plain(Op::Cast { to: None })),
     ("Ceil",                  Kernel::Unary(Unary::Ceil)),
-    ("Clip",                  Kernel::Read(elementwise::clip)),
+    ("Clip",                  Kernel::Plain(Op::Clip)),
     ("Concat",                Kernel::Read(shapes::concat)),
     ("ConstantOfShape",       Kernel::Read(shapes::constant_of_shape)),
     ("Conv",                  Kernel::Read(windows::conv)),
     ("ConvTranspose",         Kernel::Read(windows::conv_transpose)),
     ("Cos",                   Kernel::Unary(Unary::Cos)),
+    ("Cosh",                   Kernel::Map(f64::cosh)),
     ("CumSum",                Kernel::Read(indexing::cumulative_sum)),
     ("DepthToSpace",          Kernel::Read(shapes::depth_to_space)),
     ("Div",                   Kernel::Binary(Binary::Div)),
-    ("Dropout",               Kernel::Plain(Op::Identity)),
+    ("Dropout",               Kernel::Read(normalization::dropout)),
     ("Einsum",                Kernel::Read(composed::einsum)),
     ("Elu",                   Kernel::Read(elementwise::elu)),
     ("Equal",                 Kernel::Binary(Binary::Equal)),
@@ -66,6 +86,7 @@ static KERNELS: [(&str, Kernel); 113] = [
     ("Expand",                Kernel::Plain(Op::Expand)),
     ("Flatten",               Kernel::Read(shapes::flatten)),
     ("Floor",                 Kernel::Unary(Unary::Floor)),
+    ("GRU",                    Kernel::Read(recurrent::gru)),
     ("Gather",                Kernel::Read(indexing::gather)),
     ("GatherElements",        Kernel::Read(indexing::gather_elements)),
     ("GatherND",              Kernel::Read(indexing::gather_nd)),
@@ -82,6 +103,7 @@ static KERNELS: [(&str, Kernel); 113] = [
     ("InstanceNormalization", Kernel::Read(normalization::instance_normalization)),
     ("IsInf",                 Kernel::Read(elementwise::is_inf)),
     ("IsNaN",                 Kernel::Unary(Unary::IsNan)),
+    ("LSTM",                   Kernel::Read(recurrent::lstm)),
     ("LayerNormalization",    Kernel::Read(normalization::layer_normalization)),
     ("LeakyRelu",             Kernel::Read(elementwise::leaky_relu)),
     ("Less",                  Kernel::Binary(Binary::Less)),
@@ -105,6 +127,7 @@ static KERNELS: [(&str, Kernel); 113] = [
     ("Pad",                   Kernel::Read(shapes::pad)),
     ("Pow",                   Kernel::Binary(Binary::Pow)),
     ("RMSNormalization",      Kernel::Read(normalization::rms_normalization)),
+    ("RNN",                    Kernel::Read(recurrent::rnn)),
     ("Range",                 Kernel::Plain(Op::Range)),
     ("Reciprocal",            Kernel::Unary(Unary::Reciprocal)),
     ("ReduceL1",              Kernel::Reduce(Reduction::L1)),
@@ -122,7 +145,6 @@ static KERNELS: [(&str, Kernel); 113] = [
     ("Resize",                Kernel::Read(composed::resize)),
     ("RotaryEmbedding",       Kernel::Read(composed::rotary_embedding)),
     ("Round",                 Kernel::Unary(Unary::Round)),
-    ("Scatter",               Kernel::Read(indexing::scatter_elements)),
     ("ScatterElements",       Kernel::Read(indexing::scatter_elements)),
     ("ScatterND",             Kernel::Read(indexing::scatter_nd)),
     ("Selu",                  Kernel::Read(elementwise::selu)),
@@ -130,14 +152,15 @@ static KERNELS: [(&str, Kernel); 113] = [
     ("Sigmoid",               Kernel::Unary(Unary::Sigmoid)),
     ("Sign",                  Kernel::Unary(Unary::Sign)),
     ("Sin",                   Kernel::Unary(Unary::Sin)),
+    ("Sinh",                   Kernel::Map(f64::sinh)),
     ("Size",                  Kernel::Plain(Op::Size)),
-    ("Slice",                 Kernel::Read(shapes::slice)),
+    ("Slice",                 Kernel::Plain(Op::Slice)),
     ("Softmax",               Kernel::Read(normalization::softmax)),
     ("Softplus",              Kernel::Unary(Unary::Softplus)),
     ("SpaceToDepth",          Kernel::Read(shapes::space_to_depth)),
     ("Split",                 Kernel::Read(shapes::split)),
     ("Sqrt",                  Kernel::Unary(Unary::Sqrt)),
-    ("Squeeze",               Kernel::Read(shapes::squeeze)),
+    ("Squeeze",               Kernel::Plain(Op::Squeeze)),
     ("Sub",                   Kernel::Binary(Binary::Sub)),
     ("Sum",                   Kernel::Binary(Binary::Add)),
     ("Tan",                   Kernel::Unary(Unary::Tan)),
@@ -146,16 +169,43 @@ static KERNELS: [(&str, Kernel); 113] = [
     ("TopK",                  Kernel::Read(indexing::top_k)),
     ("Transpose",             Kernel::Read(shapes::transpose)),
     ("Trilu",                 Kernel::Read(indexing::triangle)),
-    ("Unsqueeze",             Kernel::Read(shapes::unsqueeze)),
-    ("Upsample",              Kernel::Read(composed::resize)),
+    ("Unsqueeze",             Kernel::Plain(Op::Unsqueeze)),
     ("Where",                 Kernel::Plain(Op::Select)),
     ("Xor",                   Kernel::Binary(Binary::Xor)),
 ];
 
+/// Attributes that do not change the result of an inference, by operator; `*` stands for all operators.
+#[rustfmt::skip]
+const WITHOUT_EFFECT: [(&str, &str); 16] = [
+    ("*",                  "consumed_inputs"),
+    // The softmax is computed in f32 or f64 anyway, and so are the normalizations and the numbers of a range.
+    ("Attention",          "softmax_precision"),
+    ("BatchNormalization", "momentum"),
+    ("Cast",               "round_mode"),
+    ("Cast",               "saturate"),
+    ("CastLike",           "round_mode"),
+    ("CastLike",           "saturate"),
+    ("Dropout",            "seed"),
+    ("GroupNormalization", "stash_type"),
+    ("LayerNormalization", "stash_type"),
+    ("MaxPool",            "storage_order"),
+    ("RMSNormalization",   "stash_type"),
+    ("Range",              "stash_type"),
+    ("Resize",             "cubic_coeff_a"),
+    ("Split",              "num_outputs"),
+    ("TopK",               "sorted"),
+];
+
+/// Returns whether the executor has an implementation of an operator of the standard.
+pub(super) fn has_kernel(op: &str) -> bool {
+    KERNELS.binary_search_by_key(&op, |(name, _)| name).is_ok()
+}
+
 /// Returns the operator of a node in a graph of operator set `opset`.
 ///
 /// # Errors
-/// When the operator is not supported, or an attribute has another type than the operator requires.
+/// When the operator is not supported, an attribute has another type than the operator requires, or the executor does
+/// not know the attribute.
 pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     let unknown = |op: String| ExecError::UnknownOperator { node: node.name.clone(), op };
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
@@ -163,15 +213,24 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     }
     let row = KERNELS.binary_search_by_key(&node.op.as_str(), |(name, _)| name);
     let (_, kernel) = row.map(|index| &KERNELS[index]).map_err(|_| unknown(node.op.clone()))?;
-    let source = Source { node, attributes: Attributes(&node.attributes), opset };
+    let read = RefCell::default();
+    let source = Source { node, attributes: Attributes::new(&node.attributes, &read), opset };
     let op = match kernel {
         Kernel::Unary(kind) => Ok(Op::Unary(*kind)),
         Kernel::Binary(kind) => Ok(Op::Binary(*kind)),
         Kernel::Reduce(kind) => reduction(*kind, &source),
         Kernel::Plain(op) => Ok(op.clone()),
         Kernel::Read(read) => read(&source),
+        Kernel::Map(function) => Ok(Op::Host(HostOp(host::map(function)))),
+        Kernel::Host(read) => read(&source).map(|function| Op::Host(HostOp(function))),
     };
-    op.map_err(|reason| ExecError::Node { node: node.name.clone(), op: node.op.clone(), reason })
+    let has_no_effect =
+        |name: &str| WITHOUT_EFFECT.iter().any(|(op, other)| (*op == "*" || *op == node.op) && *other == name);
+    let known = op.and_then(|op| match source.attributes.unread(has_no_effect) {
+        Some(name) => Err(OpError::unsupported(format!("attribute `{name}`"))),
+        None => Ok(op),
+    });
+    known.map_err(|reason| ExecError::Node { node: node.name.clone(), op: node.op.clone(), reason })
 }
 
 fn reduction(kind: Reduction, source: &Source<'_>) -> Result<Op, OpError> {

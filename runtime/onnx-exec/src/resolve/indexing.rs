@@ -64,7 +64,6 @@ pub(super) fn top_k(source: &Source<'_>) -> Result<Op, OpError> {
     Ok(Op::TopK {
         axis: attributes.int("axis", -1)?,
         largest: attributes.flag("largest", true)?,
-        count: attributes.sizes("k")?.and_then(|count| count.first().copied()),
     })
 }
 

@@ -9,6 +9,10 @@ fn epsilon(source: &Source<'_>) -> Result<f64, OpError> {
     source.attributes.float("epsilon", 1e-5)
 }
 
+pub(super) fn dropout(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::Dropout { mask: source.node.outputs.len() > 1 })
+}
+
 pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
     if source.attributes.flag("training_mode", false)? {
         return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
@@ -45,6 +49,5 @@ pub(super) fn log_softmax(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 fn softmax_of(source: &Source<'_>, log: bool) -> Result<Op, OpError> {
-    let (flat, default) = if source.opset < 13 { (true, 1) } else { (false, -1) };
-    Ok(Op::Softmax { axis: source.attributes.int("axis", default)?, log, flat })
+    Ok(Op::Softmax { axis: source.attributes.int("axis", -1)?, log })
 }

@@ -47,7 +47,8 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
         declares_random_weights: model.metadata_props.iter().any(is_random_note),
         ..reader.graph(proto)?
     };
-    reader.with_output_shapes(graph, proto)
+    reader.check_definitions(&graph)?;
+    reader.with_outputs(graph, proto)
 }
 
 /// Maps an ONNX file and decodes its message.
@@ -195,15 +196,41 @@ impl ModelReader<'_> {
         Ok(WeightSource::External { path, offset, length, dtype })
     }
 
-    /// Adds the outputs. Shapes that the file omits are inferred.
-    fn with_output_shapes(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+    /// Checks that each value has one definition: an engine would read the last, or the first.
+    fn check_definitions(&self, graph: &Graph) -> Result<(), OnnxError> {
+        let mut definitions: HashMap<&str, String> =
+            graph.weights.keys().map(|name| (name.as_str(), "a weight".to_owned())).collect();
+        definitions.extend(graph.inputs.iter().map(|input| (input.name.as_str(), "an input".to_owned())));
+        for node in &graph.nodes {
+            let by = format!("node `{}` ({})", node.name, node.op);
+            for output in node.outputs.iter().filter(|name| !name.is_empty()) {
+                if let Some(other) = definitions.insert(output, by.clone()) {
+                    return Err(self.malformed(format!("the value `{output}` is defined by {other} and by {by}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the outputs. Shapes that the file omits are inferred, and types that it declares are compared with the
+    /// inferred ones.
+    fn with_outputs(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let inferred: HashMap<String, TensorSpec> = crate::infer_values(&graph).0.into_iter().collect();
         if proto.output.iter().any(|info| declared_spec(info).is_none()) {
-            crate::infer_shapes(&mut graph);
+            graph.values.extend(inferred.clone());
         }
         for info in &proto.output {
             let name = info.name.clone().unwrap_or_default();
             let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
             let spec = declared_spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
+            if let Some(inferred) = inferred.get(&name).filter(|inferred| inferred.dtype != spec.dtype) {
+                let node = graph.nodes.iter().find(|node| node.outputs.contains(&name));
+                let by = node.map_or_else(String::new, |node| format!(" by node `{}` ({})", node.name, node.op));
+                return Err(self.malformed(format!(
+                    "the output `{name}` is declared as `{}`, but computed as `{}`{by}",
+                    spec.dtype, inferred.dtype
+                )));
+            }
             graph.outputs.push(ValueInfo { name: name.clone(), spec });
         }
         Ok(graph)
