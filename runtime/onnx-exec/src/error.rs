@@ -14,7 +14,9 @@ pub enum ExecError {
         op: String,
     },
     /// The graph was written for a version of the standard operator set that the executor does not know.
-    #[error("the graph needs version {version} of the operator set `ai.onnx`, but the executor knows versions up to {newest}")]
+    #[error(
+        "the graph needs version {version} of the operator set `ai.onnx`, but the executor knows versions up to {newest}"
+    )]
     OperatorSet {
         /// The version of the graph.
         version: i64,

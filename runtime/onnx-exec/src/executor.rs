@@ -150,9 +150,9 @@ impl<O: TensorOps> Executor<O> {
         match (declared, self.ops.dtype(&output)) {
             (DType::Bool, DType::U8) => Ok(output),
             (declared, computed) if declared == computed => Ok(output),
-            (declared, computed) => Err(OpError::invalid_operands(format!(
-                "it is declared as `{declared}`, but computed as `{computed}`"
-            ))),
+            (declared, computed) => {
+                Err(OpError::invalid_operands(format!("it is declared as `{declared}`, but computed as `{computed}`")))
+            }
         }
     }
 

@@ -3,7 +3,12 @@
 //! Operators that real models apply to few elements, or rarely. Their numbers are those of the definition, in f64; integers
 //! stay integers.
 
+pub(crate) mod detection;
 pub(crate) mod elementwise;
+pub(crate) mod entries;
+pub(crate) mod numeric;
+pub(crate) mod sampling;
+pub(crate) mod signal;
 
 use std::fmt;
 use std::sync::Arc;

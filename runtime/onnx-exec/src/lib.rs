@@ -41,6 +41,7 @@ mod result_bound;
 mod result_size;
 mod rotary;
 mod shape_arithmetic;
+mod volumes;
 mod window;
 
 #[cfg(feature = "cpu")]

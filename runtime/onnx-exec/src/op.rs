@@ -102,9 +102,11 @@ pub(super) enum Op {
         axis: i64,
         log: bool,
     },
+    /// If `statistics` is true, the mean and the inverse of the deviation are further outputs.
     LayerNormalization {
         axis: i64,
         epsilon: f64,
+        statistics: bool,
     },
     Flatten {
         axis: i64,
@@ -191,6 +193,7 @@ impl Op {
             Op::Host(_) => declared,
             Op::Recurrent(Recurrent { cell: Cell::Lstm, .. }) => declared.min(3),
             Op::Recurrent(_) => declared.min(2),
+            Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),

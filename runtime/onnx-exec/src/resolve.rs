@@ -13,7 +13,9 @@ mod windows;
 use std::cell::RefCell;
 
 use super::attributes::Attributes;
-use super::host::{HostFunction, HostOp, elementwise as host};
+use super::host::{
+    HostFunction, HostOp, detection, elementwise as elementwise_host, entries, numeric, sampling, signal,
+};
 use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Reduce, Unary};
 use super::{ExecError, OpError};
@@ -44,11 +46,12 @@ pub(super) struct Source<'a> {
 
 /// The operators that the executor supports, by name.
 #[rustfmt::skip]
-static KERNELS: [(&str, Kernel); 127] = [
+static KERNELS: [(&str, Kernel); 146] = [
     ("Abs",                   Kernel::Unary(Unary::Abs)),
     ("Acos",                   Kernel::Map(f64::acos)),
     ("Acosh",                  Kernel::Map(f64::acosh)),
     ("Add",                   Kernel::Binary(Binary::Add)),
+    ("AffineGrid",             Kernel::Host(sampling::affine_grid)),
     ("And",                   Kernel::Binary(Binary::And)),
     ("ArgMax",                Kernel::Read(indexing::arg_max)),
     ("ArgMin",                Kernel::Read(indexing::arg_min)),
@@ -59,23 +62,31 @@ static KERNELS: [(&str, Kernel); 127] = [
     ("Attention",             Kernel::Read(composed::attention)),
     ("AveragePool",           Kernel::Read(windows::average_pool)),
     ("BatchNormalization",    Kernel::Read(normalization::batch_normalization)),
-    ("BitShift",               Kernel::Host(host::bit_shift)),
-    ("BitwiseAnd",             Kernel::Host(host::bitwise_and)),
-    ("BitwiseNot",             Kernel::Host(host::bitwise_not)),
-    ("BitwiseOr",              Kernel::Host(host::bitwise_or)),
-    ("BitwiseXor",             Kernel::Host(host::bitwise_xor)),
+    ("BitCast",                Kernel::Host(entries::bit_cast)),
+    ("BitShift",               Kernel::Host(elementwise_host::bit_shift)),
+    ("BitwiseAnd",             Kernel::Host(elementwise_host::bitwise_and)),
+    ("BitwiseNot",             Kernel::Host(elementwise_host::bitwise_not)),
+    ("BitwiseOr",              Kernel::Host(elementwise_host::bitwise_or)),
+    ("BitwiseXor",             Kernel::Host(elementwise_host::bitwise_xor)),
+    ("BlackmanWindow",         Kernel::Host(signal::blackman_window)),
     ("Cast",                  Kernel::Read(elementwise::cast)),
     ("CastLike",              Kernel::Plain(Op::Cast { to: None })),
     ("Ceil",                  Kernel::Unary(Unary::Ceil)),
+    ("CenterCropPad",          Kernel::Host(entries::center_crop_pad)),
     ("Clip",                  Kernel::Plain(Op::Clip)),
+    ("Col2Im",                 Kernel::Host(numeric::column_to_image)),
+    ("Compress",               Kernel::Host(entries::compress)),
     ("Concat",                Kernel::Read(shapes::concat)),
     ("ConstantOfShape",       Kernel::Read(shapes::constant_of_shape)),
     ("Conv",                  Kernel::Read(windows::conv)),
     ("ConvTranspose",         Kernel::Read(windows::conv_transpose)),
     ("Cos",                   Kernel::Unary(Unary::Cos)),
     ("Cosh",                   Kernel::Map(f64::cosh)),
+    ("CumProd",                Kernel::Host(numeric::cumulative_product)),
     ("CumSum",                Kernel::Read(indexing::cumulative_sum)),
+    ("DFT",                    Kernel::Host(signal::dft)),
     ("DepthToSpace",          Kernel::Read(shapes::depth_to_space)),
+    ("Det",                    Kernel::Host(numeric::determinant)),
     ("Div",                   Kernel::Binary(Binary::Div)),
     ("Dropout",               Kernel::Read(normalization::dropout)),
     ("Einsum",                Kernel::Read(composed::einsum)),
@@ -84,6 +95,7 @@ static KERNELS: [(&str, Kernel); 127] = [
     ("Erf",                   Kernel::Unary(Unary::Erf)),
     ("Exp",                   Kernel::Unary(Unary::Exp)),
     ("Expand",                Kernel::Plain(Op::Expand)),
+    ("EyeLike",                Kernel::Host(entries::eye_like)),
     ("Flatten",               Kernel::Read(shapes::flatten)),
     ("Floor",                 Kernel::Unary(Unary::Floor)),
     ("GRU",                    Kernel::Read(recurrent::gru)),
@@ -96,7 +108,10 @@ static KERNELS: [(&str, Kernel); 127] = [
     ("GlobalMaxPool",         Kernel::Read(windows::global_max_pool)),
     ("Greater",               Kernel::Binary(Binary::Greater)),
     ("GreaterOrEqual",        Kernel::Binary(Binary::GreaterOrEqual)),
+    ("GridSample",             Kernel::Host(sampling::grid_sample)),
     ("GroupNormalization",    Kernel::Read(normalization::group_normalization)),
+    ("HammingWindow",          Kernel::Host(signal::hamming_window)),
+    ("HannWindow",             Kernel::Host(signal::hann_window)),
     ("HardSigmoid",           Kernel::Read(elementwise::hard_sigmoid)),
     ("HardSwish",             Kernel::Unary(Unary::HardSwish)),
     ("Identity",              Kernel::Plain(Op::Identity)),
@@ -119,6 +134,7 @@ static KERNELS: [(&str, Kernel); 127] = [
     ("Mod",                   Kernel::Read(elementwise::modulo)),
     ("Mul",                   Kernel::Binary(Binary::Mul)),
     ("Neg",                   Kernel::Unary(Unary::Neg)),
+    ("NonMaxSuppression",      Kernel::Host(detection::non_max_suppression)),
     ("NonZero",               Kernel::Plain(Op::NonZero)),
     ("Not",                   Kernel::Unary(Unary::Not)),
     ("OneHot",                Kernel::Read(indexing::one_hot)),
@@ -143,8 +159,11 @@ static KERNELS: [(&str, Kernel); 127] = [
     ("Relu",                  Kernel::Unary(Unary::Relu)),
     ("Reshape",               Kernel::Read(shapes::reshape)),
     ("Resize",                Kernel::Read(composed::resize)),
+    ("ReverseSequence",        Kernel::Host(entries::reverse_sequence)),
+    ("RoiAlign",               Kernel::Host(detection::roi_align)),
     ("RotaryEmbedding",       Kernel::Read(composed::rotary_embedding)),
     ("Round",                 Kernel::Unary(Unary::Round)),
+    ("STFT",                   Kernel::Host(signal::stft)),
     ("ScatterElements",       Kernel::Read(indexing::scatter_elements)),
     ("ScatterND",             Kernel::Read(indexing::scatter_nd)),
     ("Selu",                  Kernel::Read(elementwise::selu)),
@@ -165,10 +184,12 @@ static KERNELS: [(&str, Kernel); 127] = [
     ("Sum",                   Kernel::Binary(Binary::Add)),
     ("Tan",                   Kernel::Unary(Unary::Tan)),
     ("Tanh",                  Kernel::Unary(Unary::Tanh)),
+    ("TensorScatter",          Kernel::Host(entries::tensor_scatter)),
     ("Tile",                  Kernel::Plain(Op::Tile)),
     ("TopK",                  Kernel::Read(indexing::top_k)),
     ("Transpose",             Kernel::Read(shapes::transpose)),
     ("Trilu",                 Kernel::Read(indexing::triangle)),
+    ("Unique",                 Kernel::Host(entries::unique)),
     ("Unsqueeze",             Kernel::Plain(Op::Unsqueeze)),
     ("Where",                 Kernel::Plain(Op::Select)),
     ("Xor",                   Kernel::Binary(Binary::Xor)),
@@ -176,7 +197,7 @@ static KERNELS: [(&str, Kernel); 127] = [
 
 /// Attributes that do not change the result of an inference, by operator; `*` stands for all operators.
 #[rustfmt::skip]
-const WITHOUT_EFFECT: [(&str, &str); 16] = [
+const WITHOUT_EFFECT: [(&str, &str); 15] = [
     ("*",                  "consumed_inputs"),
     // The softmax is computed in f32 or f64 anyway, and so are the normalizations and the numbers of a range.
     ("Attention",          "softmax_precision"),
@@ -188,7 +209,6 @@ const WITHOUT_EFFECT: [(&str, &str); 16] = [
     ("Dropout",            "seed"),
     ("GroupNormalization", "stash_type"),
     ("LayerNormalization", "stash_type"),
-    ("MaxPool",            "storage_order"),
     ("RMSNormalization",   "stash_type"),
     ("Range",              "stash_type"),
     ("Resize",             "cubic_coeff_a"),
@@ -221,7 +241,7 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
         Kernel::Reduce(kind) => reduction(*kind, &source),
         Kernel::Plain(op) => Ok(op.clone()),
         Kernel::Read(read) => read(&source),
-        Kernel::Map(function) => Ok(Op::Host(HostOp(host::map(function)))),
+        Kernel::Map(function) => Ok(Op::Host(HostOp(elementwise_host::map(function)))),
         Kernel::Host(read) => read(&source).map(|function| Op::Host(HostOp(function))),
     };
     let has_no_effect =

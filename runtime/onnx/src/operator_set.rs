@@ -5,9 +5,7 @@
 pub(crate) mod conversions;
 
 use crate::lower::rewrite;
-use crate::{
-    Attribute, Graph, LowerError, Node, Tensor, Weight, WeightRole, WeightSource, check, find_operator,
-};
+use crate::{Attribute, Graph, LowerError, Node, Tensor, Weight, WeightRole, WeightSource, check, find_operator};
 
 /// The first version in which axes, bounds and sizes are inputs, as decompositions and layers write them.
 pub const MODERN_OPSET: i64 = 13;
@@ -42,8 +40,7 @@ pub fn upgrade(graph: &Graph) -> Result<Graph, LowerError> {
         let conversion = find_operator(&node.op).filter(|_| node.domain.is_empty())?.conversion;
         conversion.filter(|(before, _)| graph.opset < *before).map(|(_, convert)| convert)
     };
-    let failed =
-        |node: &Node, reason| LowerError::Version { node: node.name.clone(), op: node.op.clone(), reason };
+    let failed = |node: &Node, reason| LowerError::Version { node: node.name.clone(), op: node.op.clone(), reason };
     let mut upgraded = rewrite(graph, conversion, failed)?;
     set_version(&mut upgraded, MODERN_OPSET);
     check::infer_shapes(&mut upgraded);

@@ -16,12 +16,12 @@ use rten_shape_inference::ops;
 pub use row::Operator;
 use row::op;
 
+use crate::operator_set::conversions as convert;
 use crate::shape_inference::dtypes::{
-    AND_INDICES, AND_MASK, AND_STATISTICS, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD, SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED,
-    TO_BOOL, TO_INDEX,
+    AND_INDICES, AND_MASK, AND_STATISTICS, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD, SAME, SAME_FLOAT,
+    SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
 };
 use crate::shape_inference::rules::{self, BROADCAST, FIRST, UNKNOWN, VARIADIC};
-use crate::operator_set::conversions as convert;
 use crate::{Graph, Node, OPSET, count, lower};
 
 /// One row for each operator, by name: name, version, types, shape rule.

@@ -21,7 +21,8 @@ pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn layer_normalization(source: &Source<'_>) -> Result<Op, OpError> {
-    Ok(Op::LayerNormalization { axis: source.attributes.int("axis", -1)?, epsilon: epsilon(source)? })
+    let statistics = source.node.outputs.len() > 1;
+    Ok(Op::LayerNormalization { axis: source.attributes.int("axis", -1)?, epsilon: epsilon(source)?, statistics })
 }
 
 pub(super) fn instance_normalization(source: &Source<'_>) -> Result<Op, OpError> {

@@ -36,7 +36,11 @@ fn recurrent(source: &Source<'_>, cell: Cell, defaults: &[&str]) -> Result<Op, O
         reversed.iter().flat_map(|_| names.clone()).collect()
     });
     if names.len() != defaults.len() * reversed.len() {
-        return Err(OpError::invalid_operands(format!("{} activations for {} directions", names.len(), reversed.len())));
+        return Err(OpError::invalid_operands(format!(
+            "{} activations for {} directions",
+            names.len(),
+            reversed.len()
+        )));
     }
     let activations = activations(attributes, &names)?;
     let directions = reversed.iter().zip(activations.chunks(defaults.len()));

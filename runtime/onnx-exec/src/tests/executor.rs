@@ -95,7 +95,8 @@ fn an_attribute_that_the_executor_does_not_know_is_named() {
 
 #[test]
 fn an_operator_set_newer_than_the_executor_is_refused() {
-    let graph = |opset| Graph { opset, ..Sketch::new().input("x", "1,f32").node("Relu", &["x"], &["y"]).output("y", "1,f32") };
+    let graph =
+        |opset| Graph { opset, ..Sketch::new().input("x", "1,f32").node("Relu", &["x"], &["y"]).output("y", "1,f32") };
     assert!(load(&graph(28)).is_ok());
     let expected = "the graph needs version 29 of the operator set `ai.onnx`, but the executor knows versions up to 28";
     assert_eq!(error(load(&graph(29))), expected);

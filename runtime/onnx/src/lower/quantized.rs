@@ -104,9 +104,7 @@ fn centred(
 pub(crate) fn dynamic_quantize_linear(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let x = required(node, 0)?;
     let [zero, most] = [0.0, 255.0].map(|number| nodes.number(number, DType::F32));
-    let whole = |nodes: &mut NodeList<'_>, op: &str| {
-        nodes.add_with(op, &[x], [("keepdims", Attribute::Int(0))])
-    };
+    let whole = |nodes: &mut NodeList<'_>, op: &str| nodes.add_with(op, &[x], [("keepdims", Attribute::Int(0))]);
     let (largest, smallest) = (whole(nodes, "ReduceMax"), whole(nodes, "ReduceMin"));
     let largest = nodes.add("Max", &[&largest, &zero]);
     let smallest = nodes.add("Min", &[&smallest, &zero]);
@@ -139,11 +137,8 @@ fn integer_product(nodes: &mut NodeList<'_>, a: [Option<&str>; 2], b: [Option<&s
 
 /// MatMulInteger.
 pub(crate) fn matmul_integer(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
-    let product = integer_product(
-        nodes,
-        [Some(required(node, 0)?), input(node, 2)],
-        [Some(required(node, 1)?), input(node, 3)],
-    )?;
+    let product =
+        integer_product(nodes, [Some(required(node, 0)?), input(node, 2)], [Some(required(node, 1)?), input(node, 3)])?;
     nodes.define("Identity", &[&product], &node.outputs[0]);
     Ok(())
 }

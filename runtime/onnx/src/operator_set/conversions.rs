@@ -228,7 +228,8 @@ pub(crate) fn softmax(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
         return Ok(());
     }
     let flat = nodes.add_with("Flatten", &[x], [("axis", Attribute::Int(axis))]);
-    let result = nodes.add_with(&node.op, &[&flat], last.each_ref().map(|(name, value)| (name.as_str(), value.clone())));
+    let result =
+        nodes.add_with(&node.op, &[&flat], last.each_ref().map(|(name, value)| (name.as_str(), value.clone())));
     let shape = nodes.add("Shape", &[x]);
     nodes.define("Reshape", &[&result, &shape], &node.outputs[0]);
     Ok(())
