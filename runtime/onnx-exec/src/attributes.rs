@@ -26,6 +26,11 @@ impl<'a> Attributes<'a> {
         self.all.contains_key(name)
     }
 
+    /// Records that an attribute is read elsewhere.
+    pub fn mark(self, name: &str) {
+        self.read.borrow_mut().insert(name.to_owned());
+    }
+
     /// Returns the name of an attribute that nobody has read, except those in `ignored`.
     pub fn unread(self, ignored: impl Fn(&str) -> bool) -> Option<&'a str> {
         let read = self.read.borrow();

@@ -13,6 +13,7 @@ mod apply;
 mod attention;
 mod attributes;
 mod composed;
+mod control;
 mod conv_transpose;
 #[cfg(feature = "cpu")]
 mod cpu;
@@ -31,6 +32,7 @@ mod op;
 mod operands;
 mod ops;
 mod parameters;
+mod program;
 mod rearrange;
 mod recurrent;
 mod reference;

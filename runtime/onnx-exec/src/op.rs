@@ -1,5 +1,6 @@
 //! Operators with parsed attributes.
 
+use super::control::Control;
 use super::conv_transpose::TransposedConv;
 use super::einsum::Equation;
 use super::host::HostOp;
@@ -23,6 +24,8 @@ pub(super) enum Op {
     },
     /// Computed on the host.
     Host(HostOp),
+    /// Runs subgraphs.
+    Control(Control),
     Unary(Unary),
     /// The bounds are inputs 1 and 2.
     Clip,
@@ -190,7 +193,7 @@ impl Op {
         match self {
             Op::Split { parts, .. } => *parts,
             Op::Dropout { .. } => declared.min(2),
-            Op::Host(_) => declared,
+            Op::Host(_) | Op::Control(_) => declared,
             Op::Recurrent(Recurrent { cell: Cell::Lstm, .. }) => declared.min(3),
             Op::Recurrent(_) => declared.min(2),
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),

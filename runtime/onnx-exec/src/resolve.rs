@@ -3,6 +3,7 @@
 //! What an operator is, whoever executes it, is in the table of `flagperf-onnx`.
 
 mod composed;
+mod control;
 mod elementwise;
 mod indexing;
 mod normalization;
@@ -46,7 +47,7 @@ pub(super) struct Source<'a> {
 
 /// The operators that the executor supports, by name.
 #[rustfmt::skip]
-static KERNELS: [(&str, Kernel); 146] = [
+static KERNELS: [(&str, Kernel); 149] = [
     ("Abs",                   Kernel::Unary(Unary::Abs)),
     ("Acos",                   Kernel::Map(f64::acos)),
     ("Acosh",                  Kernel::Map(f64::acosh)),
@@ -115,6 +116,7 @@ static KERNELS: [(&str, Kernel); 146] = [
     ("HardSigmoid",           Kernel::Read(elementwise::hard_sigmoid)),
     ("HardSwish",             Kernel::Unary(Unary::HardSwish)),
     ("Identity",              Kernel::Plain(Op::Identity)),
+    ("If",                     Kernel::Read(control::branch)),
     ("InstanceNormalization", Kernel::Read(normalization::instance_normalization)),
     ("IsInf",                 Kernel::Read(elementwise::is_inf)),
     ("IsNaN",                 Kernel::Unary(Unary::IsNan)),
@@ -125,6 +127,7 @@ static KERNELS: [(&str, Kernel); 146] = [
     ("LessOrEqual",           Kernel::Binary(Binary::LessOrEqual)),
     ("Log",                   Kernel::Unary(Unary::Log)),
     ("LogSoftmax",            Kernel::Read(normalization::log_softmax)),
+    ("Loop",                   Kernel::Read(control::repeat)),
     ("MatMul",                Kernel::Plain(Op::MatMul)),
     ("Max",                   Kernel::Binary(Binary::Max)),
     ("MaxPool",               Kernel::Read(windows::max_pool)),
@@ -164,6 +167,7 @@ static KERNELS: [(&str, Kernel); 146] = [
     ("RotaryEmbedding",       Kernel::Read(composed::rotary_embedding)),
     ("Round",                 Kernel::Unary(Unary::Round)),
     ("STFT",                   Kernel::Host(signal::stft)),
+    ("Scan",                   Kernel::Read(control::scan)),
     ("ScatterElements",       Kernel::Read(indexing::scatter_elements)),
     ("ScatterND",             Kernel::Read(indexing::scatter_nd)),
     ("Selu",                  Kernel::Read(elementwise::selu)),

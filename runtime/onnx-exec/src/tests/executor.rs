@@ -15,11 +15,11 @@ fn error<T>(result: Result<T, ExecError>) -> String {
 
 #[test]
 fn an_unsupported_operator_is_named_with_its_node() {
-    let graph = Sketch::new().input("x", "3,f32").node("Loop", &["x"], &["y"]).output("y", "3,f32");
-    assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `Loop`");
+    let graph = Sketch::new().input("x", "3,f32").node("ImageDecoder", &["x"], &["y"]).output("y", "3,f32");
+    assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `ImageDecoder`");
     let mut foreign = graph;
     foreign.nodes[0].domain = "com.microsoft".into();
-    assert_eq!(error(load(&foreign)), "node `y`: the executor does not support the operator `com.microsoft.Loop`");
+    assert_eq!(error(load(&foreign)), "node `y`: the executor does not support the operator `com.microsoft.ImageDecoder`");
 }
 
 #[test]

@@ -29,7 +29,7 @@ const MAX_VALUE_BYTES: usize = 1024;
 /// not supported.
 pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let (file, model) = decode(path)?;
-    let reader = ModelReader { path, start: file.bytes().as_ptr() as usize };
+    let reader = ModelReader { path, start: Some(file.bytes().as_ptr() as usize) };
     let proto = model.graph.as_ref().ok_or_else(|| reader.malformed("it has no graph"))?;
     if !proto.sparse_initializer.is_empty() {
         return Err(reader.unsupported("sparse weights"));
@@ -74,13 +74,27 @@ fn is_random_note(entry: &StringStringEntryProto) -> bool {
 }
 
 /// Converts the messages of one file to a graph.
-struct ModelReader<'a> {
+pub(super) struct ModelReader<'a> {
     path: &'a Path,
-    /// Address of the file's first byte, from which the offset of a weight is computed.
-    start: usize,
+    /// Address of the file's first byte, from which the offset of a weight is computed; `None` for a message that is not
+    /// in a mapped file, whose weights become values.
+    start: Option<usize>,
 }
 
-impl ModelReader<'_> {
+impl<'a> ModelReader<'a> {
+    /// Returns a reader of a message in memory. `name` appears in errors.
+    pub(super) fn in_memory(name: &'a Path) -> Self {
+        ModelReader { path: name, start: None }
+    }
+
+    /// Converts a subgraph: as a graph, but inputs of unknown shape or type are missing, and all outputs.
+    pub(super) fn body(&self, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let input = proto.input.iter().filter(|info| declared_spec(info).is_some()).cloned().collect();
+        let graph = self.graph(&GraphProto { input, ..proto.clone() })?;
+        self.check_definitions(&graph)?;
+        Ok(graph)
+    }
+
     fn malformed(&self, reason: impl Into<String>) -> OnnxError {
         OnnxError::Malformed { path: self.path.to_owned(), reason: reason.into() }
     }
@@ -144,11 +158,14 @@ impl ModelReader<'_> {
             return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
         };
         let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
-        let source = match &proto.raw_data {
+        let source = match (&proto.raw_data, self.start) {
+            (_, None) if proto.data_location == Some(EXTERNAL) => {
+                return Err(self.unsupported(format!("the weight `{name}` in a data file")));
+            }
             _ if proto.data_location == Some(EXTERNAL) => self.external(&name, proto, dtype, bytes)?,
-            Some(raw) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
+            (Some(raw), Some(start)) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
                 path: self.path.to_owned(),
-                offset: (raw.as_ptr() as usize - self.start) as u64,
+                offset: (raw.as_ptr() as usize - start) as u64,
                 length: raw.len() as u64,
                 dtype,
             },
