@@ -1,8 +1,14 @@
 //! Converts a graph to another version of the standard operator set.
 //!
-//! Knows the operators that graphs are built of, not every operator of the standard.
+//! What changed of an operator is in its row of the table of operators.
 
-use crate::{Attribute, Graph, Node, Tensor, Weight, WeightRole, WeightSource, find_operator};
+pub(crate) mod conversions;
+
+use crate::lower::rewrite;
+use crate::{Attribute, Graph, LowerError, Node, Tensor, Weight, WeightRole, WeightSource, check, find_operator};
+
+/// The first version in which axes, bounds and sizes are inputs, as decompositions and layers write them.
+pub const MODERN_OPSET: i64 = 13;
 
 /// The version in which `Split` got the attribute `num_outputs`.
 const SPLIT_OUTPUTS: i64 = 18;
@@ -19,6 +25,26 @@ pub(crate) fn set_version(graph: &mut Graph, version: i64) {
         }
     }
     graph.nodes = nodes;
+}
+
+/// Returns a graph of an older version as one of version [`MODERN_OPSET`]: the same operators in the form that they have
+/// there. A newer graph is returned unchanged.
+///
+/// # Errors
+/// When a node is used in a way that its newer form cannot express.
+pub fn upgrade(graph: &Graph) -> Result<Graph, LowerError> {
+    if graph.opset >= MODERN_OPSET {
+        return Ok(graph.clone());
+    }
+    let conversion = |node: &Node| {
+        let conversion = find_operator(&node.op).filter(|_| node.domain.is_empty())?.conversion;
+        conversion.filter(|(before, _)| graph.opset < *before).map(|(_, convert)| convert)
+    };
+    let failed = |node: &Node, reason| LowerError::Version { node: node.name.clone(), op: node.op.clone(), reason };
+    let mut upgraded = rewrite(graph, conversion, failed)?;
+    set_version(&mut upgraded, MODERN_OPSET);
+    check::infer_shapes(&mut upgraded);
+    Ok(upgraded)
 }
 
 fn axes_to_input(graph: &mut Graph, node: &mut Node) {

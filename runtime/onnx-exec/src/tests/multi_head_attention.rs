@@ -157,7 +157,7 @@ fn an_unsupported_part_of_the_operator_is_named() {
     let lengths = ["q", "k", "v", "", "", "", "p"];
     assert_eq!(load_error(&lengths, &["y"], None), format!("{prefix}inputs after `past_value`"));
     let window = Some(("left_window_size", Attribute::Int(2)));
-    assert_eq!(load_error(&plain, &["y"], window), format!("{prefix}`left_window_size`"));
+    assert_eq!(load_error(&plain, &["y"], window), format!("{prefix}attribute `left_window_size`"));
     let mode = Some(("qk_matmul_output_mode", Attribute::Int(4)));
     assert_eq!(load_error(&plain, &["y"], mode), format!("{prefix}`qk_matmul_output_mode` 4"));
 }

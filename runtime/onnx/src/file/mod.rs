@@ -8,6 +8,7 @@ mod initializer;
 mod proto;
 mod read;
 mod stream;
+mod subgraph;
 mod write;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::{DType, WeightError};
 pub(crate) use attribute::subgraphs;
 pub use external::data_files;
 pub use read::read_onnx;
+pub use subgraph::{Subgraph, captured_names};
 pub use write::{WriteOptions, write_onnx, write_onnx_with};
 
 /// The key and the value of the metadata entry that declares a file's weights random.

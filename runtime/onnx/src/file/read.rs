@@ -29,7 +29,7 @@ const MAX_VALUE_BYTES: usize = 1024;
 /// not supported.
 pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let (file, model) = decode(path)?;
-    let reader = ModelReader { path, start: file.bytes().as_ptr() as usize };
+    let reader = ModelReader { path, start: Some(file.bytes().as_ptr() as usize) };
     let proto = model.graph.as_ref().ok_or_else(|| reader.malformed("it has no graph"))?;
     if !proto.sparse_initializer.is_empty() {
         return Err(reader.unsupported("sparse weights"));
@@ -47,7 +47,8 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
         declares_random_weights: model.metadata_props.iter().any(is_random_note),
         ..reader.graph(proto)?
     };
-    reader.with_output_shapes(graph, proto)
+    reader.check_definitions(&graph)?;
+    reader.with_outputs(graph, proto)
 }
 
 /// Maps an ONNX file and decodes its message.
@@ -73,13 +74,27 @@ fn is_random_note(entry: &StringStringEntryProto) -> bool {
 }
 
 /// Converts the messages of one file to a graph.
-struct ModelReader<'a> {
+pub(super) struct ModelReader<'a> {
     path: &'a Path,
-    /// Address of the file's first byte, from which the offset of a weight is computed.
-    start: usize,
+    /// Address of the file's first byte, from which the offset of a weight is computed; `None` for a message that is not
+    /// in a mapped file, whose weights become values.
+    start: Option<usize>,
 }
 
-impl ModelReader<'_> {
+impl<'a> ModelReader<'a> {
+    /// Returns a reader of a message in memory. `name` appears in errors.
+    pub(super) fn in_memory(name: &'a Path) -> Self {
+        ModelReader { path: name, start: None }
+    }
+
+    /// Converts a subgraph: as a graph, but inputs of unknown shape or type are missing, and all outputs.
+    pub(super) fn body(&self, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let input = proto.input.iter().filter(|info| declared_spec(info).is_some()).cloned().collect();
+        let graph = self.graph(&GraphProto { input, ..proto.clone() })?;
+        self.check_definitions(&graph)?;
+        Ok(graph)
+    }
+
     fn malformed(&self, reason: impl Into<String>) -> OnnxError {
         OnnxError::Malformed { path: self.path.to_owned(), reason: reason.into() }
     }
@@ -143,11 +158,14 @@ impl ModelReader<'_> {
             return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
         };
         let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
-        let source = match &proto.raw_data {
+        let source = match (&proto.raw_data, self.start) {
+            (_, None) if proto.data_location == Some(EXTERNAL) => {
+                return Err(self.unsupported(format!("the weight `{name}` in a data file")));
+            }
             _ if proto.data_location == Some(EXTERNAL) => self.external(&name, proto, dtype, bytes)?,
-            Some(raw) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
+            (Some(raw), Some(start)) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
                 path: self.path.to_owned(),
-                offset: (raw.as_ptr() as usize - self.start) as u64,
+                offset: (raw.as_ptr() as usize - start) as u64,
                 length: raw.len() as u64,
                 dtype,
             },
@@ -195,15 +213,41 @@ impl ModelReader<'_> {
         Ok(WeightSource::External { path, offset, length, dtype })
     }
 
-    /// Adds the outputs. Shapes that the file omits are inferred.
-    fn with_output_shapes(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+    /// Checks that each value has one definition: an engine would read the last, or the first.
+    fn check_definitions(&self, graph: &Graph) -> Result<(), OnnxError> {
+        let mut definitions: HashMap<&str, String> =
+            graph.weights.keys().map(|name| (name.as_str(), "a weight".to_owned())).collect();
+        definitions.extend(graph.inputs.iter().map(|input| (input.name.as_str(), "an input".to_owned())));
+        for node in &graph.nodes {
+            let by = format!("node `{}` ({})", node.name, node.op);
+            for output in node.outputs.iter().filter(|name| !name.is_empty()) {
+                if let Some(other) = definitions.insert(output, by.clone()) {
+                    return Err(self.malformed(format!("the value `{output}` is defined by {other} and by {by}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the outputs. Shapes that the file omits are inferred, and types that it declares are compared with the
+    /// inferred ones.
+    fn with_outputs(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let inferred: HashMap<String, TensorSpec> = crate::infer_values(&graph).0.into_iter().collect();
         if proto.output.iter().any(|info| declared_spec(info).is_none()) {
-            crate::infer_shapes(&mut graph);
+            graph.values.extend(inferred.clone());
         }
         for info in &proto.output {
             let name = info.name.clone().unwrap_or_default();
             let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
             let spec = declared_spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
+            if let Some(inferred) = inferred.get(&name).filter(|inferred| inferred.dtype != spec.dtype) {
+                let node = graph.nodes.iter().find(|node| node.outputs.contains(&name));
+                let by = node.map_or_else(String::new, |node| format!(" by node `{}` ({})", node.name, node.op));
+                return Err(self.malformed(format!(
+                    "the output `{name}` is declared as `{}`, but computed as `{}`{by}",
+                    spec.dtype, inferred.dtype
+                )));
+            }
             graph.outputs.push(ValueInfo { name: name.clone(), spec });
         }
         Ok(graph)
