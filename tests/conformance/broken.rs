@@ -110,7 +110,7 @@ impl Session for FaultySession {
         self.intact.outputs()
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         let mut outputs = self.intact.submit(inputs)?;
         match self.fault {
             Fault::DropsOutput => _ = outputs.pop(),

@@ -12,6 +12,7 @@ mod graphs;
 mod limits;
 mod networks;
 mod numerics;
+mod onnx_cases;
 mod operators;
 mod process;
 mod refusals;
@@ -84,6 +85,7 @@ fn trials() -> Vec<Trial> {
             trials.extend(checks(form).into_iter().map(|(name, check)| subject_trial(candidate, form, &name, check)));
         }
     }
+    trials.extend(onnx_cases::trials(&candidates));
     trials.extend(broken::FAULTS.iter().map(|(name, fault)| fault_trial(name, *fault)));
     trials.push(Trial::test("a_leak_is_distinguished_from_a_fixed_amount", || {
         sessions::a_leak_is_distinguished_from_a_fixed_amount();
@@ -165,5 +167,9 @@ fn every_exception_applies_to_an_existing_check(candidates: &[Arc<Candidate>]) {
 }
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((onnx_cases::WORKER, rest)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return onnx_cases::run_worker(rest);
+    }
     libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
 }

@@ -16,7 +16,6 @@ mod sidecars;
 
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
 use flagperf_onnx::{DType, Tensor};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
@@ -26,16 +25,6 @@ use crate::support;
 /// Returns the folder of the vectors and the Python scripts.
 fn folder() -> PathBuf {
     support::root().join("tests/reference")
-}
-
-/// Runs a Python script of this folder with two threads, like the CI machine; panics with its output if it fails.
-fn check_with(python: &Path, script: &str, arguments: &[&str]) {
-    let mut command = Command::new(python);
-    command.arg(folder().join(script)).args(arguments).env("OMP_NUM_THREADS", "2");
-    let done = command.output().expect("FLAGPERF_PYTHON names a program");
-    let printed = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{script} {arguments:?}:\n{printed}");
-    println!("{printed}");
 }
 
 /// Writes named tensors to a safetensors file.

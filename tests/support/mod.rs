@@ -82,6 +82,16 @@ pub fn find_python() -> Result<PathBuf, Missing> {
     variable("FLAGPERF_PYTHON").map(PathBuf::from).ok_or_else(missing)
 }
 
+/// Runs a Python script of `tests/reference` with two threads, like the CI machine; panics with its output if it fails.
+pub fn run_script(python: &Path, script: &str, arguments: &[&str]) {
+    let mut command = assert_cmd::Command::new(python);
+    command.arg(root().join("tests/reference").join(script)).args(arguments).env("OMP_NUM_THREADS", "2");
+    let done = command.output().expect("FLAGPERF_PYTHON names a program");
+    let printed = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{script} {arguments:?}:\n{printed}");
+    println!("{printed}");
+}
+
 /// Returns the plug-in of libtorch: the one in this target folder (runtime/libtorch/README.md), else the installed one.
 /// Without it the calling test is counted as left out.
 pub fn libtorch() -> Option<PathBuf> {

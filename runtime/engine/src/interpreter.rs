@@ -94,7 +94,7 @@ impl Session for InterpreterSession {
         &self.outputs
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let inputs = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
         let run = || self.pool.install(|| self.executor.run(inputs)).map_err(to_engine_error);

@@ -11,6 +11,7 @@ mod null;
 mod onnxruntime;
 mod openvino;
 mod options;
+mod output_check;
 mod panics;
 mod plugin;
 mod rten;

@@ -196,7 +196,7 @@ impl Session for NullSession {
         &self.outputs
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         self.submitted += 1;
         if let Some(last) = self.last.as_ref().filter(|last| last.matches(&self.inputs, inputs)) {
             return Ok(last.zeros.clone());

@@ -157,7 +157,7 @@ impl Session for RtenSession {
         &self.outputs
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
         let values = self.inputs.iter().zip(&tensors).map(|(info, tensor)| to_rten(&info.name, tensor));

@@ -5,6 +5,7 @@
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 
+use super::output_check::check_outputs;
 use super::{Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
 use flagperf_core::description::{EngineDescription, Roles};
 use flagperf_core::event::{PluginFacts, SidecarFacts};
@@ -80,6 +81,8 @@ pub struct SessionFacts {
     pub plugin: Option<PluginFacts>,
     /// The sidecar behind the session, if there is one.
     pub sidecar: Option<SidecarFacts>,
+    /// The operators of the model that the engine computes in another way than the standard, for warnings in the record.
+    pub warnings: Vec<String>,
 }
 
 impl Default for SessionFacts {
@@ -92,6 +95,7 @@ impl Default for SessionFacts {
             nodes_by_provider: IndexMap::new(),
             plugin: None,
             sidecar: None,
+            warnings: Vec::new(),
         }
     }
 }
@@ -117,12 +121,21 @@ pub trait Session: Send {
         HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>)
     }
 
-    /// Runs the model on inputs in the session's order. The device may still be computing the outputs when this
-    /// returns.
+    /// Runs the model as [`Session::submit`] does, without a check of the outputs. Each engine implements this.
     ///
     /// # Errors
     /// When an input does not match the model (the error contains the input's name), or the computation fails.
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError>;
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError>;
+
+    /// Runs the model on inputs in the session's order. The device may still be computing the outputs when this
+    /// returns; they are checked when they are copied to the host.
+    ///
+    /// # Errors
+    /// As [`Session::compute`], and when an output has another type or fixed dimension than the model declares.
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+        let outputs = self.compute(inputs)?;
+        check_outputs(self.outputs(), outputs)
+    }
 
     /// Waits until everything submitted has been computed.
     ///

@@ -190,7 +190,7 @@ mod tests {
             &[]
         }
 
-        fn submit(&mut self, _: &[Value]) -> Result<Vec<Value>, EngineError> {
+        fn compute(&mut self, _: &[Value]) -> Result<Vec<Value>, EngineError> {
             Ok(Vec::new())
         }
 

@@ -46,6 +46,12 @@ fn judge_threads(choice: &EngineChoice, reported: &[usize]) -> Result<Option<Str
     }))
 }
 
+/// Returns what the sessions warn of: operators that an engine computes in another way than the standard.
+pub fn engine_warnings(sessions: &Sessions) -> Vec<String> {
+    let warnings = sessions.values().filter_map(|session| Some(session.lock().ok()?.facts().warnings));
+    warnings.flatten().collect()
+}
+
 /// Returns the properties of the loaded engine.
 pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
     let first = sessions.values().next().and_then(|session| Some(session.lock().ok()?.facts()));

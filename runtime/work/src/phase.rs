@@ -9,7 +9,7 @@ use tracing::{debug, debug_span};
 
 use super::changed_model::write_changed_model;
 use super::device_memory::DeviceMemorySampler;
-use super::engine_facts::{check_threads, engine_facts};
+use super::engine_facts::{check_threads, engine_facts, engine_warnings};
 use super::export;
 use super::facts::{self, KnownModel};
 use super::load::{convert_precision, load_model, load_model_input};
@@ -280,7 +280,8 @@ impl Worker<'_> {
         let start = self.clock.now();
         let sessions = load()?;
         let facts = engine_facts(self.job, &sessions, self.clock.now().since(start));
-        if let Some(message) = check_threads(&self.job.engine, &sessions)? {
+        let warnings = check_threads(&self.job.engine, &sessions)?.into_iter().chain(engine_warnings(&sessions));
+        for message in warnings {
             (self.emit)(Event::Log { level: Level::Warning, source: self.job.engine.name.clone(), message });
         }
         debug!(engine = %facts.name, version = %facts.version, device = %facts.device, seconds = facts.load_s.0, "loaded");

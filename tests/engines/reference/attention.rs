@@ -6,7 +6,7 @@ use flagperf_engine::{Artifact, LoadOptions, Value, open_plugin};
 use flagperf_onnx::{Graph, Tensor, read_onnx};
 use flagperf_onnx_exec::{CpuOps, Executor};
 
-use super::{check_with, read_tensors};
+use super::read_tensors;
 use crate::support;
 
 /// The largest allowed absolute error: sums are added in another order.
@@ -29,7 +29,7 @@ fn run_on_libtorch(library: &Path, graph: &Graph, inputs: &[Tensor]) -> Tensor {
 fn exported_attentions_compute_pytorchs_outputs() {
     let Some(python) = support::python() else { return };
     let dir = tempfile::tempdir().unwrap();
-    check_with(&python, "export_attention.py", &[dir.path().to_str().unwrap()]);
+    support::run_script(&python, "export_attention.py", &[dir.path().to_str().unwrap()]);
     let library = support::libtorch();
     for name in ["operator", "written_out", "module", "module_weights"] {
         let graph = read_onnx(&dir.path().join(name).with_extension("onnx")).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 use flagperf_onnx::{DType, Graph, WriteOptions, to_f16, write_onnx, write_onnx_with};
 
 use super::networks::{case_with_weights, run};
-use super::{check_with, formula, write_tensors};
+use super::{formula, write_tensors};
 use crate::support;
 
 /// The largest allowed error in fp32, relative to the largest output: sums are added in another order.
@@ -22,7 +22,7 @@ fn check_export(python: &Path, onnx: &Path, graph: &Graph, dtype: DType, toleran
         [(format!("input.{}", graph.inputs[0].name), input), (format!("output.{}", graph.outputs[0].name), output)];
     let values = onnx.with_extension("safetensors");
     write_tensors(&values, &named);
-    check_with(python, "check_onnx.py", &[onnx.to_str().unwrap(), values.to_str().unwrap(), tolerance]);
+    support::run_script(python, "check_onnx.py", &[onnx.to_str().unwrap(), values.to_str().unwrap(), tolerance]);
 }
 
 /// Exports a case in fp32, fp32 with external weights, and fp16, and checks each file.

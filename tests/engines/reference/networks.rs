@@ -7,7 +7,7 @@ use flagperf_onnx::{DType, Graph, Tensor, WeightReader, count};
 use flagperf_onnx_exec::{CpuOps, Executor};
 use indexmap::IndexMap;
 
-use super::{check_with, folder, formula, read_tensors, write_tensors};
+use super::{folder, formula, read_tensors, write_tensors};
 use crate::support;
 use crate::support::cases::case_graph;
 
@@ -85,7 +85,7 @@ fn check_efficientnet_lite0(run: impl Fn(&Graph, &Tensor) -> Tensor) {
     let inputs = tempfile::NamedTempFile::new().unwrap();
     let images = shared.join("imagenet-samples");
     let arguments = [images.to_str().unwrap(), inputs.path().to_str().unwrap(), "0.498", "0.502"];
-    check_with(&python, "inputs.py", &arguments);
+    support::run_script(&python, "inputs.py", &arguments);
     let inputs: IndexMap<String, Tensor> = read_tensors(inputs.path()).into_iter().collect();
 
     assert_eq!(logits.len(), 8);
@@ -104,7 +104,7 @@ fn weights_saved_by_pytorch_equal_those_of_the_safetensors_file() {
     let folder = tempfile::tempdir().unwrap();
     let [plain, saved] = ["weights.safetensors", "weights.pth"].map(|name| folder.path().join(name));
     let from_plain = case_with_weights("efficientnet_lite0", &plain);
-    check_with(&python, "save_pth.py", &[plain.to_str().unwrap(), saved.to_str().unwrap()]);
+    support::run_script(&python, "save_pth.py", &[plain.to_str().unwrap(), saved.to_str().unwrap()]);
     let mut from_saved = case_graph("efficientnet_lite0");
     from_saved.load_weights(&saved).unwrap();
     assert!(!from_saved.weights_are_random());

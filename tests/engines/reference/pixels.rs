@@ -7,7 +7,7 @@ use std::sync::Arc;
 use flagperf_core::tensor::{DType, Tensor};
 use flagperf_data::{Dataset, Filter, Geometry, Pipeline, SampleSource, Target, Transform};
 
-use super::{check_with, folder, write_tensors};
+use super::{folder, write_tensors};
 use crate::support;
 
 /// Width and height of a crop in pixels.
@@ -45,7 +45,7 @@ fn compare_with_torchvision(python: &Path, root: &Path, images: &str) {
     let crops: Vec<(String, Tensor)> = (0..dataset.len()).map(|index| (path(index), crop(index))).collect();
     let written = tempfile::NamedTempFile::new().unwrap();
     write_tensors(written.path(), &crops);
-    check_with(python, "pixels.py", &[written.path().to_str().unwrap()]);
+    support::run_script(python, "pixels.py", &[written.path().to_str().unwrap()]);
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Session for OrtSession {
         }
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         if let Some(device) = &mut self.cuda {
             let names = self.inputs.iter().map(|info| info.name.as_str());

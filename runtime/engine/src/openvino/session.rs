@@ -72,7 +72,7 @@ impl OpenVinoSession {
         Ok(OpenVinoSession { compiled, requests, in_flight, concurrent_batches, inputs, outputs, device, threads })
     }
 
-    fn compute(&mut self, tensors: Vec<Tensor>) -> OpenVinoResult<Vec<Value>> {
+    fn infer(&mut self, tensors: Vec<Tensor>) -> OpenVinoResult<Vec<Value>> {
         let request = Arc::new(SharedRequest::new(self.requests.lease(|| self.compiled.request())?));
         let indexed_outputs = self.outputs.iter().enumerate();
         if self.concurrent_batches && !tensors.is_empty() {
@@ -223,10 +223,10 @@ impl Session for OpenVinoSession {
         Ok(Box::new(memory))
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
-        self.compute(tensors).map_err(|message| classify_error(&message))
+        self.infer(tensors).map_err(|message| classify_error(&message))
     }
 
     fn sync(&mut self) -> Result<(), EngineError> {

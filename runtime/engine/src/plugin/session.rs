@@ -191,7 +191,7 @@ impl Session for PluginSession {
         Ok(Box::new(lent))
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let buffers = inputs.iter().map(|value| self.borrow_input(value)).collect::<Result<Vec<_>, _>>()?;
         if !self.handle.is_pending() {

@@ -154,7 +154,7 @@ impl Session for SidecarSession {
         Ok(Box::new(self.shared.lend(bytes)?))
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.signature.inputs, inputs)?;
         let places = inputs.iter().enumerate().map(|(index, value)| self.locate_input(index, value));
         let places = places.collect::<Result<Vec<_>, _>>()?;

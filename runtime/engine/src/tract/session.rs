@@ -131,7 +131,7 @@ impl Session for TractSession {
         &self.outputs
     }
 
-    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+    fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
         let plan = self.plan(&tensors.iter().map(|tensor| tensor.shape().to_vec()).collect())?;
