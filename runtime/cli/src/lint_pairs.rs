@@ -18,7 +18,6 @@ use flagperf_plan::{Catalogue, unknown_vendor};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Pair {
-    /// The case.
     pub(super) case: String,
     /// The vendor; null for the standard case.
     pub(super) vendor: Option<String>,

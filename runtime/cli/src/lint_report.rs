@@ -123,7 +123,6 @@ struct LintJson<'r> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PairJson<'r> {
-    /// The pair.
     #[serde(flatten)]
     pair: &'r Pair,
     /// The number of its errors.

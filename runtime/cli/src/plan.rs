@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::arguments::PlanArguments;
 use super::output::print_result;
 use super::setup::{find_checkout, prepare_process, print_findings, print_notes, report_mistakes};
-use flagperf_config::{Finding, Findings, Scale, display_value};
+use flagperf_config::{Finding, Findings, Origin, Scale, display_value};
 use flagperf_core::exit_code;
 use flagperf_core::text::escape_json;
 use flagperf_plan::{CasePlan, EffectiveValue};
@@ -48,7 +48,7 @@ fn table_text(planned: &Prepared, details: bool) -> anyhow::Result<String> {
         let rows = if details { section.iter().collect() } else { set_values(section) };
         left_out += section.len() - rows.len();
         let cells: Vec<_> =
-            rows.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]).collect();
+            rows.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.to_string()]).collect();
         writeln!(out, "{}\n{}", section[0].section, origin_table(&cells, columns()))?;
     }
     if left_out > 0 {
@@ -74,11 +74,12 @@ fn table_text(planned: &Prepared, details: bool) -> anyhow::Result<String> {
 /// Returns the values that somebody has set, first those that differ from the standard case: those of the command line,
 /// of the environment and of an overlay.
 fn set_values(section: &[EffectiveValue]) -> Vec<&EffectiveValue> {
-    let differs = |row: &&EffectiveValue| {
-        row.origin.starts_with(['-', '$'])
-            || row.origin.starts_with("configs/") && row.origin.contains("/vendor_config/")
+    let differs = |row: &&EffectiveValue| match &row.origin {
+        Origin::CommandLine(_) | Origin::Environment(_) => true,
+        Origin::File { file, .. } => file.starts_with("configs/") && file.contains("/vendor_config/"),
+        Origin::Script { .. } | Origin::Default => false,
     };
-    let is_set = |row: &&EffectiveValue| row.origin != "default" && !row.value.is_null();
+    let is_set = |row: &&EffectiveValue| row.origin != Origin::Default && !row.value.is_null();
     let (first, rest): (Vec<_>, Vec<_>) = section.iter().filter(|row| is_set(row) || differs(row)).partition(differs);
     [first, rest].concat()
 }
@@ -97,7 +98,7 @@ fn json_text(cases: &[CasePlan], values: &[EffectiveValue], findings: &[Finding]
         })
     };
     let value = |row: &EffectiveValue| -> Value {
-        json!({"section": row.section, "key": row.key, "value": row.value, "origin": row.origin})
+        json!({"section": row.section, "key": row.key, "value": row.value, "origin": row.origin.to_string()})
     };
     let plan = json!({
         "cases": cases.iter().map(case).collect::<Vec<_>>(),

@@ -57,7 +57,6 @@ pub enum ContainerOptionFault {
     /// An unknown option.
     #[error("unknown container option `{option}` (known: {known})")]
     Unknown {
-        /// The option.
         option: String,
         /// The known options.
         known: String,
@@ -73,9 +72,7 @@ pub enum ContainerOptionFault {
     /// An option with a value that it does not take.
     #[error("container option `{option}` must be {expected}, not `{value}`")]
     Value {
-        /// The option.
         option: &'static str,
-        /// The value.
         value: String,
         /// What it should be.
         expected: &'static str,
@@ -83,7 +80,6 @@ pub enum ContainerOptionFault {
     /// An option that a container can have only once, with two values.
     #[error("container option `{option}` is given twice, with different values: `{first}` and `{second}`")]
     Twice {
-        /// The option.
         option: &'static str,
         /// The first value.
         first: String,
@@ -113,7 +109,6 @@ pub enum ContainerOptionFault {
     /// An unknown capability.
     #[error("unknown capability `{capability}` in container option `--cap-add`")]
     Capability {
-        /// The capability.
         capability: String,
         /// The capability that was probably meant.
         nearest: Option<&'static str>,
@@ -121,9 +116,7 @@ pub enum ContainerOptionFault {
     /// An unknown namespace.
     #[error("container option `{option}` does not know the namespace `{value}` (known: {known}, container:NAME)")]
     Namespace {
-        /// The option.
         option: &'static str,
-        /// The value.
         value: String,
         /// The known values.
         known: String,

@@ -6,7 +6,6 @@ pub enum FlopsError {
     /// A part of the expression is not a number.
     #[error("`{expression}`: `{found}` at character {position} is not a number")]
     Number {
-        /// The expression.
         expression: String,
         /// The text found in place of a number.
         found: String,
@@ -16,7 +15,6 @@ pub enum FlopsError {
     /// The value is not positive and finite.
     #[error("`{expression}` is {value}, but the number of operations must be positive and finite")]
     Value {
-        /// The expression.
         expression: String,
         /// Its value.
         value: f64,

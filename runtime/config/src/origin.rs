@@ -11,7 +11,6 @@ use serde_json::Value;
 pub enum Origin {
     /// A line of a file; the file name is relative to the checkout when the file lies in it.
     File {
-        /// The file.
         file: Arc<str>,
         /// Line, from 1; 0 for the whole file.
         line: usize,
@@ -53,7 +52,6 @@ impl fmt::Display for Origin {
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
-    /// The value.
     pub value: T,
     /// Where the value comes from.
     pub origin: Origin,

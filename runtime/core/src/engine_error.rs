@@ -8,7 +8,6 @@ use crate::tensor::{DType, TensorSpec};
 pub struct Unavailable {
     /// The reason, which is usually a missing library or device.
     pub reason: String,
-    /// The remedy.
     pub remedy: String,
 }
 
@@ -18,7 +17,6 @@ pub enum EngineError {
     /// The engine does not accept this kind of artifact.
     #[error("engine `{engine}` accepts {accepts}, not {given}")]
     Artifact {
-        /// The engine.
         engine: &'static str,
         /// The artifacts that the engine accepts.
         accepts: &'static str,
@@ -28,9 +26,7 @@ pub enum EngineError {
     /// The engine does not compute in this type.
     #[error("engine `{engine}` does not compute in `{requested}` (supported: {supported})")]
     Precision {
-        /// The engine.
         engine: &'static str,
-        /// The requested type.
         requested: DType,
         /// The supported types.
         supported: String,
@@ -38,31 +34,20 @@ pub enum EngineError {
     /// The engine does not support an operator of the model.
     #[error("engine `{engine}` does not support operator `{op}` (node `{node}`)")]
     Operator {
-        /// The engine.
         engine: &'static str,
         /// The operator.
         op: String,
-        /// The node.
         node: String,
     },
     /// An unknown option, or an invalid value.
     #[error("engine `{engine}`: option `{option}`: {reason}")]
-    Option {
-        /// The engine.
-        engine: &'static str,
-        /// The option.
-        option: String,
-        /// The reason.
-        reason: String,
-    },
+    Option { engine: &'static str, option: String, reason: String },
     /// An unknown question, or an invalid argument.
     #[error("{}question `{question}`: {reason}", engine_prefix(*.engine))]
     Question {
         /// The engine; `None` when the default implementation of the trait rejects the question.
         engine: Option<&'static str>,
-        /// The question.
         question: String,
-        /// The reason.
         reason: String,
     },
     /// An unknown setting, or an invalid value.
@@ -70,9 +55,7 @@ pub enum EngineError {
     Setting {
         /// The engine; `None` when the default implementation of the trait rejects the setting.
         engine: Option<&'static str>,
-        /// The setting.
         setting: String,
-        /// The reason.
         reason: String,
     },
     /// The wrong number of inputs.

@@ -58,14 +58,12 @@ pub enum Event {
     Protected(Protection),
     /// A step begins.
     StepBegin {
-        /// The step.
         step: Step,
         /// A description for people: `compiling with cpu.rten`.
         detail: String,
     },
     /// A step ended.
     StepEnd {
-        /// The step.
         step: Step,
         /// Wall time by the worker's monotonic clock.
         time_s: Seconds,

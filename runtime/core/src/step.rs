@@ -21,9 +21,7 @@ pub enum Phase {
 pub struct PhaseFacts {
     /// The name in records, events and file names. Texts for people use the name of the measured step.
     pub name: &'static str,
-    /// The step that is measured.
     pub measured_step: Step,
-    /// The role of the engine.
     pub role: EngineRole,
     /// The phase with whose outputs those of this phase are compared if both run.
     pub compared_with: Option<Phase>,

@@ -372,7 +372,6 @@ pub enum TensorError {
     /// The elements were requested as another type.
     #[error("the tensor has the element type `{actual}`, not `{requested}`")]
     WrongType {
-        /// The requested type.
         requested: DType,
         /// The tensor's type.
         actual: DType,

@@ -48,10 +48,7 @@ pub(super) enum SessionCommand {
     /// The agent has contact with the process that the user started.
     Contact,
     /// Pass the barrier of this step.
-    Release {
-        /// The step.
-        step: Step,
-    },
+    Release { step: Step },
     /// Stop, and keep what was measured.
     Interrupt,
 }
@@ -63,10 +60,7 @@ pub(super) enum SessionMessage {
     /// The process of the session runs.
     Alive,
     /// The session has reached the barrier of this step and waits.
-    Ready {
-        /// The step.
-        step: Step,
-    },
+    Ready { step: Step },
     /// A step of preparing the workers, such as a step of building an image.
     Preparation {
         /// The step.
@@ -76,7 +70,6 @@ pub(super) enum SessionMessage {
     Event {
         /// The phase that emitted it.
         phase: Phase,
-        /// The event.
         event: Box<Event>,
     },
 }

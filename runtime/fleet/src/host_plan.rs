@@ -33,7 +33,6 @@ const STOP_TIME_MAX: Seconds = Seconds(5.0);
 pub struct HostRefusal {
     /// The hosts that report the error.
     pub hosts: Vec<String>,
-    /// The error.
     pub error: HostError,
 }
 

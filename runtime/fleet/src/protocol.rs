@@ -19,10 +19,7 @@ use flagperf_core::units::{Bytes, Seconds};
 pub enum Request {
     /// Asks which of these files of a checkout the host lacks. The reply is [`Reply::Missing`]. Later requests refer to this
     /// checkout.
-    Offer {
-        /// The files.
-        files: Vec<TreeFile>,
-    },
+    Offer { files: Vec<TreeFile> },
     /// Sends a part of the content of a file as payload; an empty part ends the file.
     Content {
         /// SHA-256 of the content, hexadecimal.
@@ -32,7 +29,6 @@ pub enum Request {
     Start {
         /// Name of the session.
         session: String,
-        /// The task of the session.
         task: Box<SessionTask>,
         /// Whether the launcher starts the process of the session. The agent then only prepares the folder of the session.
         by_launcher: bool,
@@ -50,7 +46,6 @@ pub enum Request {
     Release {
         /// Name of the session.
         session: String,
-        /// The step.
         step: Step,
     },
     /// Interrupts a session.
@@ -60,7 +55,6 @@ pub enum Request {
     },
     /// Reserves the host for a run, which other runs then do not use. The reply is [`Reply::Reserved`] or [`Reply::HostBusy`].
     Reserve {
-        /// Id of the run.
         run_id: String,
         /// Name of the run's folder.
         run: String,
@@ -151,7 +145,6 @@ pub enum Reply {
         session: String,
         /// The phase that emitted it.
         phase: Phase,
-        /// The event.
         event: Box<Event>,
     },
     /// A session takes a step of preparing its workers, such as a step of building an image.
@@ -186,7 +179,6 @@ pub enum Reply {
     Ready {
         /// Name of the session.
         session: String,
-        /// The step.
         step: Step,
     },
     /// A session has ended, and all of its files were sent.
@@ -211,7 +203,6 @@ pub enum Reply {
     Failed {
         /// The session to which the request applied, if any.
         session: Option<String>,
-        /// The reason.
         reason: String,
     },
 }

@@ -22,7 +22,6 @@ const KEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// What reserves a host.
 #[derive(Clone, Debug)]
 pub(super) struct ReservationRequest {
-    /// Id of the run.
     pub(super) run_id: String,
     /// What a person recognises the run by.
     pub(super) description: String,

@@ -11,9 +11,7 @@ pub struct JobRequest {
     pub hosts: u32,
     /// Number of devices of each host.
     pub devices: u32,
-    /// The checkout.
     pub checkout: PathBuf,
-    /// The program.
     pub program: PathBuf,
     /// Arguments of the program.
     pub arguments: Vec<String>,

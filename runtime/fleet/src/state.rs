@@ -48,9 +48,7 @@ pub struct RunState {
 /// A session of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionState {
-    /// The case.
     pub case: String,
-    /// The host.
     pub host: String,
     /// Name of the session.
     pub session: String,

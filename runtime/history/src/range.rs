@@ -28,16 +28,10 @@ impl Range {
 pub enum HistoryError {
     /// The folder is in no repository.
     #[error("`{folder}` is in no git repository that can be read: {reason}")]
-    NoRepository {
-        /// The folder.
-        folder: String,
-        /// The reason.
-        reason: String,
-    },
+    NoRepository { folder: String, reason: String },
     /// A revision does not exist here.
     #[error("unknown revision `{revision}`{}", shallow_note(*.is_shallow))]
     UnknownRevision {
-        /// The revision.
         revision: String,
         /// Whether the repository lacks a part of its history.
         is_shallow: bool,
@@ -60,10 +54,7 @@ pub enum HistoryError {
     },
     /// An object cannot be read.
     #[error("the repository cannot be read: {reason}")]
-    Unreadable {
-        /// The reason.
-        reason: String,
-    },
+    Unreadable { reason: String },
 }
 
 impl HistoryError {

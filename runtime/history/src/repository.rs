@@ -30,9 +30,7 @@ pub struct RangeComparison<'r> {
     pub base: String,
     /// The commit after, in hexadecimal.
     pub head: String,
-    /// The tree before.
     pub before: CommitTree<'r>,
-    /// The tree after.
     pub after: CommitTree<'r>,
     /// What differs.
     pub changes: Vec<Change>,

@@ -47,41 +47,27 @@ pub enum CaptureError {
     /// The program could not be started.
     #[error("cannot start `{program}`: {source}")]
     Start {
-        /// The program.
         program: String,
         /// The cause.
         source: io::Error,
     },
     /// The command did not end in time and was killed.
     #[error("`{program}` took longer than {} s and was killed", .limit.0)]
-    TimedOut {
-        /// The program.
-        program: String,
-        /// The limit.
-        limit: Seconds,
-    },
+    TimedOut { program: String, limit: Seconds },
     /// The command ended, but a process that it had started did not close its output in time.
     #[error("`{program}` ended, but a process that it had started kept its output open for {} s{}", .limit.0, killed(.holders))]
     OutputHeld {
-        /// The program.
         program: String,
-        /// The limit.
         limit: Seconds,
         /// The processes that the command had started; they were killed. Empty if they could not be found.
         holders: Vec<LeftoverProcess>,
     },
     /// The command printed more than the limit and was killed.
     #[error("`{program}` printed more than {limit} bytes and was killed")]
-    TooLong {
-        /// The program.
-        program: String,
-        /// The limit.
-        limit: u64,
-    },
+    TooLong { program: String, limit: u64 },
     /// The command failed.
     #[error("`{program}` {}{}", .ending.predicate(), quoted(.last_line))]
     Failed {
-        /// The program.
         program: String,
         /// How it ended.
         ending: Ending,

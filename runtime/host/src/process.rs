@@ -71,7 +71,6 @@ pub enum ProcessError {
     /// The program could not be started.
     #[error("cannot start `{program}`: {source}{}", start_remedy(source))]
     Start {
-        /// The program.
         program: String,
         /// The cause.
         source: io::Error,

@@ -8,7 +8,6 @@ pub enum ExecError {
     /// The executor does not support the operator.
     #[error("node `{node}`: the executor does not support the operator `{op}`")]
     UnknownOperator {
-        /// The node.
         node: String,
         /// Its operator, preceded by the domain unless that is the standard domain.
         op: String,
@@ -29,7 +28,6 @@ pub enum ExecError {
     /// An operator failed, or is used in a way that is not supported.
     #[error("node `{node}` ({op}): {reason}")]
     Node {
-        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -64,7 +62,6 @@ pub enum ExecError {
         ops: &'static str,
         /// The value or weight.
         value: String,
-        /// Its type.
         dtype: DType,
     },
     /// A weight cannot be read.

@@ -10,7 +10,6 @@ use crate::{Graph, TensorSpec, WeightSource};
 /// A node whose output shapes or types could not be inferred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UninferredNode {
-    /// The node.
     pub node: String,
     /// Why its outputs could not be inferred.
     pub reason: InferError,
@@ -127,19 +126,13 @@ pub enum CheckError {
     DuplicateValue(String),
     /// A node reads a value that is not defined before it.
     #[error("node `{node}` reads the value `{value}`, which no earlier node defines")]
-    UndefinedValue {
-        /// The node.
-        node: String,
-        /// The value.
-        value: String,
-    },
+    UndefinedValue { node: String, value: String },
     /// An output of the graph is not defined.
     #[error("no node defines the output `{0}`")]
     UndefinedOutput(String),
     /// An operator does not accept the shapes or types of its inputs.
     #[error("node `{node}`: {reason}")]
     Node {
-        /// The node.
         node: String,
         /// What the operator does not accept.
         reason: InferError,

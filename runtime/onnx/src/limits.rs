@@ -35,7 +35,6 @@ pub enum LimitError {
     /// A node has too many inputs or outputs.
     #[error("node `{node}` ({op}) has {count} {what} (at most {VALUES_MAX} are supported)")]
     TooManyValues {
-        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -55,7 +54,6 @@ pub enum LimitError {
     /// A value is larger than any memory.
     #[error("the value `{value}` of `{spec}` needs {} GiB (at most {} GiB are supported)", .bytes.div_ceil(1 << 30), BYTES_MAX >> 30)]
     ValueTooLarge {
-        /// The value.
         value: String,
         /// Its shape and type.
         spec: TensorSpec,
@@ -67,17 +65,13 @@ pub enum LimitError {
         "node `{node}` (ConstantOfShape) makes a constant of `{spec}` (at most {CONSTANT_ELEMENTS_MAX} elements are supported)"
     )]
     ConstantTooLarge {
-        /// The node.
         node: String,
         /// The shape and type of the constant.
         spec: TensorSpec,
     },
     /// The step of a slice is zero, so the slice would never end.
     #[error("node `{node}` (Slice): a slice step is 0")]
-    ZeroSliceStep {
-        /// The node.
-        node: String,
-    },
+    ZeroSliceStep { node: String },
 }
 
 /// Checks that engines can process a graph without overflowing their stacks.

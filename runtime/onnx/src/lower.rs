@@ -39,7 +39,6 @@ pub enum LowerError {
     /// An operator is used in a way that the decomposition does not cover.
     #[error("node `{node}` ({op}) cannot be decomposed: {reason}")]
     Node {
-        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -49,7 +48,6 @@ pub enum LowerError {
     /// A node of an older operator set has no newer form.
     #[error("node `{node}` ({op}) cannot be converted to a newer operator set: {reason}")]
     Version {
-        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -59,7 +57,6 @@ pub enum LowerError {
     /// The graph needs a newer operator set than the engine supports, even without composite operators.
     #[error("node `{node}` ({op}) needs operator set {needed}, but the engine supports up to {opset_max}")]
     TooNew {
-        /// The node.
         node: String,
         /// Its operator.
         op: String,

@@ -89,16 +89,10 @@ pub fn to_half_precision(graph: &Graph, half: HalfPrecision, keep_f32: &[String]
 pub enum HalfPrecisionError {
     /// A layer that should stay f32 does not exist.
     #[error("cannot keep layer `{name}` in fp32: graph `{graph}` has no such layer")]
-    NoLayer {
-        /// The name.
-        name: String,
-        /// The graph.
-        graph: String,
-    },
+    NoLayer { name: String, graph: String },
     /// A layer has a subgraph, whose types are unknown.
     #[error("cannot convert layer `{layer}` ({op}) to half precision: it has a subgraph")]
     Subgraph {
-        /// The layer.
         layer: String,
         /// The operator.
         op: String,

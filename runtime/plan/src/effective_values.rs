@@ -17,17 +17,12 @@ pub struct EffectiveValue {
     /// The value, of the type that it has in YAML.
     pub value: Value,
     /// The origin of the value: `configs/host.yaml:5`, `--set batch_size=4`, `default`.
-    pub origin: String,
+    pub origin: Origin,
 }
 
 impl EffectiveValue {
     fn new(section: &str, key: &str, value: impl Into<Value>, origin: &Origin) -> Self {
-        EffectiveValue {
-            section: section.to_owned(),
-            key: key.to_owned(),
-            value: value.into(),
-            origin: origin.to_string(),
-        }
+        EffectiveValue { section: section.to_owned(), key: key.to_owned(), value: value.into(), origin: origin.clone() }
     }
 }
 

@@ -110,10 +110,7 @@ pub enum Task {
         export: Option<PathBuf>,
     },
     /// Inference: the compiler loads a model and runs it.
-    Infer {
-        /// The model.
-        model: ModelInput,
-    },
+    Infer { model: ModelInput },
 }
 
 impl Task {

@@ -31,7 +31,6 @@ pub struct PlannedCase<'p> {
     pub config: &'p Config,
     /// The case in it.
     pub configured: &'p CaseConfig,
-    /// The plan of the case.
     pub plan: &'p CasePlan,
 }
 

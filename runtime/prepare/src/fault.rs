@@ -21,7 +21,6 @@ pub struct Fault {
 pub enum FaultPlace {
     /// A script.
     Script {
-        /// The file.
         file: PathBuf,
         /// Line, from 1; 0 for the whole file.
         line: usize,
@@ -41,7 +40,6 @@ pub enum FaultPlace {
     Setting(String),
     /// The call in a script that describes the dataset.
     Dataset {
-        /// The file.
         file: PathBuf,
         /// Line, from 1; 0 for the whole file.
         line: usize,

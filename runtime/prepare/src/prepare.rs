@@ -16,7 +16,6 @@ use flagperf_plan::{Catalogue, EffectiveValue, Plan};
 pub struct Prepared {
     /// The plan, whose findings are warnings and notes.
     pub plan: Plan,
-    /// The effective values.
     pub values: Vec<EffectiveValue>,
 }
 

@@ -62,12 +62,7 @@ impl ProbeReply {
 #[derive(Clone, Debug)]
 pub enum ProbeTarget {
     /// An engine of this program, which opens its own library, with options of a case.
-    Engine {
-        /// Its name.
-        name: String,
-        /// The options.
-        options: IndexMap<String, Value>,
-    },
+    Engine { name: String, options: IndexMap<String, Value> },
     /// The shared library of a plug-in.
     Plugin(PathBuf),
     /// A sidecar.

@@ -27,7 +27,6 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Accuracy {
-    /// The verdict.
     pub verdict: Verdict,
     /// Smallest acceptable value of each metric, or the largest of one that is a cost such as `perplexity`, from
     /// `target_accuracy` in parameters.yaml.

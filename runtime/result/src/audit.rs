@@ -34,7 +34,6 @@ const CHANGE_MIN: f64 = 3.0;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct AuditCheck {
-    /// The verdict.
     pub verdict: AuditVerdict,
     /// Why the audit failed, one fragment each.
     pub failures: Vec<String>,

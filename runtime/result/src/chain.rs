@@ -138,7 +138,6 @@ pub struct ChainedEvent {
     pub at: Nanos,
     /// The phase that emitted the event.
     pub phase: Phase,
-    /// The event.
     pub event: Event,
 }
 

@@ -21,7 +21,6 @@ const ARRIVAL_DELAY_MAX: Seconds = Seconds(0.2);
 pub struct ReceivedEvent<'a> {
     /// Time of arrival.
     pub at: Nanos,
-    /// The event.
     pub event: &'a Event,
 }
 

@@ -13,7 +13,6 @@ use flagperf_sampling::{DeviceUsage, MemorySource};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct FinishInfo {
-    /// The vendor.
     pub vendor: String,
     /// The compiler; `None` when the case has none.
     pub compiler: Option<String>,

@@ -65,17 +65,13 @@ pub enum ManifestFault {
     /// Neither a regular file nor a folder: a link, a FIFO, a socket or a device.
     #[error("`{path}` is {kind}: a result contains only regular files and folders")]
     NotRegular {
-        /// The path.
         path: PathBuf,
         /// What it is.
         kind: &'static str,
     },
     /// The name of a file is not text, or contains control characters.
     #[error("`{path}` has a name that is not printable text")]
-    Name {
-        /// The path.
-        path: PathBuf,
-    },
+    Name { path: PathBuf },
     /// There are too many files, or folders are too deep.
     #[error("`{path}` has more than {ENTRIES_MAX} files and folders, or folders more than {DEPTH_MAX} levels deep")]
     TooMany {

@@ -188,7 +188,6 @@ pub struct FailureRecord {
     pub phase: Option<Phase>,
     /// The step that failed, if known.
     pub step: Option<Step>,
-    /// The reason.
     pub reason: String,
     /// What to do about the failure; may be empty.
     pub hint: String,
@@ -200,7 +199,6 @@ pub struct FailureRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct Setting {
-    /// The value.
     pub value: Value,
     /// The file and line, or the argument, that set the value.
     pub origin: String,
@@ -210,7 +208,6 @@ pub struct Setting {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct PhaseRecord {
-    /// The phase.
     pub phase: Phase,
     /// Wall time from the worker's start to its end, by the conductor's clock.
     pub time_s: Seconds,
@@ -295,7 +292,6 @@ impl PhaseRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct StepRecord {
-    /// The step.
     pub step: Step,
     /// Description of the step for people.
     pub detail: String,
@@ -388,7 +384,6 @@ impl DeviceRecord {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct DeviceRecord {
-    /// The phase.
     pub phase: Phase,
     /// The engine's name for the device.
     pub name: String,

@@ -55,10 +55,7 @@ pub enum KeyFault {
     #[error(
         "`{name}` cannot be the name of a key: it needs 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` or `@`"
     )]
-    Name {
-        /// The name.
-        name: String,
-    },
+    Name { name: String },
 }
 
 /// A public key with the name of its owner.

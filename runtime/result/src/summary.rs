@@ -19,7 +19,6 @@ pub struct Summary {
     pub run: String,
     /// The case with framework and scale: `resnet50:pytorch:2x8`.
     pub case: String,
-    /// The vendor.
     pub vendor: String,
     /// What one sample counts as.
     pub unit: String,

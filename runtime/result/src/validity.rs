@@ -87,7 +87,6 @@ impl Validity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct ValidityCheck {
-    /// The verdict.
     pub verdict: Validity,
     /// Why the result is not valid, one fragment each; empty when it is.
     pub reasons: Vec<String>,

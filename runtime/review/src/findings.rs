@@ -92,7 +92,6 @@ pub struct ReviewFinding {
     pub outcome: Outcome,
     /// The rule of the policy, or the check.
     pub rule: String,
-    /// The file.
     #[cfg_attr(test, schemars(with = "String"))]
     pub file: FilePath,
     /// The line in the file after the change; null for the whole file.
@@ -147,7 +146,6 @@ pub enum Comparison {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeyChange {
-    /// The file.
     #[cfg_attr(test, schemars(with = "String"))]
     pub file: FilePath,
     /// The line of the key after the change; null if it is gone.
@@ -164,7 +162,6 @@ pub struct KeyChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FunctionChange {
-    /// The file.
     #[cfg_attr(test, schemars(with = "String"))]
     pub file: FilePath,
     /// The line of the definition after the change; null if the function is gone.
@@ -226,9 +223,7 @@ pub struct LiteralChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AdaptationCost {
-    /// The case.
     pub case: String,
-    /// The vendor.
     pub vendor: String,
     /// The keys that the overlay sets.
     pub keys: Vec<String>,

@@ -35,9 +35,7 @@ enum Placeholder {
 /// The names for which the placeholders of a pattern stand in a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bindings {
-    /// The vendor.
     pub vendor: Option<String>,
-    /// The case.
     pub case: Option<String>,
 }
 

@@ -58,7 +58,6 @@ pub(super) struct SubmissionRule {
     /// The files of engines, and those that match but belong to none.
     pub(super) engines: Vec<Pattern>,
     pub(super) no_engines: Vec<Pattern>,
-    /// The records.
     pub(super) records: Pattern,
     /// The name of the log beside each record.
     pub(super) log: String,

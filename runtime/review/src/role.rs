@@ -124,7 +124,6 @@ impl Decision {
 pub(super) struct Decisions {
     /// For the vendor of the path, and for every vendor if the path belongs to none.
     pub(super) vendor: Decision,
-    /// For the other vendors.
     pub(super) other_vendor: Decision,
     pub(super) case_author: Decision,
     pub(super) maintainer: Decision,

@@ -140,7 +140,6 @@ pub struct Name {
 /// A file on one side of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Its path.
     pub path: FilePath,
     /// What it is.
     pub kind: EntryKind,

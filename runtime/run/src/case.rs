@@ -350,7 +350,7 @@ pub(super) fn time_text(time: &Zoned) -> String {
 pub fn planned_settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Setting> {
     let key = case.key.to_string();
     let rows = rows.iter().filter(|row| row.section == key || row.section == "site");
-    rows.map(|row| (row.key.clone(), Setting { value: row.value.clone(), origin: row.origin.clone() })).collect()
+    rows.map(|row| (row.key.clone(), Setting { value: row.value.clone(), origin: row.origin.to_string() })).collect()
 }
 
 pub(super) fn config_json(config: &IndexMap<String, Value>) -> String {

@@ -25,7 +25,6 @@ pub struct LostCase<'a> {
     pub plan: &'a Plan,
     /// The effective values.
     pub rows: &'a [EffectiveValue],
-    /// The case.
     pub case: &'a CasePlan,
     /// Folder of the run.
     pub run: &'a Path,

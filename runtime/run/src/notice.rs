@@ -22,7 +22,6 @@ pub enum Notice<'a> {
     },
     /// A case begins.
     CaseBegins {
-        /// The case.
         key: &'a CaseKey,
         /// Number of the case, from 1.
         number: usize,
@@ -31,7 +30,6 @@ pub enum Notice<'a> {
     },
     /// An earlier attempt at a case was cut off, and the case is run again.
     CutOff {
-        /// The case.
         key: &'a CaseKey,
         /// The folder with the files of the earlier attempt.
         kept: &'a Path,
@@ -45,7 +43,6 @@ pub enum Notice<'a> {
     Event {
         /// Phase of the worker.
         phase: Phase,
-        /// The event.
         event: &'a Event,
     },
     /// A host was connected, cut off, or lost.
@@ -63,12 +60,10 @@ pub enum Notice<'a> {
         replica: &'a str,
         /// Phase of the worker.
         phase: Phase,
-        /// The event.
         event: &'a Event,
     },
     /// The killed process whose run is resumed had completed and reported a case.
     FinishedBefore {
-        /// The record.
         record: &'a Record,
         /// The host and the device, if the case has several records.
         place: Option<&'a str>,
@@ -77,14 +72,12 @@ pub enum Notice<'a> {
     },
     /// A case that ran on several hosts or devices ended.
     SummaryEnds {
-        /// The summary.
         summary: &'a Summary,
         /// File of the summary.
         path: &'a Path,
     },
     /// A case ended, with or without success.
     CaseEnds {
-        /// The record.
         record: &'a Record,
         /// The host and the device, such as `node3 device 7`, if the case has several such records.
         place: Option<&'a str>,

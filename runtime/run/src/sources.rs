@@ -10,6 +10,7 @@ use flagperf_core::regular_file::read_regular;
 use indexmap::IndexMap;
 
 use super::case::config_json;
+use flagperf_config::Origin;
 use flagperf_core::file::is_inside;
 use flagperf_core::hash::{hash_bytes, hash_file};
 use flagperf_core::run_files::{CONFIG_FILE, SOURCES_FOLDER};
@@ -56,7 +57,7 @@ impl CaseSources {
         names.insert(plan.host_file.name.to_string());
         let section = case.key.to_string();
         let own = rows.iter().filter(|row| row.section == section || row.section == "site");
-        names.extend(own.filter_map(|row| origin_file(&row.origin)));
+        names.extend(own.filter_map(|row| yaml_file(&row.origin)));
         let prepared = case.preparation.variables.iter().chain(&case.preparation.requirements);
         names.extend(prepared.filter_map(|path| Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())));
         let path = |name: &str| match name == &*plan.host_file.name {
@@ -131,11 +132,12 @@ pub fn case_parts(plan: &Plan, rows: &[EffectiveValue]) -> BTreeMap<String, Case
     plan.cases.iter().map(parts).collect()
 }
 
-/// Returns the YAML file of an origin such as `configs/host.yaml:5`.
-fn origin_file(origin: &str) -> Option<String> {
-    let (file, line) = origin.rsplit_once(':')?;
-    let is_line = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
-    (is_line && file.ends_with(".yaml")).then(|| file.to_owned())
+/// Returns the YAML file of which the origin is a line.
+fn yaml_file(origin: &Origin) -> Option<String> {
+    match origin {
+        Origin::File { file, line: 1.., .. } if file.ends_with(".yaml") => Some(file.to_string()),
+        _ => None,
+    }
 }
 
 /// Returns the name of a copy: that of the file in the checkout, or `site/NAME` for a file that lies elsewhere.
@@ -157,14 +159,6 @@ fn write_copy(folder: &Path, name: &str, text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_origin_names_a_file_only_with_its_line() {
-        assert_eq!(origin_file("configs/host.yaml:5").as_deref(), Some("configs/host.yaml"));
-        for origin in ["default", "--set batch_size=4", "--set a=x.yaml:b", "configs/host.yaml", "x:5"] {
-            assert_eq!(origin_file(origin), None, "{origin}");
-        }
-    }
 
     #[test]
     fn a_copy_never_lies_outside_its_folder() {

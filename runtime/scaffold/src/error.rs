@@ -13,7 +13,6 @@ pub enum ScaffoldError {
     Name {
         /// `a case`, `a vendor` or `an engine`.
         what: &'static str,
-        /// The name.
         name: String,
     },
     /// A name that has another meaning.
@@ -21,7 +20,6 @@ pub enum ScaffoldError {
     Reserved {
         /// `a case`, `a vendor` or `an engine`.
         what: &'static str,
-        /// The name.
         name: String,
         /// Its other meaning.
         reason: &'static str,
@@ -35,7 +33,6 @@ pub enum ScaffoldError {
     /// A vendor without a folder.
     #[error("unknown vendor `{vendor}` (known: {known})")]
     UnknownVendor {
-        /// The vendor.
         vendor: String,
         /// The vendors of the checkout.
         known: String,
@@ -48,7 +45,6 @@ pub enum ScaffoldError {
     /// A compiler that the vendor already has.
     #[error("{place}: vendor `{vendor}` already has a compiler `{name}`")]
     Taken {
-        /// The vendor.
         vendor: String,
         /// The compiler.
         name: String,

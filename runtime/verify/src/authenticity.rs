@@ -14,7 +14,6 @@ use flagperf_result::{DIGEST_PREFIX, PublicKey, ResultSignature};
 /// A public key that the reader trusts.
 #[derive(Clone, Debug)]
 pub struct KnownKey {
-    /// The key.
     pub key: PublicKey,
     /// The vendor for whose results the key counts; `None` for all results.
     pub vendor: Option<String>,

@@ -19,7 +19,6 @@ use flagperf_result::{DeviceRecord, Record, Setting, departure_text};
 /// A setting with which a case ran and which its files set otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DifferentSetting {
-    /// The key.
     pub key: String,
     /// The file that sets it.
     pub file: String,

@@ -10,7 +10,6 @@ use crate::tensor::DType;
 /// An [`EngineDescription`] as it travels between processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DescriptionMessage {
-    /// The name.
     pub name: String,
     /// One line about the engine.
     pub about: String,

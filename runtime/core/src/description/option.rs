@@ -139,7 +139,6 @@ fn describe_range<T: std::fmt::Display>(noun: &str, min: Option<T>, max: Option<
 /// `{"name": "level", "kind": "choice", "values": ["low", "high"], "default": "low", "about": "How far ..."}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OptionMessage {
-    /// The name.
     pub name: String,
     /// The accepted values.
     #[serde(flatten)]

@@ -19,7 +19,10 @@ fn an_unsupported_operator_is_named_with_its_node() {
     assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `ImageDecoder`");
     let mut foreign = graph;
     foreign.nodes[0].domain = "com.microsoft".into();
-    assert_eq!(error(load(&foreign)), "node `y`: the executor does not support the operator `com.microsoft.ImageDecoder`");
+    assert_eq!(
+        error(load(&foreign)),
+        "node `y`: the executor does not support the operator `com.microsoft.ImageDecoder`"
+    );
 }
 
 #[test]

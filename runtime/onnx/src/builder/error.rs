@@ -9,7 +9,6 @@ pub enum BuildError {
     /// An operator does not accept the shapes or types of its inputs.
     #[error("layer `{layer}` ({op} of {inputs}): {reason}")]
     Layer {
-        /// The layer.
         layer: String,
         /// The operator.
         op: String,
@@ -21,7 +20,6 @@ pub enum BuildError {
     /// A layer's arguments contradict each other or the layer's input.
     #[error("layer `{layer}`: {reason}")]
     Argument {
-        /// The layer.
         layer: String,
         /// What is wrong, and what would be valid.
         reason: String,
@@ -34,18 +32,12 @@ pub enum BuildError {
     EmptyName,
     /// A value of one graph is used in another.
     #[error("layer `{layer}`: the value `{value}` belongs to another graph")]
-    ForeignValue {
-        /// The layer.
-        layer: String,
-        /// The value.
-        value: String,
-    },
+    ForeignValue { layer: String, value: String },
     /// A layer uses the size of a dimension that no input has.
     #[error("no input of graph `{graph}` has a dimension `{name}`, so its size is unknown")]
     UnknownDimension {
         /// The dimension.
         name: String,
-        /// The graph.
         graph: String,
     },
     /// A weight's shape is not fixed.
@@ -70,9 +62,7 @@ pub enum BuildError {
     /// The graph has no value of a name.
     #[error("graph `{graph}` has no value `{name}`{reason}")]
     UnknownValue {
-        /// The name.
         name: String,
-        /// The graph.
         graph: String,
         /// What is known about the value.
         reason: &'static str,
@@ -83,7 +73,6 @@ pub enum BuildError {
          (convert the file with `onnx.version_converter`)"
     )]
     OldOperatorSet {
-        /// The graph.
         graph: String,
         /// Its operator set.
         opset: i64,

@@ -58,7 +58,6 @@ pub enum OnnxError {
         path: PathBuf,
         /// The data file.
         data: PathBuf,
-        /// The weight.
         weight: String,
         /// Why the data file cannot be opened.
         source: std::io::Error,

@@ -44,7 +44,6 @@ pub enum WeightError {
     NoStateDict {
         /// The file.
         path: PathBuf,
-        /// The key.
         key: String,
         /// The keys under which it has tensors.
         known: String,
@@ -62,23 +61,16 @@ pub enum WeightError {
     Mismatch {
         /// The file.
         path: PathBuf,
-        /// The graph.
         graph: String,
         /// All differences.
         report: Box<WeightMismatches>,
     },
     /// The graph has no weight of this name.
     #[error("graph `{graph}` has no weight `{name}`")]
-    UnknownWeight {
-        /// The graph.
-        graph: String,
-        /// The name.
-        name: String,
-    },
+    UnknownWeight { graph: String, name: String },
     /// The weight's shape is not fixed.
     #[error("weight `{name}` of graph `{graph}` has no fixed shape")]
     NoFixedShape {
-        /// The graph.
         graph: String,
         /// The weight.
         name: String,
