@@ -9,7 +9,7 @@ mod rotary;
 
 use std::collections::HashMap;
 
-use node_list::NodeList;
+pub use node_list::NodeList;
 
 use crate::operator_set::set_version;
 use crate::operators::needed_version;
@@ -20,7 +20,7 @@ pub(crate) use normalization::{gelu, group_normalization, layer_normalization, r
 pub(crate) use rotary::rotary_embedding;
 
 /// A decomposition: appends nodes that compute the outputs of a node.
-pub(crate) type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;
+pub type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +64,21 @@ pub fn lower(graph: &Graph, opset_max: i64, lacking: &[&str]) -> Result<Graph, L
     if !graph.nodes.iter().any(|node| decomposition(node).is_some()) {
         return Ok(graph.clone());
     }
+    finish(replace_nodes(graph, decomposition)?, graph.opset, opset_max)
+}
+
+/// Replaces each node for which `decomposition` returns one, and infers the shapes of the new values. Weights and the names
+/// of outputs are kept.
+///
+/// # Errors
+/// When a decomposition does not cover its node.
+pub fn rewrite(graph: &Graph, decomposition: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
+    let mut rewritten = replace_nodes(graph, decomposition)?;
+    check::infer_shapes(&mut rewritten);
+    Ok(rewritten)
+}
+
+fn replace_nodes(graph: &Graph, decomposition: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
     let (inferred, _) = check::infer_nodes(graph, check::start_inference(graph));
     let declared = graph.inputs.iter().map(|input| (input.name.clone(), input.spec.clone()));
     let weights = graph.weights.iter().map(|(name, weight)| (name.clone(), weight.spec.clone()));
@@ -79,7 +94,7 @@ pub fn lower(graph: &Graph, opset_max: i64, lacking: &[&str]) -> Result<Graph, L
             }
         }
     }
-    finish(lowered, graph.opset, opset_max)
+    Ok(lowered)
 }
 
 /// Sets the version of the lowered graph and infers the shapes of the new values.

@@ -8,7 +8,7 @@ use crate::operator_set::unused_name;
 use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, Weight, WeightRole, WeightSource};
 
 /// The nodes that replace one node. Their names begin with its name.
-pub(crate) struct NodeList<'a> {
+pub struct NodeList<'a> {
     graph: &'a mut Graph,
     specs: &'a HashMap<String, TensorSpec>,
     prefix: String,
@@ -16,7 +16,7 @@ pub(crate) struct NodeList<'a> {
 }
 
 impl<'a> NodeList<'a> {
-    pub fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, replaced: &Node) -> Self {
+    pub(super) fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, replaced: &Node) -> Self {
         NodeList { graph, specs, prefix: replaced.name.clone(), count: 0 }
     }
 
@@ -37,7 +37,7 @@ impl<'a> NodeList<'a> {
     }
 
     /// Returns a name that no value has. The count makes it different from all names that this list returned before.
-    fn name(&mut self, op: &str) -> String {
+    pub fn name(&mut self, op: &str) -> String {
         self.count += 1;
         unused_name(self.graph, &format!("{}.{}_{}", self.prefix, op.to_lowercase(), self.count))
     }
@@ -80,6 +80,22 @@ impl<'a> NodeList<'a> {
     /// Adds a node that defines an output of the replaced node.
     pub fn define(&mut self, op: &str, inputs: &[&str], output: &str) {
         self.push(op, inputs, output, IndexMap::new());
+    }
+
+    /// Adds a node with attributes that defines an output of the replaced node.
+    pub fn define_with<const N: usize>(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        output: &str,
+        attributes: [(&str, Attribute); N],
+    ) {
+        self.push(op, inputs, output, attributes.map(|(key, value)| (key.to_owned(), value)).into_iter().collect());
+    }
+
+    /// Adds a node as it is.
+    pub fn keep(&mut self, node: Node) {
+        self.graph.nodes.push(node);
     }
 
     fn push(&mut self, op: &str, inputs: &[&str], output: &str, attributes: IndexMap<String, Attribute>) {
