@@ -13,7 +13,7 @@ use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
 use super::{
     Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value, check_inputs,
-    model,
+    deviations, model,
 };
 use flagperf_core::description::{EngineDescription, Roles};
 use flagperf_core::tensor::{DType, Tensor, TensorSpec};
@@ -52,13 +52,14 @@ impl Engine for Interpreter {
         let engine_options = EngineOptions::check(self, options)?;
         let Artifact::Graph(graph) = artifact else { return Err(engine_options.artifact_error("a graph", artifact)) };
         model::check(self, graph, options.precision)?;
+        let (_, warnings) = deviations::apply(self.name(), graph.clone())?;
         let threads = thread_count(options);
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|index| format!("interpreter-{index}"))
             .build()
             .map_err(|error| thread_start_error("interpreter", threads, &error))?;
-        Ok(Box::new(InterpreterSession::new(graph, pool)?))
+        Ok(Box::new(InterpreterSession::new(graph, pool, warnings)?))
     }
 }
 
@@ -68,13 +69,15 @@ struct InterpreterSession {
     outputs: Vec<ValueInfo>,
     /// The executor computes in the thread pool that it is called from.
     pool: ThreadPool,
+    warnings: Vec<String>,
 }
 
 impl InterpreterSession {
-    fn new(graph: &Graph, pool: ThreadPool) -> Result<Self, EngineError> {
+    fn new(graph: &Graph, pool: ThreadPool, warnings: Vec<String>) -> Result<Self, EngineError> {
         let executor =
             catch_panic("interpreter", "loading the model", || Executor::load(graph, CpuOps).map_err(to_engine_error))?;
-        Ok(InterpreterSession { executor, inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), pool })
+        let (inputs, outputs) = (graph.inputs.clone(), graph.outputs.clone());
+        Ok(InterpreterSession { executor, inputs, outputs, pool, warnings })
     }
 }
 
@@ -106,7 +109,8 @@ impl Session for InterpreterSession {
     }
 
     fn facts(&self) -> SessionFacts {
-        SessionFacts { threads: self.pool.current_num_threads(), ..SessionFacts::default() }
+        let (threads, warnings) = (self.pool.current_num_threads(), self.warnings.clone());
+        SessionFacts { threads, warnings, ..SessionFacts::default() }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets, and reads no clock.
 
 pub mod backend;
+mod deviations;
 mod interpreter;
 mod library_file;
 mod load;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flagperf_onnx::{Graph, WeightRole, check_limits, lower, read_onnx, write_onnx};
 use tempfile::TempDir;
 
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, deviations};
 use flagperf_core::description::EngineDescription;
 use flagperf_core::tensor::DType;
 
@@ -34,25 +34,28 @@ pub(super) struct ModelSource {
     pub graph: Graph,
     /// The folder of the file, if it was written for the engine. It is removed with this value.
     pub folder: Option<TempDir>,
+    /// What the engine computes in another way than the standard, for the record.
+    pub warnings: Vec<String>,
 }
 
-/// Reads an ONNX file. If the engine lacks some of its composite operators, the graph without them is written below
-/// `scratch`.
+/// Reads an ONNX file. If the engine lacks some of its operators or computes them in another way than the standard, the graph
+/// with others in their place is written below `scratch`.
 ///
 /// # Errors
-/// As [`read`] and [`lower_for`], and when the file cannot be written.
+/// As [`read`], [`lower_for`] and [`deviations::apply`], and when the file cannot be written.
 pub(super) fn read_lowered(
     engine: &EngineDescription,
     path: &Path,
     scratch: &Path,
 ) -> Result<ModelSource, EngineError> {
     let graph = read(path)?;
-    let lowered = lower_for(engine, &graph)?;
+    let (computable, warnings) = deviations::apply(engine.name, graph.clone())?;
+    let lowered = lower_for(engine, &computable)?;
     if lowered.nodes == graph.nodes {
-        return Ok(ModelSource { path: path.to_owned(), graph, folder: None });
+        return Ok(ModelSource { path: path.to_owned(), graph, folder: None, warnings });
     }
     let (path, folder) = write_temporary(&lowered, scratch).map_err(EngineError::Failed)?;
-    Ok(ModelSource { path, graph: lowered, folder: Some(folder) })
+    Ok(ModelSource { path, graph: lowered, folder: Some(folder), warnings })
 }
 
 /// Writes a graph as an ONNX file into a new temporary folder below `scratch`.

@@ -63,10 +63,12 @@ impl Engine for OnnxRuntime {
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
         let settings = OrtOptions::read(self, options)?;
         let source;
+        let mut warnings = Vec::new();
         let path = match artifact {
             Artifact::Onnx(path) => {
                 source = model::read_lowered(&self.description(), path, &options.scratch)?;
                 model::check(self, &source.graph, options.precision)?;
+                warnings.clone_from(&source.warnings);
                 &source.path
             }
             Artifact::Compiled(path) if self.description().accepts_compiled_name(path) => path,
@@ -75,7 +77,8 @@ impl Engine for OnnxRuntime {
         if let Some(supported) = settings.provider.precision_alternative(options.precision) {
             return Err(EngineError::Precision { engine: self.name(), requested: options.precision, supported });
         }
-        OrtSession::load(path, &settings).map(|session| Box::new(session) as Box<dyn Session>)
+        let session = OrtSession::load(path, &settings)?;
+        Ok(Box::new(session.with_warnings(warnings)))
     }
 }
 

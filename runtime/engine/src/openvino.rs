@@ -72,7 +72,9 @@ impl Engine for OpenVino {
                 let source = model::read_lowered(&self.description(), path, &options.scratch)?;
                 model::check(self, &source.graph, options.precision)?;
                 let file = ModelSource::File { path: &source.path, graph: Some(&source.graph) };
-                OpenVinoSession::load(file, &settings).map_err(|error| add_node_name(error, &source.graph))?
+                let session = OpenVinoSession::load(file, &settings);
+                let session = session.map_err(|error| add_node_name(error, &source.graph))?;
+                session.with_warnings(source.warnings)
             }
             Artifact::Compiled(path) => match extension(path).as_deref() {
                 Some("xml") => OpenVinoSession::load(ModelSource::File { path, graph: None }, &settings)?,

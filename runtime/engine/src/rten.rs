@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use flagperf_onnx::{Attribute, Element, Graph, Node, ValueInfo};
+use flagperf_onnx::{Element, Graph, ValueInfo};
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::Layout;
 
@@ -76,10 +76,9 @@ impl Engine for Rten {
             return Err(engine_options.artifact_error("an ONNX file", artifact));
         };
         // The folder of a decomposed model is needed until rten has read it.
-        let ModelSource { path, graph, folder: _folder } =
+        let ModelSource { path, graph, folder: _folder, warnings } =
             model::read_lowered(&self.description(), path, &options.scratch)?;
         model::check(self, &graph, options.precision)?;
-        check_resizes(&graph)?;
         let mut model = ModelOptions::with_all_ops();
         model.prepack_weights(engine_options.boolean(PREPACK).unwrap_or(true));
         model.enable_optimization(engine_options.boolean(OPTIMIZE).unwrap_or(true));
@@ -90,19 +89,8 @@ impl Engine for Rten {
         let threads = thread_count(options);
         let pool = Some(Arc::new(start_pool(threads)?));
         let Graph { inputs, outputs, .. } = graph;
-        Ok(Box::new(RtenSession { model, inputs, outputs, input_ids, output_ids, threads, pool }))
+        Ok(Box::new(RtenSession { model, inputs, outputs, input_ids, output_ids, threads, pool, warnings }))
     }
-}
-
-/// Refuses what rten accepts and computes differently: it interpolates linearly also for `cubic`, without antialiasing.
-fn check_resizes(graph: &Graph) -> Result<(), EngineError> {
-    let is_cubic =
-        |node: &Node| matches!(node.attributes.get("mode"), Some(Attribute::String(mode)) if mode == "cubic");
-    let has_antialias = |node: &Node| matches!(node.attributes.get("antialias"), Some(Attribute::Int(1)));
-    let mut resizes = graph.nodes.iter().filter(|node| node.op == "Resize");
-    let Some(node) = resizes.find(|node| is_cubic(node) || has_antialias(node)) else { return Ok(()) };
-    let attribute = if is_cubic(node) { "mode: cubic" } else { "antialias: 1" };
-    Err(EngineError::Operator { engine: "rten", op: format!("Resize ({attribute})"), node: node.name.clone() })
 }
 
 /// Starts the session's own threads. When they cannot be started, rten silently computes in the calling thread; this
@@ -146,6 +134,7 @@ struct RtenSession {
     output_ids: Vec<NodeId>,
     threads: usize,
     pool: Option<Arc<ThreadPool>>,
+    warnings: Vec<String>,
 }
 
 impl Session for RtenSession {
@@ -172,7 +161,7 @@ impl Session for RtenSession {
     }
 
     fn facts(&self) -> SessionFacts {
-        SessionFacts { threads: self.threads, ..SessionFacts::default() }
+        SessionFacts { threads: self.threads, warnings: self.warnings.clone(), ..SessionFacts::default() }
     }
 }
 

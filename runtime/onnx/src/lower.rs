@@ -12,7 +12,8 @@ mod quantized;
 mod rewrite;
 mod rotary;
 
-pub(crate) use node_list::{NodeList, float, int, required};
+pub use node_list::NodeList;
+pub(crate) use node_list::{float, int, required};
 
 use crate::operator_set::{set_version, upgrade};
 use crate::operators::needed_version;
@@ -27,11 +28,11 @@ pub(crate) use quantized::{
     conv_integer, dequantize_linear, dynamic_quantize_linear, matmul_integer, qlinear_conv, qlinear_matmul,
     quantize_linear,
 };
-pub(crate) use rewrite::rewrite;
+pub(crate) use rewrite::replace_nodes;
 pub(crate) use rotary::rotary_embedding;
 
 /// A decomposition: appends nodes that compute the outputs of a node.
-pub(crate) type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;
+pub type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;
 
 /// Why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,9 +84,23 @@ pub fn lower(graph: &Graph, opset_max: i64, lacking: &[&str]) -> Result<Graph, L
         return Ok(graph.clone());
     }
     let graph = &upgrade(graph)?;
-    let failed = |node: &Node, reason| LowerError::Node { node: node.name.clone(), op: node.op.clone(), reason };
-    let lowered = rewrite(graph, decomposition, failed)?;
+    let lowered = replace_nodes(graph, decomposition, not_covered)?;
     finish(lowered, graph.opset, opset_max)
+}
+
+/// Replaces each node for which `decomposition` returns one, and infers the shapes of the new values. Weights and the names
+/// of outputs are kept.
+///
+/// # Errors
+/// When a decomposition does not cover its node.
+pub fn rewrite(graph: &Graph, decomposition: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
+    let mut rewritten = replace_nodes(graph, decomposition, not_covered)?;
+    check::infer_shapes(&mut rewritten);
+    Ok(rewritten)
+}
+
+fn not_covered(node: &Node, reason: String) -> LowerError {
+    LowerError::Node { node: node.name.clone(), op: node.op.clone(), reason }
 }
 
 /// Sets the version of the lowered graph and infers the shapes of the new values.

@@ -97,7 +97,7 @@ pub(super) fn check_settings(folder: &Path, record: &Record, report: &mut CaseRe
     // Without an entry in `CASES`, the data may be in the checkout, of which the result has no copy.
     if stated("data").is_some_and(|data| data.origin == Origin::Default.to_string()) {
         let value: Value = default_data_folder(&root, &record.case).display().to_string().into();
-        expected.insert("data".to_owned(), of_checkout(&value, &Origin::Default.to_string(), &root, record));
+        expected.insert("data".to_owned(), of_checkout(&value, &Origin::Default, &root, record));
     }
     compare(report, RECORD_FILE, "settings", &expected, &record.settings);
     let departures = case.values().filter(|(key, _)| case.departures.contains(key));
@@ -167,9 +167,9 @@ fn host_file(root: &Path, record: &Record) -> Option<(String, String)> {
 }
 
 /// Returns a computed setting. A path in the folder of the copies becomes that in the checkout of the run.
-fn of_checkout(value: &Value, origin: &str, root: &Path, record: &Record) -> Setting {
+fn of_checkout(value: &Value, origin: &Origin, root: &Path, record: &Record) -> Setting {
     let checkout = record.settings.get("FLAGPERF_PATH").and_then(|setting| setting.value.as_str());
     let below = value.as_str().and_then(|path| Path::new(path).strip_prefix(root).ok()).zip(checkout);
     let path = below.map(|(below, checkout)| Value::from(Path::new(checkout).join(below).display().to_string()));
-    Setting { value: path.unwrap_or_else(|| value.clone()), origin: origin.to_owned() }
+    Setting { value: path.unwrap_or_else(|| value.clone()), origin: origin.to_string() }
 }

@@ -25,6 +25,7 @@ pub(super) struct OrtSession {
     device: String,
     threads: usize,
     nodes: IndexMap<String, u64>,
+    warnings: Vec<String>,
 }
 
 impl OrtSession {
@@ -44,7 +45,13 @@ impl OrtSession {
             Some(cuda) => cuda.name(),
             None => reported_device.unwrap_or_else(|| settings.provider.name().to_owned()),
         };
-        Ok(OrtSession { session, inputs, outputs, cuda, device, threads: settings.threads, nodes })
+        let (threads, warnings) = (settings.threads, Vec::new());
+        Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, warnings })
+    }
+
+    /// Returns the session with what it warns of.
+    pub(super) fn with_warnings(self, warnings: Vec<String>) -> Self {
+        OrtSession { warnings, ..self }
     }
 }
 
@@ -148,6 +155,7 @@ impl Session for OrtSession {
             driver: self.cuda.as_ref().and_then(|device| Some(device.nvml()?.driver.clone())),
             threads: self.threads,
             nodes_by_provider: self.nodes.clone(),
+            warnings: self.warnings.clone(),
             ..SessionFacts::default()
         }
     }

@@ -37,6 +37,7 @@ pub(super) struct OpenVinoSession {
     outputs: Vec<ValueInfo>,
     device: String,
     threads: usize,
+    warnings: Vec<String>,
 }
 
 impl OpenVinoSession {
@@ -69,7 +70,24 @@ impl OpenVinoSession {
             export(&compiled, path, folder)?;
         }
         let (requests, in_flight, concurrent_batches) = (Arc::default(), Vec::new(), settings.concurrent_batches);
-        Ok(OpenVinoSession { compiled, requests, in_flight, concurrent_batches, inputs, outputs, device, threads })
+        let warnings = Vec::new();
+        Ok(OpenVinoSession {
+            compiled,
+            requests,
+            in_flight,
+            concurrent_batches,
+            inputs,
+            outputs,
+            device,
+            threads,
+            warnings,
+        })
+    }
+
+    /// Adds what the session warns of.
+    pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
     }
 
     fn infer(&mut self, tensors: Vec<Tensor>) -> OpenVinoResult<Vec<Value>> {
@@ -235,7 +253,12 @@ impl Session for OpenVinoSession {
     }
 
     fn facts(&self) -> SessionFacts {
-        SessionFacts { device: self.device.clone(), threads: self.threads, ..SessionFacts::default() }
+        SessionFacts {
+            device: self.device.clone(),
+            threads: self.threads,
+            warnings: self.warnings.clone(),
+            ..SessionFacts::default()
+        }
     }
 }
 

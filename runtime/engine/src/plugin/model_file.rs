@@ -39,7 +39,7 @@ impl ModelFile {
                 Ok(ModelFile { kind: FLAGPERF_COMPILED, path: path.to_owned(), graph: None, folder: None })
             }
             Artifact::Onnx(path) => {
-                let ModelSource { path, graph, folder } =
+                let ModelSource { path, graph, folder, .. } =
                     model::read_lowered(&library.description(), path, &options.scratch)?;
                 check_model(library, &graph, options.precision)?;
                 Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), folder })

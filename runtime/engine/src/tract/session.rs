@@ -37,7 +37,7 @@ pub(super) fn load(
     let engine_options = EngineOptions::check(engine, options)?;
     let Artifact::Onnx(path) = artifact else { return Err(engine_options.artifact_error("an ONNX file", artifact)) };
     // The folder of a decomposed model is needed until tract has parsed it.
-    let ModelSource { path, graph, folder: _folder } =
+    let ModelSource { path, graph, folder: _folder, warnings } =
         model::read_lowered(&engine.description(), path, &options.scratch)?;
     model::check(engine, &graph, options.precision)?;
     let threads = thread_count(options);
@@ -51,6 +51,7 @@ pub(super) fn load(
         plans: IndexMap::new(),
         executor,
         threads,
+        warnings,
     };
     if let Some(shapes) = full_batch_shapes(&session.inputs, options.batch_size) {
         session.plan(&shapes)?;
@@ -89,6 +90,7 @@ struct TractSession {
     plans: IndexMap<Shapes, Plan>,
     executor: Executor,
     threads: usize,
+    warnings: Vec<String>,
 }
 
 impl TractSession {
@@ -139,7 +141,7 @@ impl Session for TractSession {
     }
 
     fn facts(&self) -> SessionFacts {
-        SessionFacts { threads: self.threads, ..SessionFacts::default() }
+        SessionFacts { threads: self.threads, warnings: self.warnings.clone(), ..SessionFacts::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::operator_set::unused_name;
 use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, Weight, WeightRole, WeightSource};
 
 /// The nodes that replace one node. Their names begin with its name.
-pub(crate) struct NodeList<'a> {
+pub struct NodeList<'a> {
     graph: &'a mut Graph,
     specs: &'a HashMap<String, TensorSpec>,
     prefix: String,
@@ -16,7 +16,7 @@ pub(crate) struct NodeList<'a> {
 }
 
 impl<'a> NodeList<'a> {
-    pub fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, replaced: &Node) -> Self {
+    pub(super) fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, replaced: &Node) -> Self {
         NodeList { graph, specs, prefix: replaced.name.clone(), count: 0 }
     }
 
@@ -37,7 +37,7 @@ impl<'a> NodeList<'a> {
     }
 
     /// Returns a name that no value has. The count makes it different from all names that this list returned before.
-    fn name(&mut self, op: &str) -> String {
+    pub fn name(&mut self, op: &str) -> String {
         self.count += 1;
         unused_name(self.graph, &format!("{}.{}_{}", self.prefix, op.to_lowercase(), self.count))
     }

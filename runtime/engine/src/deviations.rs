@@ -1,0 +1,162 @@
+//! What engines compute in another way than the standard of ONNX, and how the host reacts: it refuses the model, replaces the
+//! node by others, or warns in the record.
+//!
+//! [`ROWS`] is the table. Operators in subgraphs are not seen: the graph keeps subgraphs in their encoded form.
+
+mod conditions;
+mod replacements;
+mod rows;
+
+use std::collections::HashMap;
+
+use flagperf_onnx::{Decomposition, Graph, Node, Tensor, TensorSpec, WeightSource, infer_values, rewrite};
+
+use super::EngineError;
+use rows::ROWS;
+
+/// The operator of a row that applies to nodes of any operator.
+const ANY_OPERATOR: &str = "*";
+
+/// One deviation: a row of the table.
+pub(super) struct Deviation {
+    /// The engines that deviate.
+    engines: &'static [&'static str],
+    /// The operator, with its domain unless that is the standard one.
+    op: &'static str,
+    /// Whether a node is concerned.
+    applies: fn(&NodeUse<'_>) -> bool,
+    /// What the engine does differently, after "operator `X`".
+    reason: &'static str,
+    reaction: Reaction,
+}
+
+/// What the host does about a deviation.
+#[derive(Clone, Copy)]
+enum Reaction {
+    /// The model is refused by operator, node and reason.
+    Refuse,
+    /// The node is replaced by others that compute the same rightly.
+    Replace(Decomposition),
+    /// The model runs, with a warning in the record.
+    Warn,
+    /// Nothing: what is computed differently cannot pass the checks of outputs. The row documents it.
+    Documented,
+}
+
+/// What is known about the values of a graph.
+struct KnownValues<'a> {
+    graph: &'a Graph,
+    specs: HashMap<String, TensorSpec>,
+    /// The `Constant` that defines a value.
+    constants: HashMap<&'a str, &'a Node>,
+}
+
+/// A node of a graph.
+struct NodeUse<'a> {
+    node: &'a Node,
+    known: &'a KnownValues<'a>,
+}
+
+impl<'a> NodeUse<'a> {
+    /// Returns the name of an input; `None` if it is omitted.
+    fn input(&self, index: usize) -> Option<&'a str> {
+        self.node.inputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the specification of an input, if it is known.
+    fn spec(&self, index: usize) -> Option<&'a TensorSpec> {
+        self.known.specs.get(self.input(index)?)
+    }
+
+    /// Returns the value of an input, if it is a constant of the file.
+    fn constant(&self, index: usize) -> Option<Tensor> {
+        let name = self.input(index)?;
+        if let Some(weight) = self.known.graph.weights.get(name) {
+            let WeightSource::Value(tensor) = &weight.source else { return None };
+            return Some(tensor.clone());
+        }
+        self.known.constants.get(name)?.constant()
+    }
+}
+
+/// Applies the table to a graph for an engine. Returns the graph that the engine loads, and the warnings.
+///
+/// # Errors
+/// [`EngineError::Operator`] for an operator that the engine computes wrongly, and when a node cannot be replaced.
+pub(super) fn apply(engine: &'static str, graph: Graph) -> Result<(Graph, Vec<String>), EngineError> {
+    let found = find_deviations(engine, &graph);
+    if found.is_empty() {
+        return Ok((graph, Vec::new()));
+    }
+    let refused = graph.nodes.iter().find_map(|node| {
+        let row = found.get(&node.name).filter(|row| matches!(row.reaction, Reaction::Refuse))?;
+        let op = format!("{} ({})", full_name(node), row.reason);
+        Some(EngineError::Operator { engine, op, node: node.name.clone() })
+    });
+    if let Some(error) = refused {
+        return Err(error);
+    }
+    let warnings = warnings(engine, &graph, &found);
+    let replacement = |node: &Node| match found.get(&node.name)?.reaction {
+        Reaction::Replace(decomposition) => Some(decomposition),
+        _ => None,
+    };
+    if !graph.nodes.iter().any(|node| replacement(node).is_some()) {
+        return Ok((graph, warnings));
+    }
+    let rewritten = rewrite(&graph, replacement);
+    let failed = |error| EngineError::Failed(format!("engine `{engine}`: {error}"));
+    rewritten.map(|graph| (graph, warnings)).map_err(failed)
+}
+
+/// Returns the row that applies to each node with a deviation, by the node's name.
+fn find_deviations(engine: &str, graph: &Graph) -> HashMap<String, &'static Deviation> {
+    let rows: Vec<&Deviation> = ROWS.iter().filter(|row| row.engines.contains(&engine)).collect();
+    let is_concerned = |node: &Node| {
+        let name = full_name(node);
+        rows.iter().any(|row| row.op == name || row.op == ANY_OPERATOR)
+    };
+    if !graph.nodes.iter().any(is_concerned) {
+        return HashMap::new();
+    }
+    let known = known_values(graph);
+    let deviation = |node: &Node| {
+        let (name, usage) = (full_name(node), NodeUse { node, known: &known });
+        let applies = |row: &&&Deviation| (row.op == name || row.op == ANY_OPERATOR) && (row.applies)(&usage);
+        Some((node.name.clone(), *rows.iter().find(applies)?))
+    };
+    graph.nodes.iter().filter_map(deviation).collect()
+}
+
+/// Returns one warning for each row that applies to a node, with the name of the first one.
+fn warnings(engine: &str, graph: &Graph, found: &HashMap<String, &'static Deviation>) -> Vec<String> {
+    let warned = ROWS.iter().filter(|row| matches!(row.reaction, Reaction::Warn));
+    let warning = |row: &'static Deviation| {
+        let concerned = |node: &&Node| found.get(&node.name).is_some_and(|applied| std::ptr::eq(*applied, row));
+        let first = graph.nodes.iter().find(concerned)?;
+        let others = graph.nodes.iter().filter(concerned).count() - 1;
+        let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+        let (op, node, reason) = (row.op, &first.name, row.reason);
+        Some(format!("engine `{engine}` deviates from ONNX in operator `{op}` (node `{node}`{others}): {reason}"))
+    };
+    warned.filter_map(warning).collect()
+}
+
+/// Returns the name of a node's operator, with its domain unless that is the standard one.
+fn full_name(node: &Node) -> String {
+    match node.domain.as_str() {
+        "" | "ai.onnx" => node.op.clone(),
+        domain => format!("{domain}.{}", node.op),
+    }
+}
+
+/// Returns what is known about the values of a graph.
+fn known_values(graph: &Graph) -> KnownValues<'_> {
+    let inferred = infer_values(graph).0;
+    let stored = graph.values.iter().map(|(name, spec)| (name.clone(), spec.clone()));
+    let weights = graph.weights.iter().map(|(name, weight)| (name.clone(), weight.spec.clone()));
+    let inputs = graph.inputs.iter().map(|info| (info.name.clone(), info.spec.clone()));
+    let constants = graph.nodes.iter().filter(|node| node.op == "Constant");
+    let constants = constants.filter_map(|node| Some((node.outputs.first()?.as_str(), node))).collect();
+    KnownValues { graph, specs: stored.chain(inferred).chain(weights).chain(inputs).collect(), constants }
+}

@@ -1,0 +1,144 @@
+//! Nodes that compute what a deviating node should.
+//!
+//! Knows no engine.
+
+use flagperf_onnx::{Attribute, DType, Node, NodeList};
+
+/// Above this, softplus is the identity in f32.
+const SOFTPLUS_LINEAR: f64 = 20.0;
+
+fn input(node: &Node, index: usize) -> Result<&str, String> {
+    node.inputs.get(index).map(String::as_str).ok_or_else(|| format!("input {index} is missing"))
+}
+
+fn output(node: &Node) -> Result<&str, String> {
+    node.outputs.first().map(String::as_str).ok_or_else(|| "it has no output".to_owned())
+}
+
+fn int(node: &Node, name: &str, default: i64) -> i64 {
+    match node.attributes.get(name) {
+        Some(Attribute::Int(value)) => *value,
+        _ => default,
+    }
+}
+
+/// A softmax over all dimensions from `axis` on, as before operator set 13: flattens to two dimensions, and restores the
+/// shape. If only one dimension is larger than 1, that dimension suffices.
+pub(super) fn flattened_softmax(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y, axis) = (input(node, 0)?, output(node)?, int(node, "axis", 1));
+    let over = |axis| [("axis", Attribute::Int(axis))];
+    if let Ok(spec) = list.spec(x) {
+        let first = usize::try_from(if axis < 0 { axis + spec.dims.len() as i64 } else { axis }).unwrap_or(0);
+        if spec.dims.iter().skip(first + 1).all(|dim| dim.fixed() == Some(1)) {
+            list.define_with(&node.op, &[x], y, over(axis));
+            return Ok(());
+        }
+    }
+    let shape = list.add("Shape", &[x]);
+    let flat = list.add_with("Flatten", &[x], over(axis));
+    let result = list.add_with(&node.op, &[&flat], over(1));
+    list.define("Reshape", &[&result, &shape], y);
+    Ok(())
+}
+
+/// The index of the first of the largest or smallest elements: that of `TopK`, which prefers lower indices.
+pub(super) fn first_index(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y, axis) = (input(node, 0)?, output(node)?, int(node, "axis", 0));
+    let largest = i64::from(node.op == "ArgMax");
+    let one = list.ints(&[1]);
+    let values = list.name("values");
+    let keeps = int(node, "keepdims", 1) != 0;
+    let indices = if keeps { y.to_owned() } else { list.name("indices") };
+    let attributes = [("axis", Attribute::Int(axis)), ("largest", Attribute::Int(largest))];
+    list.keep(Node {
+        name: node.name.clone(),
+        op: "TopK".to_owned(),
+        inputs: vec![x.to_owned(), one],
+        outputs: vec![values, indices.clone()],
+        attributes: attributes.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
+        ..Node::default()
+    });
+    if !keeps {
+        let axes = list.ints(&[axis]);
+        list.define("Squeeze", &[&indices, &axes], y);
+    }
+    Ok(())
+}
+
+/// The sign as the difference of two comparisons with zero.
+pub(super) fn sign(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y) = (input(node, 0)?, output(node)?);
+    let dtype = list.spec(x)?.dtype;
+    let zero = list.number(0.0, dtype);
+    let is_positive = list.add("Greater", &[x, &zero]);
+    let is_negative = list.add("Less", &[x, &zero]);
+    let [positive, negative] = [is_positive, is_negative].map(|is| list.cast(&is, dtype));
+    list.define("Sub", &[&positive, &negative], y);
+    Ok(())
+}
+
+/// Softplus, and the identity where the exponential would overflow.
+pub(super) fn softplus(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y) = (input(node, 0)?, output(node)?);
+    let limit = list.number(SOFTPLUS_LINEAR, list.spec(x)?.dtype);
+    let is_linear = list.add("Greater", &[x, &limit]);
+    let soft = list.add("Softplus", &[x]);
+    list.define("Where", &[&is_linear, x, &soft], y);
+    Ok(())
+}
+
+/// Whether a number is not zero.
+pub(super) fn is_not_zero(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y) = (input(node, 0)?, output(node)?);
+    let dtype = list.spec(x)?.dtype;
+    let (x, dtype) = if matches!(dtype, DType::I8 | DType::U8) {
+        (list.cast(x, DType::I32), DType::I32)
+    } else {
+        (x.to_owned(), dtype)
+    };
+    let zero = list.number(0.0, dtype);
+    let is_zero = list.add("Equal", &[&x, &zero]);
+    list.define("Not", &[&is_zero], y);
+    Ok(())
+}
+
+/// A product with a vector as one with a matrix of one column.
+pub(super) fn product_with_column(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (a, b, y) = (input(node, 0)?, input(node, 1)?, output(node)?);
+    let column = list.unsqueeze(b, &[1]);
+    let product = list.add("MatMul", &[a, &column]);
+    let axes = list.ints(&[-1]);
+    list.define("Squeeze", &[&product, &axes], y);
+    Ok(())
+}
+
+/// Adds the attributes of a window that the file leaves to their defaults.
+pub(super) fn with_window_attributes(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let mut filled = node.clone();
+    let is_pool = matches!(node.op.as_str(), "MaxPool" | "AveragePool");
+    let kernel = match node.attributes.get("kernel_shape") {
+        Some(Attribute::Ints(kernel)) => kernel.clone(),
+        _ if is_pool => return Err("it has no kernel_shape".to_owned()),
+        _ => {
+            let dims = &list.spec(input(node, 1)?)?.dims;
+            let size = |dim: &flagperf_onnx::Dim| dim.fixed().map(|size| size as i64);
+            let sizes: Option<Vec<i64>> = dims.iter().skip(2).map(size).collect();
+            sizes.ok_or("the size of its kernel is not known")?
+        }
+    };
+    let rank = kernel.len();
+    let mut fill = |name: &str, values: Vec<i64>| {
+        filled.attributes.entry(name.to_owned()).or_insert(Attribute::Ints(values));
+    };
+    fill("kernel_shape", kernel);
+    fill("strides", vec![1; rank]);
+    if !is_pool {
+        fill("dilations", vec![1; rank]);
+    }
+    let mode = node.attributes.get("auto_pad");
+    if mode.is_none_or(|mode| *mode == Attribute::String("NOTSET".to_owned())) {
+        fill("pads", vec![0; 2 * rank]);
+    }
+    list.keep(filled);
+    Ok(())
+}
