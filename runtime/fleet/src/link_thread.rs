@@ -27,7 +27,7 @@ use flagperf_core::units::Seconds;
 /// Longest time between two pings of the agent.
 const PING_INTERVAL_MAX: Seconds = Seconds(2.0);
 /// Time without a reply after which a connection counts as broken.
-const SILENCE_MAX: Seconds = Seconds(10.0);
+pub(super) const SILENCE_MAX: Seconds = Seconds(10.0);
 /// How much longer a session or a reservation waits for contact than this process tries to reconnect.
 const CONTACT_MARGIN: Seconds = Seconds(30.0);
 /// Number of pings without an answer from which on answers wait behind files.
