@@ -229,7 +229,11 @@ mod tests {
         fs::write(from.path().join("samples"), vec![0; 5 * PART_BYTES / 2]).unwrap();
         let mut sizes = Vec::new();
         let mut folder = FolderSender::new(from.path().to_owned(), BTreeMap::new());
-        folder.send_new(|_, _, part| Ok(sizes.push(part.len()))).unwrap();
+        let mut send = |_: &str, _, part: &[u8]| {
+            sizes.push(part.len());
+            Ok(())
+        };
+        folder.send_new(&mut send).unwrap();
         assert_eq!(sizes, [PART_BYTES, PART_BYTES, PART_BYTES / 2]);
         let slowest = PART_BYTES as f64 / crate::transfer_rate::BYTES_PER_S_MIN;
         assert!(slowest < crate::link_thread::SILENCE_MAX.0 / 2.0, "{slowest} s");
