@@ -170,16 +170,18 @@ struct PlanOutput {
     findings: Vec<PlanFinding>,
 }
 
+/// A finding in the output of a command.
 #[derive(Deserialize)]
-struct PlanFinding {
-    level: Level,
+pub(super) struct PlanFinding {
+    pub(super) level: Level,
     origin: String,
     message: String,
     hint: String,
 }
 
 impl PlanFinding {
-    fn error(self) -> HostError {
+    /// Returns the finding as an error of this host.
+    pub(super) fn error(self) -> HostError {
         let place = if self.origin == "default" { String::new() } else { format!("{}: ", self.origin) };
         HostError { text: format!("{place}{}", self.message), hint: self.hint }
     }
