@@ -147,7 +147,8 @@ fn report_text(report: &DoctorReport, columns: u16) -> String {
         format!("{title}\n{}\n", plain_table(rows.iter().map(row), columns.saturating_sub(2)))
     };
     let lists = [("warning", &report.warnings), ("error", &report.errors)];
-    let messages = lists.into_iter().flat_map(|(level, list)| list.iter().map(move |error| format!("{level}: {error}\n")));
+    let messages =
+        lists.into_iter().flat_map(|(level, list)| list.iter().map(move |error| format!("{level}: {error}\n")));
     let messages = messages.map(|message| wrap(&message, usize::from(columns.saturating_sub(2))));
     sections.into_iter().map(section).chain(messages).collect()
 }

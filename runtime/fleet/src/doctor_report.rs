@@ -60,7 +60,8 @@ struct DoctorOutput {
 impl From<DoctorOutput> for DoctorReport {
     fn from(output: DoctorOutput) -> Self {
         let DoctorOutput { can_run, sections, findings, faults } = output;
-        let (errors, others): (Vec<_>, Vec<_>) = findings.into_iter().partition(|finding| finding.level == Level::Error);
+        let (errors, others): (Vec<_>, Vec<_>) =
+            findings.into_iter().partition(|finding| finding.level == Level::Error);
         let warnings = others.into_iter().filter(|finding| finding.level == Level::Warning);
         DoctorReport {
             sections,
@@ -74,7 +75,8 @@ impl From<DoctorOutput> for DoctorReport {
 impl DoctorReport {
     /// Returns the report as a host may state it.
     pub(super) fn shortened(&self) -> Self {
-        let row = |row: &DoctorRow| DoctorRow { name: short(&row.name), state: short(&row.state), note: short(&row.note) };
+        let row =
+            |row: &DoctorRow| DoctorRow { name: short(&row.name), state: short(&row.state), note: short(&row.note) };
         let rows = |rows: &Vec<DoctorRow>| rows.iter().take(ROWS_MAX).map(row).collect();
         let sections = self.sections.iter().take(SECTIONS_MAX).map(|(title, own)| (short(title), rows(own)));
         DoctorReport {
