@@ -116,7 +116,7 @@ impl Fleet {
         let is_usable = fleet.lost.is_empty() || options.skips_unreachable && fleet.lost.len() < hosts.len();
         match is_usable {
             true => Ok(fleet),
-            false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
+            false => Err(FleetError::Hosts(std::mem::take(&mut fleet.lost).into_iter().collect())),
         }
     }
 
@@ -246,6 +246,13 @@ impl Fleet {
     fn update_clock(&mut self, host: &str, measured: ClockOffset) {
         let offset = self.offsets.get(host).map_or(measured, |known| known.or_newer(measured));
         self.offsets.insert(host.to_owned(), offset);
+    }
+}
+
+impl Drop for Fleet {
+    /// Closes all links at the same time; dropping them then waits for each.
+    fn drop(&mut self) {
+        self.links.values_mut().for_each(HostLink::close);
     }
 }
 

@@ -374,6 +374,17 @@ fn every_field_of_a_summary_is_computed_again_or_named_and_a_copied_replica_is_f
             assert!(report().standing > Standing::Consistent || is_named(&field), "{field} deleted");
         }
     }
+    // A replica with other settings than the first one.
+    fs::write(&path, honest.to_string()).expect("a file");
+    let record = case.join("localhost_noderank0_device1/record.json");
+    let text = fs::read_to_string(&record).expect("a record");
+    let mut changed: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    changed["settings"]["batch_size"]["value"] = 40.into();
+    fs::write(&record, changed.to_string()).expect("a file");
+    let found = report();
+    let other = "`localhost_noderank0_device1`: `batch_size` is 40 (expected: 4)";
+    assert!(found.findings.iter().any(|finding| finding.what == other), "{found:?}");
+    fs::write(&record, text).expect("a file");
     // One replica in place of another, also as the device that the summary expects.
     let [first, second] = [0, 1].map(|device| case.join(format!("localhost_noderank0_device{device}")));
     fs::remove_dir_all(&second).expect("a folder");
