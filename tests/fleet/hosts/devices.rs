@@ -147,3 +147,37 @@ fn a_host_plans_the_first_case_in_its_session_and_refuses_it_before_anything_is_
     assert_eq!(code, Some(0), "{text}");
     site.assert_consistent(1);
 }
+
+#[test]
+fn a_replica_that_measured_something_else_than_was_planned_fails_with_the_difference() {
+    let site = Site::new(
+        "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n",
+    );
+    let run = site.start(&["run", "--plain", "--set", "repeat=1"]);
+    let planned = fs::read_to_string(site.path().join("configs/tiny/configurations.yaml")).expect("a file");
+    let other = planned.replace("batch_size: 4", "batch_size: 40");
+    let mut run = Some(run);
+    // Another program changes the file between the check of the agent and the session that reads it.
+    let (code, text) = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| finish(run.take().expect("it runs")));
+        while !ended.is_finished() {
+            for checkout in fs::read_dir(site.path().join("cache/flagperf/trees")).into_iter().flatten().flatten() {
+                let folder = checkout.path().join("configs/tiny");
+                // The checkout may not be complete yet.
+                if fs::write(folder.join(".other"), &other).is_ok() {
+                    let _ = fs::rename(folder.join(".other"), folder.join("configurations.yaml"));
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        ended.join().expect("the run ends")
+    });
+    assert_eq!(code, Some(1), "{text}");
+    for device in [0, 1] {
+        let record = site.json(&format!("tiny_own_1x2/localhost_noderank0_device{device}/record.json"));
+        let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
+        let expected = "the host did not measure what was planned: `batch_size` is 40 (expected: 4)";
+        assert_eq!(reason, expected, "{record}");
+    }
+    assert_eq!(site.json("tiny_own_1x2/summary.json")["steps"], serde_json::json!([]), "there is no sum");
+}
