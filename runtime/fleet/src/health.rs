@@ -7,9 +7,9 @@ use std::time::Duration;
 use crossbeam_channel::{after, select};
 
 use super::bootstrap::OwnProgram;
-use super::conduct::FleetError;
 use super::connection::{Connection, ConnectionSettings};
 use super::doctor_report::DoctorReport;
+use super::fleet_error::FleetError;
 use super::host_text::short;
 use super::hosts::{hosts_of, tree_of};
 use super::launcher::{Launcher, launcher_for};

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::conduct::{FleetError, FleetRun, POLL_INTERVAL};
+use super::conduct::{FleetRun, POLL_INTERVAL};
+use super::fleet_error::FleetError;
 use super::host_link::{LinkCommand, LinkEvent};
 use super::host_text::HostError;
 use super::replica::{ReplicaEnd, ReplicaState};

@@ -8,7 +8,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
-use super::conduct::{FleetError, FleetOptions, POLL_INTERVAL};
+use super::conduct::{FleetOptions, POLL_INTERVAL};
+use super::fleet_error::FleetError;
 use super::given_up::GivenUpSessions;
 use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
 use super::hosts::tree_of;
