@@ -121,8 +121,14 @@ impl FleetRun<'_> {
 
     /// Returns what the run planned for the replicas of a case.
     fn planned<'a>(&'a self, case: &CasePlan, program: &'a Provenance, is_resumed: bool) -> PlannedCase<'a> {
+        let mut settings = planned_settings(self.rows, case);
+        // Sessions have another current directory, and get the absolute path.
+        let data = self.options.overrides.absolute().data.map(|path| path.display().to_string());
+        if let (Some(setting), Some(data)) = (settings.get_mut("data"), data) {
+            setting.value = data.into();
+        }
         PlannedCase {
-            settings: planned_settings(self.rows, case),
+            settings,
             departures: case.departures.iter().map(|(key, value)| departure_text(key, value)).collect(),
             program: program.binary_sha256.as_deref(),
             files: &self.fleet.sent_files,

@@ -143,7 +143,8 @@ fn a_host_plans_the_first_case_in_its_session_and_refuses_it_before_anything_is_
         assert!(code == Some(2) && text.contains(refused), "{text}");
         assert_eq!((site.runs(), sessions()), (0, 0), "a run that measured nothing leaves nothing: {text}");
     }
-    let (code, text) = run(&["--case", "tiny_again:own"]);
+    // A relative path is that of the user's current directory.
+    let (code, text) = run(&["--case", "tiny_again:own", "--data", "datasets/tiny"]);
     assert_eq!(code, Some(0), "{text}");
     site.assert_consistent(1);
 }
