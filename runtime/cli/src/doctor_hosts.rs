@@ -13,13 +13,13 @@ use flagperf_config::Overrides;
 use flagperf_core::exit_code;
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::Seconds;
-use flagperf_fleet::{HostHealth, HostReport, check_hosts};
+use flagperf_fleet::{DoctorReport, DoctorRow, HostHealth, HostReport, check_hosts};
 use flagperf_prepare::prepare;
-use flagperf_report::{bytes, columns, display_text, headed_table, plain_table, wrap};
+use flagperf_report::{bytes, columns, headed_table, plain_table, wrap};
 
 /// Difference of clocks above which the user is asked to synchronise them.
 const OFFSET_MAX: Seconds = Seconds(1.0);
-/// Characters per line of a report, which is not written to a terminal.
+/// Characters per line of a report in JSON.
 const REPORT_COLUMNS: u16 = 100;
 
 /// Checks the hosts. Prints a line for each, and then the reports of those that have problems, or of all.
@@ -63,7 +63,7 @@ pub(super) fn examine_hosts(
 fn state(health: &HostHealth) -> &'static str {
     match &health.found {
         Err(_) => "unusable",
-        Ok(report) if report.can_run => "ready",
+        Ok(found) if found.report.can_run => "ready",
         Ok(_) => "not ready",
     }
 }
@@ -72,13 +72,13 @@ fn state(health: &HostHealth) -> &'static str {
 fn problems(health: &HostHealth) -> Vec<String> {
     match &health.found {
         Err(reason) => vec![reason.clone()],
-        Ok(report) => {
-            let offset = report.facts.clock_offset.ahead.0;
+        Ok(found) => {
+            let offset = found.facts.clock_offset.ahead.0;
             let clock = (offset.abs() > OFFSET_MAX.0).then(|| {
                 format!("its clock differs by {offset:+.3} s from that of this machine: synchronise the clocks")
             });
-            let restored = report.restored.iter().map(|what| format!("the host {what}"));
-            report.problems.iter().cloned().chain(clock).chain(restored).collect()
+            let restored = found.restored.iter().map(|what| format!("the host {what}"));
+            found.report.errors.iter().map(ToString::to_string).chain(clock).chain(restored).collect()
         }
     }
 }
@@ -93,13 +93,13 @@ fn hosts_text(hosts: &[HostHealth], with_details: bool, columns: u16) -> String 
     };
     let row = |health: &HostHealth| [health.host.clone(), state(health).to_owned(), first(health).unwrap_or_default()];
     let mut text = plain_table(hosts.iter().map(row), columns);
-    let mut groups: Vec<(&HostReport, Vec<&HostHealth>)> = Vec::new();
+    let mut groups: Vec<(&DoctorReport, Vec<&HostHealth>)> = Vec::new();
     for health in hosts {
-        let Ok(report) = &health.found else { continue };
+        let Ok(HostReport { report, .. }) = &health.found else { continue };
         if !with_details && report.can_run {
             continue;
         }
-        match groups.iter_mut().find(|(known, _)| known.text == report.text) {
+        match groups.iter_mut().find(|(known, _)| *known == report) {
             Some((_, same)) => same.push(health),
             None => groups.push((report, vec![health])),
         }
@@ -114,7 +114,7 @@ fn hosts_text(hosts: &[HostHealth], with_details: bool, columns: u16) -> String 
 }
 
 /// Returns the facts about hosts with the same report, and the report.
-fn group_text(report: &HostReport, hosts: &[&HostHealth], columns: u16) -> String {
+fn group_text(report: &DoctorReport, hosts: &[&HostHealth], columns: u16) -> String {
     let names = hosts.iter().map(|health| health.host.as_str()).collect::<Vec<_>>().join(", ");
     let title =
         if hosts.len() == 1 { format!("host {names}") } else { format!("hosts {names}, whose reports are identical") };
@@ -129,12 +129,28 @@ fn group_text(report: &HostReport, hosts: &[&HostHealth], columns: u16) -> Strin
             bytes(facts.free_bytes),
         ])
     });
-    // The report is formatted for `REPORT_COLUMNS` on the host.
-    let limit = usize::from(if columns < REPORT_COLUMNS { columns } else { columns + 2 });
-    let report_line = |line: &str| format!("{}\n", wrap(&format!("  {}", display_text(line)), limit).trim_end());
     let table = headed_table(std::iter::once(head).chain(rows).collect(), columns);
-    let report: String = report.text.lines().map(report_line).collect();
+    let report = report_text(report, columns);
+    let report: String = report.lines().map(|line| format!("{}\n", format!("  {line}").trim_end())).collect();
     format!("\n{}\n{table}\n{report}", wrap(&title, columns.into()))
+}
+
+/// The sections of a report, in the order in which `flagperf doctor` prints them; others follow.
+const SECTIONS: [&str; 6] = ["machine", "engines", "containers", "monitors", "plug-ins and sidecars", "run"];
+
+/// Returns a report as `flagperf doctor` prints it on its host.
+fn report_text(report: &DoctorReport, columns: u16) -> String {
+    let mut sections: Vec<(&String, &Vec<DoctorRow>)> = report.sections.iter().collect();
+    sections.sort_by_key(|(title, _)| SECTIONS.iter().position(|known| known == title).unwrap_or(SECTIONS.len()));
+    let row = |row: &DoctorRow| [row.name.clone(), row.state.clone(), row.note.clone()];
+    let section = |(title, rows): (&String, &Vec<DoctorRow>)| {
+        format!("{title}\n{}\n", plain_table(rows.iter().map(row), columns.saturating_sub(2)))
+    };
+    let lists = [("warning", &report.warnings), ("error", &report.errors)];
+    let messages =
+        lists.into_iter().flat_map(|(level, list)| list.iter().map(move |error| format!("{level}: {error}\n")));
+    let messages = messages.map(|message| wrap(&message, usize::from(columns.saturating_sub(2))));
+    sections.into_iter().map(section).chain(messages).collect()
 }
 
 /// Returns what is known about a host, for `--json`.
@@ -149,31 +165,39 @@ fn host_json(health: &HostHealth) -> Value {
         "version": report.map(|report| &report.facts.version),
         "clock_offset_s": report.map(|report| report.facts.clock_offset.ahead),
         "free_bytes": report.map(|report| report.facts.free_bytes),
-        "report": report.map(|report| &report.text),
+        "report": report.map(|found| report_text(&found.report, REPORT_COLUMNS)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagperf_fleet::{HostFacts, launchers};
+    use flagperf_fleet::{HostError, HostFacts, launchers};
 
-    fn host(name: &str, found: Result<(bool, &str), &str>) -> HostHealth {
-        let found = found.map_err(str::to_owned).map(|(can_run, text)| {
+    fn host(name: &str, found: Result<&[(&str, &str)], &str>) -> HostHealth {
+        let found = found.map_err(str::to_owned).map(|errors| {
             let facts = HostFacts { hostname: format!("{name}.lab"), ..HostFacts::default() };
-            HostReport::new(facts, text.to_owned(), can_run)
+            let error = |(text, hint): &(&str, &str)| HostError { text: (*text).to_owned(), hint: (*hint).to_owned() };
+            let row = DoctorRow { name: "none".into(), ..DoctorRow::default() };
+            let report = DoctorReport {
+                sections: [("run".to_owned(), Vec::new()), ("containers".to_owned(), vec![row])].into(),
+                errors: errors.iter().map(error).collect(),
+                warnings: Vec::new(),
+                can_run: errors.is_empty(),
+            };
+            HostReport { facts, report, restored: Vec::new() }
         });
         HostHealth { host: name.to_owned(), launcher: launchers()[0], found }
     }
 
     #[test]
     fn each_host_has_a_line_and_only_those_with_problems_have_reports_each_once() {
-        let wrong = "containers\n none\nerror: host.yaml:4: no engine\n  hint: start one\nerror: host.yaml:5: no data";
+        let wrong = [("host.yaml:4: no engine", "start one"), ("host.yaml:5: no data", "")];
         let hosts = [
-            host("h1", Ok((true, "fine"))),
-            host("h2", Ok((false, wrong))),
+            host("h1", Ok(&[])),
+            host("h2", Ok(&wrong)),
             host("h3", Err("Connection refused")),
-            host("h4", Ok((false, wrong))),
+            host("h4", Ok(&wrong)),
         ];
         let text = hosts_text(&hosts, false, 100);
         let lines =
@@ -181,6 +205,7 @@ mod tests {
         assert!(text.starts_with(lines), "{text}");
         assert_eq!(text.matches("\nhosts h2, h4, whose reports are identical\n").count(), 1, "{text}");
         assert_eq!(text.matches("  hint: start one").count(), 1, "{text}");
+        assert!(text.find("  containers\n") < text.find("  run\n"), "{text}");
         assert!(
             !text.contains("host h1\n")
                 && text.ends_with("--details prints the reports of the hosts that are ready, too\n")

@@ -8,12 +8,14 @@ use anyhow::Context as _;
 
 use super::arguments::ResumeArguments;
 use super::output::print_message;
+use super::result_printer::relative_path;
 use super::run::{RunRequest, run_request};
 use super::setup::{announce, locate_checkout};
 use flagperf_core::exit_code;
+use flagperf_core::run_files::STATE_FILE;
 use flagperf_fleet::RunState;
 use flagperf_prepare::Prepared;
-use flagperf_run::case_parts;
+use flagperf_run::{RunOutcome, case_parts};
 
 /// Resumes a run that was interrupted, or whose main process was killed.
 pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
@@ -61,4 +63,12 @@ pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &Prep
         changed.iter().map(about).collect::<Vec<_>>().join("; "),
     ));
     Some(ExitCode::from(exit_code::MISTAKE))
+}
+
+/// Says how an interrupted run is continued, if something is left to run.
+pub(super) fn announce_resume(outcome: &RunOutcome) {
+    if outcome.interrupted && outcome.folder.join(STATE_FILE).exists() {
+        let run = relative_path(&outcome.folder).display().to_string();
+        print_message(&format!("note: `flagperf resume {run}` runs the cases that are not finished"));
+    }
 }

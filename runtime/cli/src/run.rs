@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use super::arguments::{RunArguments, RunOutput};
 use super::output::{StderrDisplay, print_message, print_now, print_result};
 use super::result_printer::{ResultPrinter, relative_path};
-use super::resume::refuse_changed_cases;
+use super::resume::{announce_resume, refuse_changed_cases};
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
 use flagperf_config::{Environment, Overrides, Scale, env};
 use flagperf_core::exit_code;
@@ -200,10 +200,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
     Ok(match conducted {
         Ok(outcome) => {
             results.print_overview(&outcome.not_run);
-            if outcome.interrupted && outcome.folder.join(STATE_FILE).exists() {
-                let run = relative_path(&outcome.folder).display().to_string();
-                print_message(&format!("note: `flagperf resume {run}` runs the cases that are not finished"));
-            }
+            announce_resume(&outcome);
             results.exit_code(&outcome)
         }
         Err(error) => report_not_started(&error, is_resumed),

@@ -1,5 +1,7 @@
 //! Asks the container engine for what options name: with an unknown network or runtime, no container starts.
 
+use std::fs;
+
 use bollard::query_parameters::InspectNetworkOptions;
 
 use super::engine::ANSWER_LIMIT;
@@ -8,11 +10,11 @@ use flagperf_config::ContainerOptions;
 
 /// The networks that every engine has.
 const BUILT_IN_NETWORKS: [&str; 7] = ["bridge", "default", "host", "nat", "none", "private", "slirp4netns"];
-/// The runtime of NVIDIA's toolkit, and the program by which Docker finds the toolkit.
-const GPU_RUNTIME: &str = "nvidia";
-const GPU_HOOK: &str = "nvidia-container-runtime-hook";
-/// Where the engine may find that program.
-const PROGRAM_FOLDERS: [&str; 6] = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin", "/bin", "/sbin"];
+/// The runtimes that come with an engine. Any other one may be that of a vendor of devices.
+const PLAIN_RUNTIMES: [&str; 4] = ["crun", "io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "runc"];
+/// End of the name of the program by which Docker finds a vendor's container toolkit, and where it may find the program.
+const TOOLKIT_HOOK: &str = "-container-runtime-hook";
+const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin"];
 /// The status of a reply to a request about something unknown.
 const NOT_FOUND: u16 = 404;
 
@@ -49,15 +51,15 @@ impl ContainerEngine {
             });
         }
         let has_devices = info.discovered_devices.is_some_and(|devices| !devices.is_empty());
-        let has_hook = PROGRAM_FOLDERS.iter().any(|folder| std::path::Path::new(folder).join(GPU_HOOK).exists());
-        let has_gpus = has_devices || has_hook || runtimes.iter().any(|runtime| runtime == GPU_RUNTIME);
+        let has_runtime = runtimes.iter().any(|runtime| !PLAIN_RUNTIMES.contains(&runtime.as_str()));
+        let has_gpus = has_devices || has_runtime || has_toolkit();
         if let Some(gpus) = options.gpus.as_ref().filter(|_| !has_gpus) {
             refused.push(RefusedContainerOption {
                 message: format!(
                     "`--gpus {gpus}` needs a runtime for devices, and the container engine has none (known: {})",
                     runtimes.join(", ")
                 ),
-                hint: "install the vendor's container toolkit, such as nvidia-container-toolkit, and restart the engine",
+                hint: "install the container toolkit of the devices' vendor, and restart the engine",
             });
         }
         refused
@@ -79,6 +81,12 @@ impl ContainerEngine {
     }
 }
 
+/// Returns whether a vendor's container toolkit is installed.
+fn has_toolkit() -> bool {
+    let programs = PROGRAM_FOLDERS.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    programs.into_iter().any(|program| program.file_name().to_string_lossy().ends_with(TOOLKIT_HOOK))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,11 +106,10 @@ mod tests {
             refused.into_iter().map(|refused| refused.message).collect::<Vec<_>>()
         };
         assert_eq!(refused("--network nowhere"), ["the container engine has no network `nowhere`"]);
-        let runtime = "the container engine does not know the runtime `nvidia` (known: runc)";
-        assert_eq!(refused("--runtime nvidia --network host"), [runtime]);
+        let runtime = "the container engine does not know the runtime `chip` (known: runc)";
+        assert_eq!(refused("--runtime chip --network host"), [runtime]);
         assert_eq!(refused("--runtime runc --network lab"), [""; 0]);
         // A machine on which tests run may have the toolkit.
-        let has_hook = PROGRAM_FOLDERS.iter().any(|folder| std::path::Path::new(folder).join(GPU_HOOK).exists());
-        assert_eq!(refused("--gpus all").is_empty(), has_hook);
+        assert_eq!(refused("--gpus all").is_empty(), has_toolkit());
     }
 }

@@ -14,6 +14,7 @@ use sysinfo::System;
 
 use super::clock_offset::ClockOffset;
 use super::control::SessionCommand;
+use super::doctor_report::examine;
 use super::forwarder::{Forwarder, deleted, is_running, stop};
 use super::frame::read_frame;
 use super::host_plan::plan_errors;
@@ -29,11 +30,8 @@ use super::tree::TreeFile;
 use flagperf_core::file;
 use flagperf_core::measure::{Clock, MonotonicClock, Nanos};
 use flagperf_core::units::{Bytes, Seconds};
-use flagperf_host::{CapturedCommand, capture, start_detached};
+use flagperf_host::start_detached;
 
-/// Largest report of `flagperf doctor` in bytes, and longest time that the command may take.
-const REPORT_BYTES_MAX: u64 = 512 << 10;
-const REPORT_TIME_MAX: Seconds = Seconds(120.0);
 /// The id that the kernel draws each time it starts.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Time without a request after which an agent ends, unless a reservation states another limit.
@@ -223,26 +221,8 @@ impl Agent {
 
     /// Runs `flagperf doctor` in the offered checkout, and sends its report.
     fn examine(&self, arguments: Vec<String>) -> io::Result<()> {
-        let root = self.checkout()?;
-        // The exit code is the last line.
-        let script = "cd \"$1\" || exit 2; shift; \"$@\" 2>&1; echo $?";
-        // Within a shell, /proc/self/exe is the file of the shell.
-        let program = own_program()?;
-        let words = ["sh", "-c", script, "sh"].map(OsString::from).into_iter();
-        let doctor =
-            [root.clone().into(), program.into(), "doctor".into(), "--config".into(), root.join("configs").into()];
-        let argv = words.chain(doctor).chain(arguments.into_iter().map(OsString::from)).collect();
-        let command = CapturedCommand {
-            argv,
-            folder: None,
-            input: Vec::new(),
-            bytes_max: REPORT_BYTES_MAX,
-            time_max: REPORT_TIME_MAX,
-        };
-        let output = capture(&command, &MonotonicClock::start(), || false).map_err(io::Error::other)?;
-        let output = String::from_utf8_lossy(&output).into_owned();
-        let (text, code) = output.trim_end().rsplit_once('\n').unwrap_or(("", &output));
-        self.replies.send(Reply::Report { text: text.to_owned(), can_run: code == "0" })
+        let report = examine(&self.checkout()?, &own_program()?, arguments).map_err(io::Error::other)?;
+        self.replies.send(Reply::Report { report })
     }
 
     /// Plans cases in the offered checkout in a thread, which replies with [`Reply::Planned`].

@@ -82,11 +82,15 @@ impl OwnProgram {
     /// for any shell.
     pub(super) fn script(&self) -> String {
         let OwnProgram { sha256, size, .. } = self;
-        // `head -c` reads no byte beyond the program: the following bytes are for the agent.
+        // A program that was hashed before is hashed again only if its inode, its size or its times have changed: hashing takes as
+        // long as all else that an agent does to start. `head -c` reads no byte beyond the program: the following bytes are for the
+        // agent.
         format!(
             "umask 077; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/flagperf/bin/{sha256}; p=$d/flagperf; m=\"{MARK} $(uname -m)\"; \
              s() {{ [ -f \"$1\" ] && [ \"$(sha256sum <\"$1\" | cut -c 1-64)\" = {sha256} ]; }}; \
-             if [ -x \"$p\" ] && s \"$p\"; then echo \"$m present\"; \
+             t() {{ stat -c \"%i %s %y %z\" \"$p\" 2>/dev/null; }}; \
+             k() {{ [ -n \"$(t)\" ] && [ \"$(t)\" = \"$(cat \"$d/hashed\" 2>/dev/null)\" ]; }}; \
+             if [ -x \"$p\" ] && {{ k || s \"$p\"; }}; then echo \"$m present\"; {{ t >\"$d/hashed\"; }} 2>/dev/null; \
              else if [ -e \"$p\" ]; then echo \"$m changed\"; else echo \"$m missing\"; fi; \
              mkdir -p \"$d\" && head -c {size} >\"$p.$$\" && s \"$p.$$\" && \
              chmod 700 \"$p.$$\" && mv \"$p.$$\" \"$p\" || {{ echo \"{MARK} failed\"; rm -f \"$p.$$\"; exit 9; }}; \
@@ -199,6 +203,7 @@ mod tests {
         assert_eq!(state_of(&program, cache.path(), text), "missing");
         assert_eq!(state_of(&program, cache.path(), b""), "present");
         for other in ["", "#!/bin/sh\necho other\n"] {
+            assert_eq!(state_of(&program, cache.path(), b""), "present", "its hash is known now");
             std::fs::write(&stored, other).unwrap();
             assert_eq!(state_of(&program, cache.path(), text), "changed", "{other}");
             assert_eq!(std::fs::read(&stored).unwrap(), text);

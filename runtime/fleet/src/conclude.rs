@@ -15,7 +15,8 @@ use flagperf_core::file;
 use flagperf_core::run_files::{RECORD_FILE, SUMMARY_FILE};
 use flagperf_plan::CasePlan;
 use flagperf_result::{
-    ManifestFault, Record, ReplicaSummary, ResultManifest, Status, Summary, WriteError, departure_text, write_record,
+    ManifestFault, Provenance, Record, ReplicaSummary, ResultManifest, Status, Summary, WriteError, departure_text,
+    write_record,
 };
 use flagperf_run::{LostCase, Notice, RunOutcome, finished_record, planned_settings};
 
@@ -69,16 +70,8 @@ impl FleetRun<'_> {
         let (plan, rows, run, folder) = (self.plan, self.rows, self.folder, open.folder.as_path());
         let lost = LostCase { plan, rows, case, run, folder, program, is_resumed, host_doubts: &host_doubts };
         let is_part = case.key.scale != Scale::ONE;
-        let planned = PlannedCase {
-            settings: planned_settings(rows, case),
-            departures: case.departures.iter().map(|(key, value)| departure_text(key, value)).collect(),
-            program: program.binary_sha256.as_deref(),
-            files: &self.fleet.sent_files,
-            host_file: &plan.host_file.name,
-            is_resumed,
-        };
         let first = outcome.records[begin..].iter().find(|record| record.status == Status::Ok);
-        let found = replica_record(lost, &end, &planned, first);
+        let found = replica_record(lost, &end, &self.planned(case, program, is_resumed), first);
         let ReplicaRecord { record, is_own } = found;
         let path = open.folder.join(RECORD_FILE);
         // A record that the host has written is kept.
@@ -124,6 +117,24 @@ impl FleetRun<'_> {
         outcome.unsealed.extend(unsealed.map(|fault| (outcome.records.len(), fault)));
         outcome.records.push(record);
         summary
+    }
+
+    /// Returns what the run planned for the replicas of a case.
+    fn planned<'a>(&'a self, case: &CasePlan, program: &'a Provenance, is_resumed: bool) -> PlannedCase<'a> {
+        let mut settings = planned_settings(self.rows, case);
+        // Sessions have another current directory, and get the absolute path.
+        let data = self.options.overrides.absolute().data.map(|path| path.display().to_string());
+        if let (Some(setting), Some(data)) = (settings.get_mut("data"), data) {
+            setting.value = data.into();
+        }
+        PlannedCase {
+            settings,
+            departures: case.departures.iter().map(|(key, value)| departure_text(key, value)).collect(),
+            program: program.binary_sha256.as_deref(),
+            files: &self.fleet.sent_files,
+            host_file: &self.plan.host_file.name,
+            is_resumed,
+        }
     }
 
     /// Reports the results of a case that the killed process of a resumed run had finished, and returns their records.

@@ -1,15 +1,14 @@
 //! Conducts a run on hosts: connects to the hosts, starts the replicas of each case together, and collects their results.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
+use super::fleet_error::FleetError;
 use super::host_link::{HostLink, LinkCommand};
-use super::host_plan::HostRefusal;
 use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
@@ -17,7 +16,6 @@ use super::replica::{ReplicaState, replicas_of};
 use super::run_events::lost_host;
 use super::session::{SessionTask, started_by};
 use super::state::{RunState, SessionState};
-use super::tree::TreeError;
 use flagperf_config::{Overrides, Replica};
 use flagperf_core::hash::{Seed, hash_bytes};
 use flagperf_core::measure::{Clock, Nanos};
@@ -45,36 +43,6 @@ pub struct FleetOptions {
     pub skips_unreachable: bool,
     /// The clock of this process.
     pub clock: Arc<dyn Clock>,
-}
-
-/// An error that prevents a run on hosts from starting. Of an error with several hosts, the message names none: the
-/// command line prints a line for each.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// The results folder is not writable.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// The checkout cannot be sent.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
-    /// The file of the running program cannot be read.
-    #[error("cannot read the file of this program, which is sent to the hosts: {0}")]
-    Program(io::Error),
-    /// The nodes of a Slurm job are unknown.
-    #[error("{0}")]
-    Nodes(String),
-    /// The run was interrupted before its first case.
-    #[error("interrupted before the hosts were ready; nothing was run")]
-    Interrupted,
-    /// Other runs use hosts: each host with a description of that run.
-    #[error("other runs use hosts")]
-    Busy(Vec<(String, String)>),
-    /// The hosts that cannot be used, each with the reason.
-    #[error("hosts cannot be used")]
-    Hosts(Vec<(String, String)>),
-    /// Errors of the plan on hosts, each with the hosts that report it.
-    #[error("hosts refuse the plan")]
-    Refused(Vec<HostRefusal>),
 }
 
 /// Runs every case of a plan on its hosts and devices. The next case runs even if a case fails. `resumed` is the folder and

@@ -4,11 +4,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::ChildStdin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 
 use super::agent::wall_time;
 use super::bootstrap::{BootstrapError, OwnProgram, StoredProgram};
@@ -16,11 +15,10 @@ use super::clock_offset::ClockOffset;
 use super::frame::{PAYLOAD_BYTES_MAX, read_frame, write_frame};
 use super::host_text::short;
 use super::launcher::Launcher;
+use super::monitored_stream::{MonitoredStream, stall};
 use super::protocol::{HostFacts, Reply, Request};
-use super::transfer_rate::{is_too_slow, slow_reason};
 use super::tree::Tree;
 use flagperf_config::Site;
-use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::units::Seconds;
 use flagperf_host::{DuplexProcess, Ending};
 
@@ -90,18 +88,17 @@ impl Connection {
         let (sender, activity) = bounded(1);
         let bytes = Arc::new(AtomicU64::new(0));
         let kill = process.killer();
-        let mut output =
-            BufReader::new(MonitoredStream { inner: output, bytes: bytes.clone(), activity: sender.clone() });
+        let mut output = BufReader::new(MonitoredStream::new(output, bytes.clone(), sender.clone()));
         let (opened, stalled) = thread::scope(|scope| {
             let moved = bytes.clone();
             let watch = scope.spawn(move || stall(silence_max, &activity, &moved).inspect(|_| kill()));
-            let mut input = MonitoredStream { inner: &mut input, bytes, activity: sender };
+            let mut input = MonitoredStream::new(&mut input, bytes, sender);
             let opened = start_agent(&mut input, &mut output, program).and_then(|(facts, stored)| {
                 let clock_offset = send_checkout(&mut input, &mut output, tree)?;
                 Ok((HostFacts { clock_offset, ..facts }, stored))
             });
             // Without senders, the watching thread ends.
-            output.get_mut().activity = bounded(0).0;
+            output.get_mut().stop();
             drop(input);
             (opened, watch.join().unwrap_or_default())
         });
@@ -141,60 +138,6 @@ impl Connection {
     pub(super) fn why_ended(mut self) -> String {
         drop(self.input);
         short(&describe_end(&mut self.process, self.launcher, false))
-    }
-}
-
-/// The input or output of a launcher's program. Each read and each write counts its bytes and reports activity.
-struct MonitoredStream<T> {
-    inner: T,
-    bytes: Arc<AtomicU64>,
-    activity: Sender<()>,
-}
-
-impl<T> MonitoredStream<T> {
-    fn report_activity(&self, bytes: &io::Result<usize>) {
-        self.bytes.fetch_add(bytes.as_ref().map_or(0, |bytes| *bytes as u64), Ordering::Relaxed);
-        // If the channel is full, an earlier report was not read yet, which suffices.
-        let _ = self.activity.try_send(());
-    }
-}
-
-impl<T: Read> Read for MonitoredStream<T> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer);
-        self.report_activity(&read);
-        read
-    }
-}
-
-impl<T: Write> Write for MonitoredStream<T> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.inner.write(bytes);
-        self.report_activity(&written);
-        written
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-/// Waits until there was no activity for `limit`, or the bytes that have moved are too few, and then returns what is wrong; or until
-/// all senders are gone.
-fn stall(limit: Seconds, activity: &Receiver<()>, bytes: &AtomicU64) -> Option<String> {
-    let (clock, silence_max) = (MonotonicClock::start(), Duration::from_secs_f64(limit.0.max(0.0)));
-    let began = clock.now();
-    loop {
-        match activity.recv_timeout(silence_max) {
-            Ok(()) => {
-                let (taken, bytes) = (clock.now().since(began), bytes.load(Ordering::Relaxed));
-                if is_too_slow(taken, bytes, limit) {
-                    return Some(slow_reason(taken, bytes));
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => return Some(format!("no answer for {:.0} s", limit.0)),
-            Err(RecvTimeoutError::Disconnected) => return None,
-        }
     }
 }
 
@@ -322,25 +265,6 @@ mod tests {
             "the answer of the host is not that of flagperf: `flagperf-bootstrap x86_64 missing` is not a message of the agent \
              protocol (does a start-up file of the login shell there print it?)"
         );
-    }
-
-    #[test]
-    fn a_host_that_sends_a_byte_now_and_then_is_not_waited_for() {
-        let (sender, activity) = bounded(1);
-        let bytes = Arc::new(AtomicU64::new(0));
-        let mut trickle = MonitoredStream { inner: io::repeat(b'x'), bytes: bytes.clone(), activity: sender };
-        let ended = thread::scope(|scope| {
-            let (stop, stopped) = bounded::<()>(0);
-            scope.spawn(move || {
-                while stopped.recv_timeout(Duration::from_millis(10)).is_err_and(|error| error.is_timeout()) {
-                    let _ = trickle.read(&mut [0]);
-                }
-            });
-            let ended = stall(Seconds(0.2), &activity, &bytes);
-            drop(stop);
-            ended
-        });
-        assert!(ended.as_ref().is_some_and(|ended| ended.starts_with("only ")), "{ended:?}");
     }
 
     #[test]

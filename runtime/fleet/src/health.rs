@@ -7,8 +7,9 @@ use std::time::Duration;
 use crossbeam_channel::{after, select};
 
 use super::bootstrap::OwnProgram;
-use super::conduct::FleetError;
 use super::connection::{Connection, ConnectionSettings};
+use super::doctor_report::DoctorReport;
+use super::fleet_error::FleetError;
 use super::host_text::short;
 use super::hosts::{hosts_of, tree_of};
 use super::launcher::{Launcher, launcher_for};
@@ -34,7 +35,7 @@ pub struct HostHealth {
 impl HostHealth {
     /// Returns whether the selected cases can run on the host.
     pub fn can_run(&self) -> bool {
-        self.found.as_ref().is_ok_and(|report| report.can_run)
+        self.found.as_ref().is_ok_and(|found| found.report.can_run)
     }
 }
 
@@ -43,36 +44,10 @@ impl HostHealth {
 pub struct HostReport {
     /// The facts that the agent reports.
     pub facts: HostFacts,
-    /// The report of `flagperf doctor`.
-    pub text: String,
-    /// The errors in the report, each with its hint.
-    pub problems: Vec<String>,
+    /// What `flagperf doctor` found.
+    pub report: DoctorReport,
     /// What the host had stored otherwise than as sent, and is replaced.
     pub restored: Vec<String>,
-    /// Whether the selected cases can run on the host.
-    pub can_run: bool,
-}
-
-impl HostReport {
-    /// Creates a report from the output of `flagperf doctor`.
-    pub fn new(facts: HostFacts, text: String, can_run: bool) -> Self {
-        let mut problems: Vec<String> = Vec::new();
-        let mut is_problem = false;
-        for line in text.lines() {
-            match line.strip_prefix("error: ") {
-                Some(problem) => problems.push(problem.to_owned()),
-                None if is_problem && line.starts_with(' ') => {
-                    problems.last_mut().into_iter().for_each(|problem| *problem += &format!("\n{line}"));
-                }
-                None => {}
-            }
-            is_problem = line.starts_with("error: ") || is_problem && line.starts_with(' ');
-        }
-        if problems.is_empty() && !can_run {
-            problems.push(text.lines().last().unwrap_or("`flagperf doctor` printed nothing").to_owned());
-        }
-        HostReport { facts, text, problems, restored: Vec::new(), can_run }
-    }
 }
 
 /// Checks all hosts of a plan at the same time: connects to each, sends the files that it lacks, and runs `flagperf doctor` on
@@ -119,8 +94,8 @@ fn check_host(host: &str, settings: ConnectionSettings<'_>, request: Request) ->
             recv(deadline) -> _ => return Err(format!("no report from `flagperf doctor` within {} s", REPORT_WAIT.as_secs())),
         };
         match reply {
-            Ok(Ok((Reply::Report { text, can_run }, _))) => {
-                return Ok(HostReport { restored, ..HostReport::new(connection.host.clone(), text, can_run) });
+            Ok(Ok((Reply::Report { report }, _))) => {
+                return Ok(HostReport { facts: connection.host.clone(), report: report.shortened(), restored });
             }
             Ok(Ok((Reply::Restored { first, others }, _))) => restored.push(restored_text(&short(&first), others)),
             Ok(Ok((Reply::Failed { reason, .. }, _)) | Err(reason)) => return Err(short(&reason)),

@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
@@ -109,6 +109,8 @@ pub(super) struct HostLink {
     commands: Option<Sender<LinkCommand>>,
     /// Disconnects when the thread of the link has ended.
     done: Receiver<()>,
+    /// Receives a message when a link that was closed is not waited for any more.
+    late: Receiver<Instant>,
 }
 
 impl HostLink {
@@ -145,7 +147,7 @@ impl HostLink {
             .run();
             drop(running);
         });
-        HostLink { commands: Some(commands), done }
+        HostLink { commands: Some(commands), done, late: never() }
     }
 
     /// Sends a command to the link, which ignores it if the host is lost.
@@ -155,14 +157,20 @@ impl HostLink {
 
     /// Asks the link to close its connection and end.
     pub(super) fn close(&mut self) {
-        self.commands = None;
+        if self.commands.take().is_some() {
+            self.late = after(CLOSE_WAIT);
+        }
     }
 }
 
 impl Drop for HostLink {
-    /// Waits until the host has answered the last commands, but not for long if the connection is broken.
+    /// Waits until the host has answered the last commands, but not for long if the connection is broken. Links that were closed at
+    /// the same time are waited for at the same time.
     fn drop(&mut self) {
         self.close();
-        let _ = self.done.recv_timeout(CLOSE_WAIT);
+        select! {
+            recv(self.done) -> _ => {}
+            recv(self.late) -> _ => {}
+        }
     }
 }

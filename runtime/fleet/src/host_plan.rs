@@ -8,7 +8,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::conduct::{FleetError, FleetRun, POLL_INTERVAL};
+use super::conduct::{FleetRun, POLL_INTERVAL};
+use super::fleet_error::FleetError;
 use super::host_link::{LinkCommand, LinkEvent};
 use super::host_text::HostError;
 use super::replica::{ReplicaEnd, ReplicaState};
@@ -169,16 +170,18 @@ struct PlanOutput {
     findings: Vec<PlanFinding>,
 }
 
+/// A finding in the output of a command.
 #[derive(Deserialize)]
-struct PlanFinding {
-    level: Level,
+pub(super) struct PlanFinding {
+    pub(super) level: Level,
     origin: String,
     message: String,
     hint: String,
 }
 
 impl PlanFinding {
-    fn error(self) -> HostError {
+    /// Returns the finding as an error of this host.
+    pub(super) fn error(self) -> HostError {
         let place = if self.origin == "default" { String::new() } else { format!("{}: ", self.origin) };
         HostError { text: format!("{place}{}", self.message), hint: self.hint }
     }

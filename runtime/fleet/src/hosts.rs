@@ -1,6 +1,6 @@
 //! Determines which hosts a plan uses, and which files they need.
 
-use super::conduct::FleetError;
+use super::fleet_error::FleetError;
 use super::launcher::allocated_nodes;
 use super::tree::{Tree, TreeError};
 use flagperf_config::{LauncherChoice, Scale, Site};

@@ -27,7 +27,7 @@ use flagperf_core::units::Seconds;
 /// Longest time between two pings of the agent.
 const PING_INTERVAL_MAX: Seconds = Seconds(2.0);
 /// Time without a reply after which a connection counts as broken.
-const SILENCE_MAX: Seconds = Seconds(10.0);
+pub(super) const SILENCE_MAX: Seconds = Seconds(10.0);
 /// How much longer a session or a reservation waits for contact than this process tries to reconnect.
 const CONTACT_MARGIN: Seconds = Seconds(30.0);
 /// Number of pings without an answer from which on answers wait behind files.
@@ -168,19 +168,8 @@ impl LinkThread {
 
     /// Executes commands and handles replies until the connection ends.
     fn serve(&mut self, connection: &mut Connection) -> ConnectionEnd {
-        self.pings.clear();
-        if let Some(Err(error)) = self.reservation.map(|waits| connection.send(&self.reserve_request(waits))) {
+        if let Err(error) = self.request_all(connection) {
             return ConnectionEnd::of(&error);
-        }
-        let plan = self.plan_arguments.clone().map(|arguments| connection.send(&Request::Plan { arguments }));
-        if let Some(Err(error)) = plan {
-            return ConnectionEnd::of(&error);
-        }
-        let sessions = self.sessions.keys().cloned().collect::<Vec<_>>();
-        for session in sessions {
-            if let Err(error) = self.start_and_attach(connection, &session) {
-                return ConnectionEnd::of(&error);
-            }
         }
         let (clock, replies, commands) =
             (self.context.clock.clone(), connection.replies.clone(), self.commands.clone());
@@ -189,8 +178,7 @@ impl LinkThread {
         // Several pings fit into the time limit.
         let ticks = tick(Duration::from_secs_f64(PING_INTERVAL_MAX.0.min(silence_max.0 / 4.0)));
         let mut last_reply = clock.now();
-        // Since when, and since how many bytes, the answers to pings have been waiting behind files.
-        let mut backlog: Option<(Nanos, u64)> = None;
+        let mut backlog = None;
         loop {
             select! {
                 recv(replies) -> received => {
@@ -210,26 +198,43 @@ impl LinkThread {
                     if clock.now().since(last_reply) > silence_max {
                         return ConnectionEnd::Broken(format!("no answer from the host for {:.0} s", silence_max.0));
                     }
-                    backlog = match self.is_behind() {
-                        true => backlog.or_else(|| Some((clock.now(), self.received_bytes))),
-                        false => None,
-                    };
-                    if let Some((since, bytes)) = backlog {
-                        let (taken, bytes) = (clock.now().since(since), self.received_bytes - bytes);
-                        if is_too_slow(taken, bytes, silence_max) {
-                            return ConnectionEnd::Broken(slow_reason(taken, bytes));
-                        }
-                    }
-                    self.pings.push_back(wall_time());
-                    if let Err(error) = connection.send(&Request::Ping) {
-                        return ConnectionEnd::of(&error);
-                    }
-                    if let Err(end) = self.abandon_silent_sessions(connection) {
+                    if let Err(end) = self.check(connection, &mut backlog, silence_max) {
                         return end;
                     }
                 }
             }
         }
+    }
+
+    /// Requests on a new connection what earlier ones had not answered.
+    fn request_all(&mut self, connection: &mut Connection) -> io::Result<()> {
+        self.pings.clear();
+        self.reservation.map_or(Ok(()), |waits| connection.send(&self.reserve_request(waits)))?;
+        let plan = self.plan_arguments.clone().map(|arguments| Request::Plan { arguments });
+        plan.map_or(Ok(()), |request| connection.send(&request))?;
+        let sessions = self.sessions.keys().cloned().collect::<Vec<_>>();
+        sessions.iter().try_for_each(|session| self.start_and_attach(connection, session))
+    }
+
+    /// Sends a ping, and gives up a connection that is too slow and sessions that are silent. `backlog` is since when, and since how
+    /// many bytes, the answers to pings have been waiting behind files.
+    fn check(
+        &mut self,
+        connection: &mut Connection,
+        backlog: &mut Option<(Nanos, u64)>,
+        silence_max: Seconds,
+    ) -> Result<(), ConnectionEnd> {
+        let now = self.context.clock.now();
+        *backlog = if self.is_behind() { backlog.or(Some((now, self.received_bytes))) } else { None };
+        if let Some((since, bytes)) = *backlog {
+            let (taken, bytes) = (now.since(since), self.received_bytes - bytes);
+            if is_too_slow(taken, bytes, silence_max) {
+                return Err(ConnectionEnd::Broken(slow_reason(taken, bytes)));
+            }
+        }
+        self.pings.push_back(wall_time());
+        connection.send(&Request::Ping).map_err(|error| ConnectionEnd::of(&error))?;
+        self.abandon_silent_sessions(connection)
     }
 
     /// Returns whether the answers of the agent wait behind the files that it has sent. Signs of its sessions then wait, too. An agent

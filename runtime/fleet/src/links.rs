@@ -8,7 +8,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
-use super::conduct::{FleetError, FleetOptions, POLL_INTERVAL};
+use super::conduct::{FleetOptions, POLL_INTERVAL};
+use super::fleet_error::FleetError;
 use super::given_up::GivenUpSessions;
 use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
 use super::hosts::tree_of;
@@ -116,7 +117,7 @@ impl Fleet {
         let is_usable = fleet.lost.is_empty() || options.skips_unreachable && fleet.lost.len() < hosts.len();
         match is_usable {
             true => Ok(fleet),
-            false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
+            false => Err(FleetError::Hosts(std::mem::take(&mut fleet.lost).into_iter().collect())),
         }
     }
 
@@ -246,6 +247,13 @@ impl Fleet {
     fn update_clock(&mut self, host: &str, measured: ClockOffset) {
         let offset = self.offsets.get(host).map_or(measured, |known| known.or_newer(measured));
         self.offsets.insert(host.to_owned(), offset);
+    }
+}
+
+impl Drop for Fleet {
+    /// Closes all links at the same time; dropping them then waits for each.
+    fn drop(&mut self) {
+        self.links.values_mut().for_each(HostLink::close);
     }
 }
 

@@ -224,6 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn a_part_arrives_on_the_slowest_connection_before_the_connection_counts_as_broken() {
+        let from = tempfile::tempdir().unwrap();
+        fs::write(from.path().join("samples"), vec![0; 5 * PART_BYTES / 2]).unwrap();
+        let mut sizes = Vec::new();
+        let mut folder = FolderSender::new(from.path().to_owned(), BTreeMap::new());
+        let mut send = |_: &str, _, part: &[u8]| {
+            sizes.push(part.len());
+            Ok(())
+        };
+        folder.send_new(&mut send).unwrap();
+        assert_eq!(sizes, [PART_BYTES, PART_BYTES, PART_BYTES / 2]);
+        let slowest = PART_BYTES as f64 / crate::transfer_rate::BYTES_PER_S_MIN;
+        assert!(slowest < crate::link_thread::SILENCE_MAX.0 / 2.0, "{slowest} s");
+    }
+
+    #[test]
     fn parts_outside_the_result_folder_or_after_a_missing_part_are_refused() {
         let to = tempfile::tempdir().unwrap();
         assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result folder"));

@@ -66,6 +66,11 @@ pub(super) fn different_input(first: &Record, record: &Record) -> Option<&'stati
     if weights(first) != weights(record) {
         return Some("the weights");
     }
+    // Files that a case exports lie in the folder of each host's session.
+    let models = &first.provenance.model_sha256;
+    if record.provenance.model_sha256.iter().any(|(path, hash)| models.get(path).is_some_and(|other| other != hash)) {
+        return Some("the files of the model");
+    }
     let samples = |record: &Record, phase: Phase| {
         record.phases.iter().find(|own| own.phase == phase)?.dataset.as_ref().map(|dataset| dataset.samples)
     };

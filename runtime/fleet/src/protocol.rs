@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::clock_offset::ClockOffset;
+use super::doctor_report::DoctorReport;
 use super::host_text::{HostError, short};
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::TreeFile;
@@ -111,10 +112,8 @@ pub enum Reply {
     },
     /// The report of `flagperf doctor`.
     Report {
-        /// The text that it printed.
-        text: String,
-        /// Whether the cases can run.
-        can_run: bool,
+        /// What it found.
+        report: DoctorReport,
     },
     /// The cases were planned.
     Planned {

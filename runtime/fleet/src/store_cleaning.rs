@@ -43,7 +43,10 @@ pub(super) fn clean(store: &Store, own: Option<&Path>) {
     own.and_then(Path::parent).into_iter().for_each(note_use);
     let folders = entries(&store.root().join("bin"));
     // What a broken transfer has left behind.
-    let parts = folders.iter().flat_map(|entry| entries(&entry.path)).filter(|entry| !entry.path.ends_with("flagperf"));
+    let is_part = |entry: &Entry| {
+        entry.path.file_stem().is_some_and(|name| name == "flagperf") && !entry.path.ends_with("flagperf")
+    };
+    let parts = folders.iter().flat_map(|entry| entries(&entry.path)).filter(is_part);
     remove(parts.filter(|entry| entry.age > YOUNG).collect::<Vec<_>>());
     remove(surplus(folders, PROGRAMS_KEPT, |path| in_use.contains(path)));
 }

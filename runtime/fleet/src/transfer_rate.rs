@@ -4,7 +4,7 @@
 use flagperf_core::units::Seconds;
 
 /// Smallest number of bytes per second of a connection that is used. A slower one would take days for the program.
-const BYTES_PER_S_MIN: f64 = 4096.0;
+pub(super) const BYTES_PER_S_MIN: f64 = 4096.0;
 
 /// Returns whether a transfer is too slow that has moved `bytes` in the time `taken`: each byte adds to the time `limit`.
 pub(super) fn is_too_slow(taken: Seconds, bytes: u64, limit: Seconds) -> bool {

@@ -99,6 +99,32 @@ fn options_give_a_container_more_and_an_unknown_one_is_refused() {
 }
 
 #[test]
+fn a_container_that_sees_the_machine_is_no_official_one_and_an_unknown_network_is_found_before() {
+    let Some(site) = ContainerSite::with_shell("wide", "true") else { return };
+    site.host("ACCE_CONTAINER_OPT: \"-v /:/host:ro\"\n");
+    let (record, _) = site.run(&[]);
+    let right = "`-v /:/host` shows it all files of the machine";
+    let has = |list: &serde_json::Value| {
+        list.as_array()
+            .is_some_and(|texts| texts.iter().any(|text| text.as_str().is_some_and(|text| text.ends_with(right))))
+    };
+    assert!(has(&record["warnings"]) && has(&record["provenance"]["image"]["rights"]), "{record}");
+    let refused = |options: &str| {
+        site.host(&format!("ACCE_CONTAINER_OPT: \"{options}\"\n"));
+        let output = program::flagperf(site.path(), &["plan"]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (options, reason) in [
+        ("--network nowhere", "the container engine has no network `nowhere`"),
+        ("--ipc hots", "container option `--ipc` does not know the namespace `hots`"),
+        ("--runtime nowhere", "the container engine does not know the runtime `nowhere`"),
+    ] {
+        let (code, errors) = refused(options);
+        assert!(code != Some(0) && errors.contains(&format!("error: configs/host.yaml:3: {reason}")), "{errors}");
+    }
+}
+
+#[test]
 fn the_processor_time_of_the_workers_is_that_of_their_containers() {
     let Some(site) = ContainerSite::new("processor", "{engine: rten}") else { return };
     // Another host or device gets only data below this folder.

@@ -143,7 +143,69 @@ fn a_host_plans_the_first_case_in_its_session_and_refuses_it_before_anything_is_
         assert!(code == Some(2) && text.contains(refused), "{text}");
         assert_eq!((site.runs(), sessions()), (0, 0), "a run that measured nothing leaves nothing: {text}");
     }
-    let (code, text) = run(&["--case", "tiny_again:own"]);
+    // A relative path is that of the user's current directory.
+    let (code, text) = run(&["--case", "tiny_again:own", "--data", "datasets/tiny"]);
     assert_eq!(code, Some(0), "{text}");
     site.assert_consistent(1);
+}
+
+#[test]
+fn a_replica_that_measured_something_else_than_was_planned_fails_with_the_difference() {
+    let site = Site::new(
+        "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n",
+    );
+    let run = site.start(&["run", "--plain", "--set", "repeat=1"]);
+    let planned = fs::read_to_string(site.path().join("configs/tiny/configurations.yaml")).expect("a file");
+    let other = planned.replace("batch_size: 4", "batch_size: 40");
+    let mut run = Some(run);
+    // Another program changes the file between the check of the agent and the session that reads it.
+    let (code, text) = std::thread::scope(|scope| {
+        let ended = scope.spawn(|| finish(run.take().expect("it runs")));
+        while !ended.is_finished() {
+            for checkout in fs::read_dir(site.path().join("cache/flagperf/trees")).into_iter().flatten().flatten() {
+                let folder = checkout.path().join("configs/tiny");
+                // The checkout may not be complete yet.
+                if fs::write(folder.join(".other"), &other).is_ok() {
+                    let _ = fs::rename(folder.join(".other"), folder.join("configurations.yaml"));
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        ended.join().expect("the run ends")
+    });
+    assert_eq!(code, Some(1), "{text}");
+    for device in [0, 1] {
+        let record = site.json(&format!("tiny_own_1x2/localhost_noderank0_device{device}/record.json"));
+        let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
+        // A session may have read the setting before the change, and hashed the file after it.
+        let is_named = ["`batch_size` is 40 (expected: 4)", "`configs/tiny/configurations.yaml` is not the file that"]
+            .iter()
+            .any(|what| reason.starts_with(&format!("the host did not measure what was planned: {what}")));
+        assert!(is_named, "{reason}");
+    }
+    assert_eq!(site.json("tiny_own_1x2/summary.json")["steps"], serde_json::json!([]), "there is no sum");
+}
+
+#[test]
+fn an_interrupted_run_is_resumed_with_the_case_that_was_interrupted_and_those_that_did_not_run() {
+    let on_one = "CASES:\n    \"tiny:own\": datasets/tiny\n    \"tiny_again:own\": datasets/tiny\n";
+    for (host, scale, device) in [(on_one, "", ""), (CASES, "_1x2", "_device0")] {
+        let [first, second] =
+            ["tiny", "tiny_again"].map(|case| format!("{case}_own{scale}/localhost_noderank0{device}"));
+        let site = Site::new(host);
+        let status = |replica: &str| site.json(&format!("{replica}/record.json"))["status"].clone();
+        let run = site.start(&["run", "--plain"]);
+        site.wait_for_pass(&first);
+        kill(&run, Signal::SIGINT);
+        let (code, text) = finish(run);
+        assert!(code == Some(130) && text.contains("note: `flagperf resume result/run"), "{text}");
+        assert_eq!(status(&first), "interrupted");
+        let folder = site.run_folder();
+        let (code, text) = site.run(&["resume", folder.to_str().expect("text"), "--plain"]);
+        assert_eq!(code, Some(0), "{text}");
+        for (replica, expected) in [(first.clone(), "ok"), (second, "ok"), (format!("cut_off/{first}"), "interrupted")] {
+            assert_eq!(status(&replica), expected, "{replica}");
+        }
+        assert!(!folder.join("run.json").exists(), "nothing is left to resume");
+    }
 }

@@ -285,29 +285,6 @@ fn a_run_on_this_machine_whose_process_was_killed_is_resumed() {
 }
 
 #[test]
-fn an_interrupted_run_is_resumed_with_the_case_that_was_interrupted_and_those_that_did_not_run() {
-    let devices = "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n    \
-                   \"tiny_again:own:1x2\": datasets/tiny\n";
-    for (host, scale, device) in [(format!("CASES:\n{TWO_CASES}"), "", ""), (devices.to_owned(), "_1x2", "_device0")] {
-        let [first, second] =
-            ["tiny", "tiny_again"].map(|case| format!("{case}_own{scale}/localhost_noderank0{device}"));
-        let site = Site::new(&host);
-        let run = site.start(&["run", "--plain"]);
-        site.wait_for_pass(&first);
-        kill(&run, Signal::SIGINT);
-        let (code, text) = finish(run);
-        assert!(code == Some(130) && text.contains("note: `flagperf resume result/run"), "{text}");
-        assert_eq!(status(&site, &first), "interrupted");
-        let folder = site.run_folder();
-        let (code, text) = site.run(&["resume", folder.to_str().expect("text"), "--plain"]);
-        assert_eq!(code, Some(0), "{text}");
-        assert_eq!((status(&site, &first).as_str(), status(&site, &second).as_str()), ("ok", "ok"));
-        assert_eq!(status(&site, &format!("cut_off/{first}")), "interrupted");
-        assert!(!folder.join("run.json").exists(), "nothing is left to resume");
-    }
-}
-
-#[test]
 fn a_summary_that_was_changed_is_wrong() {
     let site = Site::new(
         "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n",
@@ -374,6 +351,17 @@ fn every_field_of_a_summary_is_computed_again_or_named_and_a_copied_replica_is_f
             assert!(report().standing > Standing::Consistent || is_named(&field), "{field} deleted");
         }
     }
+    // A replica with other settings than the first one.
+    fs::write(&path, honest.to_string()).expect("a file");
+    let record = case.join("localhost_noderank0_device1/record.json");
+    let text = fs::read_to_string(&record).expect("a record");
+    let mut changed: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    changed["settings"]["batch_size"]["value"] = 40.into();
+    fs::write(&record, changed.to_string()).expect("a file");
+    let found = report();
+    let other = "`localhost_noderank0_device1`: `batch_size` is 40 (expected: 4)";
+    assert!(found.findings.iter().any(|finding| finding.what == other), "{found:?}");
+    fs::write(&record, text).expect("a file");
     // One replica in place of another, also as the device that the summary expects.
     let [first, second] = [0, 1].map(|device| case.join(format!("localhost_noderank0_device{device}")));
     fs::remove_dir_all(&second).expect("a folder");
