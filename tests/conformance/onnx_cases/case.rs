@@ -18,7 +18,7 @@ pub enum Verdict {
     Right,
     /// The engine refuses the model or its inputs, or fails with an error.
     Refused,
-    /// The outputs are others, and the session has a warning.
+    /// The model runs, and the session has a warning; its outputs may be random.
     Warned,
     /// The outputs are others, without a word.
     Wrong,
@@ -88,15 +88,13 @@ impl Case {
         if let Some(kind) = &self.unsupported {
             return (Verdict::Refused, format!("the host has no tensors for {kind}"));
         }
+        let warnings = session.facts().warnings;
         let mut set = 0;
         while self.tensors.iter().any(|(name, _)| name.starts_with(&format!("{set}."))) {
             match self.run_set(&mut *session, set) {
+                Ok(_) if !warnings.is_empty() => return (Verdict::Warned, warnings.join("; ")),
                 Ok(Ok(())) => set += 1,
-                Ok(Err(difference)) => {
-                    let warnings = session.facts().warnings;
-                    let verdict = if warnings.is_empty() { Verdict::Wrong } else { Verdict::Warned };
-                    return (verdict, format!("{difference} {}", warnings.join("; ")));
-                }
+                Ok(Err(difference)) => return (Verdict::Wrong, difference),
                 Err(error) => return (Verdict::Refused, error.to_string()),
             }
         }
