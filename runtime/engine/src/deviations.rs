@@ -160,3 +160,72 @@ fn known_values(graph: &Graph) -> KnownValues<'_> {
     let constants = constants.filter_map(|node| Some((node.outputs.first()?.as_str(), node))).collect();
     KnownValues { graph, specs: stored.chain(inferred).chain(weights).chain(inputs).collect(), constants }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use flagperf_onnx::{Attribute, GraphBuilder, find_operator};
+    use indexmap::IndexMap;
+
+    use super::*;
+    use crate::TABLE;
+
+    fn one_node(op: &str, attributes: &[(&str, i64)]) -> Graph {
+        let mut builder = GraphBuilder::new("g");
+        let x = builder.input("x", "N,4,f32".parse().unwrap()).unwrap();
+        let attributes: IndexMap<_, _> =
+            attributes.iter().map(|(name, value)| ((*name).to_owned(), Attribute::Int(*value))).collect();
+        let outputs = builder.node("first", op, &[Some(&x)], attributes, 1).unwrap();
+        builder.output("y", &outputs[0]).unwrap();
+        builder.finish().unwrap()
+    }
+
+    #[test]
+    fn every_row_names_engines_of_the_table_an_operator_and_a_reason() {
+        let engines: HashSet<&str> = TABLE.iter().map(|engine| engine.name()).collect();
+        for row in ROWS {
+            assert!(row.engines.iter().all(|engine| engines.contains(engine)), "{}", row.op);
+            let is_known = row.op == ANY_OPERATOR || row.op.contains('.') || find_operator(row.op).is_some();
+            assert!(is_known && !row.reason.is_empty() && !row.reason.ends_with('.'), "{}", row.op);
+        }
+    }
+
+    #[test]
+    fn a_node_is_replaced_only_for_the_engine_that_deviates() {
+        let graph = one_node("Sign", &[]);
+        let operators = |engine| {
+            let (graph, warnings) = apply(engine, graph.clone()).unwrap();
+            assert!(warnings.is_empty());
+            assert_eq!(graph.outputs[0].name, "y");
+            graph.nodes.iter().map(|node| node.op.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(operators("openvino"), ["Sign"]);
+        assert_eq!(operators("rten"), ["Greater", "Less", "Cast", "Cast", "Sub"]);
+    }
+
+    #[test]
+    fn a_node_that_is_computed_rightly_is_kept() {
+        let mut graph = one_node("Softmax", &[("axis", 1)]);
+        graph.opset = 11;
+        assert_eq!(apply("rten", graph.clone()).unwrap().0.nodes, graph.nodes);
+        graph.nodes[0].attributes.clear();
+        assert_ne!(apply("rten", graph.clone()).unwrap().0.nodes, graph.nodes, "rten's default is another");
+    }
+
+    #[test]
+    fn a_warning_and_a_refusal_name_the_operator_the_node_and_the_reason() {
+        let graph = one_node("ReduceMax", &[]);
+        let (_, warnings) = apply("openvino", graph).unwrap();
+        let expected = "engine `openvino` deviates from ONNX in operator `ReduceMax` (node `first`): \
+                        of elements that are all -inf, the largest is a finite number";
+        assert_eq!(warnings, [expected]);
+        let mut graph = one_node("Abs", &[]);
+        graph.nodes[0].op = "BitShift".to_owned();
+        graph.inputs[0].spec.dtype = flagperf_onnx::DType::I32;
+        let error = apply("openvino", graph).unwrap_err().to_string();
+        let expected = "engine `openvino` does not support operator \
+                        `BitShift (signed integers are shifted in another way)` (node `first`)";
+        assert_eq!(error, expected);
+    }
+}

@@ -63,12 +63,12 @@ impl Engine for OnnxRuntime {
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
         let settings = OrtOptions::read(self, options)?;
         let source;
-        let mut warnings = Vec::new();
+        let mut declared = None;
         let path = match artifact {
             Artifact::Onnx(path) => {
                 source = model::read_lowered(&self.description(), path, &options.scratch)?;
                 model::check(self, &source.graph, options.precision)?;
-                warnings.clone_from(&source.warnings);
+                declared = Some(&source);
                 &source.path
             }
             Artifact::Compiled(path) if self.description().accepts_compiled_name(path) => path,
@@ -78,7 +78,10 @@ impl Engine for OnnxRuntime {
             return Err(EngineError::Precision { engine: self.name(), requested: options.precision, supported });
         }
         let session = OrtSession::load(path, &settings)?;
-        Ok(Box::new(session.with_warnings(warnings)))
+        Ok(Box::new(match declared {
+            Some(source) => session.with_declared(source)?,
+            None => session,
+        }))
     }
 }
 

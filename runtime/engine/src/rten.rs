@@ -194,7 +194,8 @@ fn narrow(name: &str, elements: &[i64]) -> Result<Vec<i32>, EngineError> {
     elements.iter().map(|x| i32::try_from(*x).map_err(|_| too_large(x))).collect()
 }
 
-/// Converts an output to a tensor, without a copy when the file declares the type that rten computes in.
+/// Converts an output to a tensor, without a copy when the file declares the type that rten computes in. rten has 32-bit
+/// integers in place of 64-bit ones and of bool.
 fn from_rten(info: &ValueInfo, value: rten::Value) -> Result<Tensor, EngineError> {
     let shape = value.shape().to_vec();
     let tensor = match value {
@@ -204,7 +205,12 @@ fn from_rten(info: &ValueInfo, value: rten::Value) -> Result<Tensor, EngineError
         rten::Value::UInt8Tensor(tensor) => Tensor::from_vec(shape, tensor.into_data()),
         _ => return Err(EngineError::Failed(format!("output `{}` is a sequence, not a tensor", info.name))),
     };
-    tensor.map(|tensor| tensor.cast(info.spec.dtype)).map_err(|error| EngineError::Failed(error.to_string()))
+    let tensor = tensor.map_err(|error| EngineError::Failed(error.to_string()))?;
+    match (tensor.dtype(), info.spec.dtype) {
+        (DType::I32, DType::I64 | DType::Bool) => Ok(tensor.cast(info.spec.dtype)),
+        // The check of the outputs names one of another type.
+        _ => Ok(tensor),
+    }
 }
 
 #[cfg(test)]
@@ -261,6 +267,19 @@ mod tests {
         let tensor = Tensor::from_vec([2], vec![1i64, 1 << 40]).unwrap();
         let error = to_rten("ids", &tensor).unwrap_err().to_string();
         assert_eq!(error, "input `ids`: `1099511627776` does not fit in rten's 32-bit integers");
+    }
+
+    #[test]
+    fn only_the_types_that_rten_lacks_are_converted() {
+        let convert = |declared: &str, value: rten::Value| {
+            let info = ValueInfo { name: "y".to_owned(), spec: declared.parse().unwrap() };
+            from_rten(&info, value).unwrap()
+        };
+        let integers = || rten::Value::from_shape(&[2], vec![2, 0]).unwrap();
+        assert_eq!(convert("2,i64", integers()).as_slice::<i64>().unwrap(), [2, 0]);
+        assert_eq!(convert("2,bool", integers()).bytes(), [1, 0]);
+        assert_eq!(convert("2,f32", integers()).dtype(), DType::I32);
+        assert_eq!(convert("1,i64", rten::Value::from_shape(&[1], vec![2.9f32]).unwrap()).dtype(), DType::F32);
     }
 
     #[test]

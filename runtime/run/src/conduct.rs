@@ -379,6 +379,6 @@ mod tests {
         assert_eq!(resume(&record(Status::Ok), false).1, [false]);
         assert!(resume(&record(Status::Failed), false).2);
         let (_, ended, has_manifest) = resume(&record(Status::Interrupted), false);
-        assert_eq!((ended, has_manifest), (vec![true], false));
+        assert_eq!((ended, has_manifest), (vec![false], false));
     }
 }

@@ -51,6 +51,14 @@ pub(super) fn is_flattening(usage: &NodeUse<'_>) -> bool {
     usage.known.graph.opset < 13 && !int(usage, "axis").is_some_and(is_last)
 }
 
+/// A softmax of an operator set below 13 over more than one dimension, as far as the shape is known.
+pub(super) fn over_several_dimensions(usage: &NodeUse<'_>) -> bool {
+    let Some(spec) = usage.spec(0) else { return usage.known.graph.opset < 13 };
+    let (rank, axis) = (spec.dims.len() as i64, int(usage, "axis").unwrap_or(1));
+    let first = usize::try_from(if axis < 0 { axis + rank } else { axis }).unwrap_or(0);
+    usage.known.graph.opset < 13 && spec.dims.iter().skip(first + 1).any(|dim| dim.fixed() != Some(1))
+}
+
 /// Selects the first of equal elements, as is the default.
 pub(super) fn selects_first(usage: &NodeUse<'_>) -> bool {
     int(usage, "select_last_index") != Some(1)
@@ -129,7 +137,8 @@ pub(super) fn has_large_integer(usage: &NodeUse<'_>) -> bool {
 }
 
 pub(super) fn has_zero_points(usage: &NodeUse<'_>) -> bool {
-    usage.input(2).is_some() || usage.input(3).is_some()
+    let is_zero = |input| usage.constant(input).is_some_and(|zero| zero.to_f64().iter().all(|x| *x == 0.0));
+    [2, 3].into_iter().any(|input| usage.input(input).is_some() && !is_zero(input))
 }
 
 /// Pads quantised values whose zero is another number.
@@ -169,6 +178,12 @@ pub(super) fn has_mask(usage: &NodeUse<'_>) -> bool {
     usage.input(3).is_some()
 }
 
+/// Has a mask that is the same for every row of the products.
+pub(super) fn has_mask_of_one_row(usage: &NodeUse<'_>) -> bool {
+    let dims = usage.spec(3).map_or(&[][..], |spec| &spec.dims);
+    dims.len() >= 2 && dims[dims.len() - 2].fixed() == Some(1)
+}
+
 pub(super) fn has_output_shape(usage: &NodeUse<'_>) -> bool {
     usage.input(2).is_some()
 }
@@ -183,6 +198,10 @@ pub(super) fn takes_the_largest(usage: &NodeUse<'_>) -> bool {
 
 pub(super) fn computes_its_axis(usage: &NodeUse<'_>) -> bool {
     usage.input(2).is_some() && usage.constant(2).is_none()
+}
+
+pub(super) fn computes_its_steps(usage: &NodeUse<'_>) -> bool {
+    usage.input(4).is_some() && usage.constant(4).is_none()
 }
 
 pub(super) fn computes_its_repeats(usage: &NodeUse<'_>) -> bool {

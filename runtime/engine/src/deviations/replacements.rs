@@ -142,3 +142,46 @@ pub(super) fn with_window_attributes(list: &mut NodeList<'_>, node: &Node) -> Re
     list.keep(filled);
     Ok(())
 }
+
+/// Attention with the mask repeated for every row of the products.
+pub(super) fn attention_with_full_mask(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (query, mask) = (input(node, 0)?, input(node, 3)?);
+    let rows = list.size(query, list.spec(query)?.dims.len() - 2)?;
+    let rows = i64::try_from(rows).map_err(|_| "too many rows".to_owned())?;
+    let shape = list.ints(&[rows, 1]);
+    let full = list.add("Expand", &[mask, &shape]);
+    let mut attention = node.clone();
+    attention.inputs[3] = full;
+    list.keep(attention);
+    Ok(())
+}
+
+/// A product of integers without zero points, from which the sums that belong to them are subtracted:
+/// (A - a)(B - b) = AB - a sum(B) - sum(A - a) b, with the sums over the common dimension.
+pub(super) fn product_without_zero_points(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (a, b, y) = (input(node, 0)?, input(node, 1)?, output(node)?);
+    let zero = |index: usize| node.inputs.get(index).filter(|name| !name.is_empty());
+    let [columns, rows] = [-2, -1].map(|axis| list.ints(&[axis]));
+    let mut product = list.add("MatMulInteger", &[a, b]);
+    let mut left = list.cast(a, DType::I32);
+    if let Some(zero) = zero(2) {
+        let is_per_row = list.spec(zero)?.dims.len() == 1;
+        let mut zero = list.cast(zero, DType::I32);
+        if is_per_row {
+            zero = list.unsqueeze(&zero, &[1]);
+        }
+        left = list.add("Sub", &[&left, &zero]);
+        let right = list.cast(b, DType::I32);
+        let sums = list.add("ReduceSum", &[&right, &columns]);
+        let correction = list.add("Mul", &[&zero, &sums]);
+        product = list.add("Sub", &[&product, &correction]);
+    }
+    if let Some(zero) = zero(3) {
+        let zero = list.cast(zero, DType::I32);
+        let sums = list.add("ReduceSum", &[&left, &rows]);
+        let correction = list.add("Mul", &[&sums, &zero]);
+        product = list.add("Sub", &[&product, &correction]);
+    }
+    list.define("Identity", &[&product], y);
+    Ok(())
+}

@@ -11,6 +11,7 @@ use super::options::OrtOptions;
 use super::request::RequestedProvider;
 use super::tensor::{dtype, from_ort, to_ort};
 use super::{library, placement, to_engine_error};
+use crate::model::ModelSource;
 use crate::{EngineError, HeapMemory, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{Dim, TensorSpec};
 use flagperf_core::units::Bytes;
@@ -49,9 +50,25 @@ impl OrtSession {
         Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, warnings })
     }
 
-    /// Returns the session with what it warns of.
-    pub(super) fn with_warnings(self, warnings: Vec<String>) -> Self {
-        OrtSession { warnings, ..self }
+    /// Replaces what ONNX Runtime inferred about inputs and outputs by what the file declares, and adds the warnings.
+    ///
+    /// # Errors
+    /// When ONNX Runtime has other inputs or outputs.
+    pub(super) fn with_declared(self, source: &ModelSource) -> Result<Self, EngineError> {
+        let (inputs, outputs) = (source.graph.inputs.clone(), source.graph.outputs.clone());
+        for (declared, own) in [(&inputs, &self.inputs), (&outputs, &self.outputs)] {
+            let is_same =
+                |(one, other): (&ValueInfo, &ValueInfo)| one.name == other.name && one.spec.dtype == other.spec.dtype;
+            if declared.len() != own.len() || !declared.iter().zip(own).all(is_same) {
+                let list = |infos: &[ValueInfo]| {
+                    infos.iter().map(|info| format!("`{}` {}", info.name, info.spec)).collect::<Vec<_>>().join(", ")
+                };
+                let (own, declared) = (list(own), list(declared));
+                let reason = format!("ONNX Runtime has {own}, but the model declares {declared}");
+                return Err(EngineError::Failed(reason));
+            }
+        }
+        Ok(OrtSession { inputs, outputs, warnings: source.warnings.clone(), ..self })
     }
 }
 
@@ -107,7 +124,8 @@ fn value_info(outlet: &Outlet) -> Result<ValueInfo, EngineError> {
     };
     let dim = |(size, symbol): (&i64, &String)| match usize::try_from(*size) {
         Ok(size) => Dim::Fixed(size),
-        Err(_) if symbol.is_empty() => Dim::Unknown,
+        // Some exporters write `?` for every dimension that they do not know.
+        Err(_) if symbol.is_empty() || symbol == "?" => Dim::Unknown,
         Err(_) => Dim::Named(symbol.clone()),
     };
     let dims = shape.iter().zip(dimension_symbols.iter()).map(dim).collect();

@@ -76,7 +76,10 @@ impl SharedRequest {
 /// Returns the computed output at `index`: in the request's own memory, or as a copy when too many requests are pinned.
 pub(super) fn finished_output(request: &Arc<SharedRequest>, index: usize) -> OpenVinoResult<Tensor> {
     let (tensor, shape, dtype) = request.output(index)?;
-    let output = if request.pin() {
+    let output = if tensor.bytes().is_empty() {
+        // There is no memory to share.
+        Tensor::from_bytes(shape, dtype, &[])
+    } else if request.pin() {
         Tensor::from_memory(shape, dtype, Arc::new(OutputMemory { tensor, _request: Arc::clone(request) }), 0)
     } else {
         Tensor::from_bytes(shape, dtype, tensor.bytes())

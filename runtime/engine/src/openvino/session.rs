@@ -203,6 +203,14 @@ fn error_at(path: &Path, message: &str) -> EngineError {
     }
 }
 
+/// Refuses integers that OpenVINO cuts to 32 bits without a word.
+fn check_integers(name: &str, tensor: &Tensor) -> Result<(), EngineError> {
+    let integers = tensor.as_slice::<i64>().unwrap_or_default();
+    let large = integers.iter().find(|x| i32::try_from(**x).is_err());
+    let error = |x| EngineError::Failed(format!("input `{name}`: `{x}` does not fit in OpenVINO's 32-bit integers"));
+    large.map_or(Ok(()), |x| Err(error(x)))
+}
+
 /// Converts the description of an input or output of the compiled model.
 fn value_info(port: &Port) -> OpenVinoResult<ValueInfo> {
     let name = port.name()?;
@@ -244,6 +252,7 @@ impl Session for OpenVinoSession {
     fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
+        self.inputs.iter().zip(&tensors).try_for_each(|(info, tensor)| check_integers(&info.name, tensor))?;
         self.infer(tensors).map_err(|message| classify_error(&message))
     }
 

@@ -5,7 +5,7 @@ use std::ptr;
 use std::slice;
 
 use flagperf_onnx::HostMemory;
-use openvino_sys::{self as sys, ov_element_type_e};
+use openvino_sys::{self as sys, ov_element_type_e, ov_status_e};
 
 use super::api::{OpenVinoResult, check_status};
 use crate::LentMemory;
@@ -67,7 +67,12 @@ impl HostTensor {
     pub(super) fn shape(&self) -> OpenVinoResult<Vec<usize>> {
         let mut shape = sys::ov_shape_t { rank: 0, dims: ptr::null_mut() };
         // SAFETY: the out-pointer is valid.
-        check_status(unsafe { sys::ov_tensor_get_shape(self.raw, &mut shape) })?;
+        let status = unsafe { sys::ov_tensor_get_shape(self.raw, &mut shape) };
+        // The library cannot describe the shape of a scalar.
+        if status != ov_status_e::OK && self.element_count() == 1 {
+            return Ok(Vec::new());
+        }
+        check_status(status)?;
         let sizes = match usize::try_from(shape.rank) {
             Ok(rank) if rank > 0 => {
                 // SAFETY: the library returned `rank` sizes.
@@ -87,6 +92,13 @@ impl HostTensor {
         // SAFETY: the out-pointer is valid.
         check_status(unsafe { sys::ov_tensor_get_element_type(self.raw, &mut element_type) })?;
         dtype_of(element_type)
+    }
+
+    fn element_count(&self) -> usize {
+        let mut count = 0;
+        // SAFETY: the out-pointer is valid. When the call fails, the count stays 0.
+        unsafe { sys::ov_tensor_get_size(self.raw, &mut count) };
+        count
     }
 
     fn data(&self) -> *mut u8 {

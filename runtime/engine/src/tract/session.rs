@@ -197,7 +197,21 @@ impl HostMemory for TractMemory {
 /// declares.
 fn from_tract(info: &ValueInfo, value: TValue) -> Result<Tensor, TractError> {
     let declared = datum_type(info.spec.dtype)?;
-    let value = if value.datum_type() == declared { value } else { value.cast_to_dt(declared)?.into_owned().into() };
+    let computed = value.datum_type();
+    let value = match computed {
+        _ if computed == declared => value,
+        DatumType::TDim => value.cast_to_dt(declared)?.into_owned().into(),
+        _ => {
+            return Err(TractError::msg(format!(
+                "output `{}` is {computed:?}, but the model declares {declared:?}",
+                info.name
+            )));
+        }
+    };
     let shape = value.shape().to_vec();
+    if value.as_bytes().is_empty() {
+        // There is no memory to share.
+        return Ok(Tensor::from_bytes(shape, info.spec.dtype, &[])?);
+    }
     Ok(Tensor::from_memory(shape, info.spec.dtype, Arc::new(TractMemory(value)), 0)?)
 }
