@@ -96,6 +96,24 @@ fn an_attribute_that_the_executor_does_not_know_is_named() {
     }
 }
 
+#[cfg(feature = "cpu")]
+#[test]
+fn an_integer_that_an_f64_cannot_represent_stays_exact() {
+    let odd = (1i64 << 60) + 1;
+    let sketch = Sketch::new().input("x", "1,i64").weight("c", Tensor::scalar(odd)).node("Add", &["x", "c"], &["y"]);
+    let model = Executor::load(&sketch.output("y", "1,i64"), crate::CpuOps).unwrap();
+    assert_eq!(model.run_host(&[int_list(&[2])]).unwrap()[0].as_slice::<i64>().unwrap(), [odd + 2]);
+}
+
+#[test]
+fn inputs_of_different_types_are_named_at_load() {
+    let half = noise("2,f16", 1);
+    let graph = Sketch::new().input("x", "2,f32").weight("w", half).node("Mul", &["x", "w"], &["y"]);
+    let expected = "node `y` (Mul): `Mul` requires inputs of the same element type, not `f32` and `f16` (`x` is `f32`, \
+                    weight `w` is `f16`)";
+    assert_eq!(error(load(&graph.output("y", "2,f32"))), expected);
+}
+
 #[test]
 fn an_operator_set_newer_than_the_executor_is_refused() {
     let graph =

@@ -10,9 +10,10 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
-use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, dtype_from_onnx, external, initializer};
+use super::value_info::{declared_spec, unknown_part};
+use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, external, initializer};
 use crate::weights::MappedFile;
-use crate::{Dim, Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
+use crate::{Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
 use flagperf_core::file_kind;
 use flagperf_core::regular_file::open_regular;
 
@@ -117,7 +118,7 @@ impl<'a> ModelReader<'a> {
         // Up to version 3 of the format, the inputs include the weights.
         for info in proto.input.iter().filter(|info| !weights.contains_key(info.name.as_deref().unwrap_or_default())) {
             let name = info.name.clone().unwrap_or_default();
-            let no_shape = || self.unsupported(format!("an input `{name}` of unknown shape or element type"));
+            let no_shape = || self.unsupported(format!("an input `{name}` of {}", unknown_part(info)));
             inputs.push(ValueInfo { spec: declared_spec(info).ok_or_else(no_shape)?, name: name.clone() });
         }
         let named = |info: &ValueInfoProto| Some((info.name.clone()?, declared_spec(info)?));
@@ -145,7 +146,9 @@ impl<'a> ModelReader<'a> {
                 attributes.insert(attribute.name.clone().unwrap_or_default(), value);
             }
             let (inputs, outputs) = (proto.input.clone(), proto.output.clone());
-            Ok(Node { name, op, domain: proto.domain.clone().unwrap_or_default(), inputs, outputs, attributes })
+            // The standard domain has two names.
+            let domain = proto.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default();
+            Ok(Node { name, op, domain, inputs, outputs, attributes })
         };
         protos.iter().enumerate().map(node).collect()
     }
@@ -155,7 +158,8 @@ impl<'a> ModelReader<'a> {
         let wrong = |reason: String| self.malformed(format!("weight `{name}`: {reason}"));
         let Some((shape, dtype)) = initializer::decode_shape(proto).map_err(wrong)? else {
             let code = proto.data_type.unwrap_or(0);
-            return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
+            let dtype = super::type_name(i64::from(code));
+            return Err(self.unsupported(format!("a weight `{name}` of the element type `{dtype}`")));
         };
         let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
         let source = match (&proto.raw_data, self.start) {
@@ -238,7 +242,7 @@ impl<'a> ModelReader<'a> {
         }
         for info in &proto.output {
             let name = info.name.clone().unwrap_or_default();
-            let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
+            let unknown = || self.unsupported(format!("an output `{name}` of {}", unknown_part(info)));
             let spec = declared_spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
             if let Some(inferred) = inferred.get(&name).filter(|inferred| inferred.dtype != spec.dtype) {
                 let node = graph.nodes.iter().find(|node| node.outputs.contains(&name));
@@ -277,19 +281,6 @@ impl RoleGuesser {
             () => WeightRole::Constant,
         }
     }
-}
-
-/// Returns the specification of a value, if the file declares both type and shape.
-fn declared_spec(info: &ValueInfoProto) -> Option<TensorSpec> {
-    let tensor = info.r#type.as_ref()?.tensor_type.as_ref()?;
-    let dtype = dtype_from_onnx(i64::from(tensor.elem_type?))?;
-    let dim = |proto: &super::proto::DimensionProto| match (proto.dim_value, &proto.dim_param) {
-        (Some(size), _) => usize::try_from(size).map_or(Dim::Unknown, Dim::Fixed),
-        // Names that are expressions (`s0 + 1`) mean nothing outside the program that wrote them.
-        (None, Some(name)) => name.parse().ok().filter(|dim| matches!(dim, Dim::Named(_))).unwrap_or(Dim::Unknown),
-        (None, None) => Dim::Unknown,
-    };
-    Some(TensorSpec { dims: tensor.shape.as_ref()?.dim.iter().map(dim).collect(), dtype })
 }
 
 #[cfg(test)]
@@ -357,7 +348,7 @@ mod tests {
         assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, but 4 are available"), "{error}");
         let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 13, &[2])], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
-        assert!(error.ends_with("has a weight `w` of ONNX element type 13, which is not supported"), "{error}");
+        assert!(error.ends_with("has a weight `w` of the element type `uint64`, which is not supported"), "{error}");
     }
 
     #[test]
@@ -418,6 +409,35 @@ mod tests {
         };
         let (_folder, graph) = read(graph);
         assert!(graph.unwrap_err().to_string().contains("an output `y` of unknown shape"));
+    }
+
+    #[test]
+    fn a_value_with_two_definitions_is_refused() {
+        let named = |name: &str, op: &str| NodeProto { name: Some(name.to_owned()), ..node(op, &["x"], "y") };
+        let graph = |nodes: Vec<NodeProto>| GraphProto {
+            node: nodes,
+            input: vec![info("x", "4,f32")],
+            output: vec![info("y", "4,f32")],
+            ..GraphProto::default()
+        };
+        let error = |nodes| read(graph(nodes)).1.unwrap_err().to_string();
+        let text = error(vec![named("a", "Relu"), named("b", "Neg")]);
+        assert!(text.ends_with("the value `y` is defined by node `a` (Relu) and by node `b` (Neg)"), "{text}");
+        let text = error(vec![NodeProto { output: vec!["x".to_owned()], ..named("a", "Relu") }]);
+        assert!(text.ends_with("the value `x` is defined by an input and by node `a` (Relu)"), "{text}");
+    }
+
+    #[test]
+    fn an_output_that_is_declared_in_another_type_than_computed_is_refused() {
+        let graph = GraphProto {
+            node: vec![NodeProto { name: Some("half".to_owned()), ..node("Relu", &["x"], "y") }],
+            input: vec![info("x", "4,f32")],
+            output: vec![info("y", "4,i64")],
+            ..GraphProto::default()
+        };
+        let text = read(graph).1.unwrap_err().to_string();
+        let expected = "the output `y` is declared as `i64`, but computed as `f32` by node `half` (Relu)";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]
