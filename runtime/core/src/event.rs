@@ -136,7 +136,8 @@ pub enum Event {
     },
     /// The counts so far, emitted after the times of every pass.
     PassEnd(Box<PassReport>),
-    /// The agreement of the outputs of inference with those of validation.
+    /// The agreement of the outputs of inference with those of validation; in validation, of some of its outputs with those of
+    /// flagperf's interpreter.
     Agreement(Agreement),
     /// What the audit of inference observed.
     Audit(Box<AuditReport>),

@@ -236,7 +236,7 @@ pub struct Measurement {
     /// pass; a shorter peak may be missed. Each device counts once. `None` when neither the monitor nor the engine
     /// reports memory.
     pub device_memory_bytes_max: Option<Bytes>,
-    /// Sum of the peak resident memory of the worker so far and of the engine's own processes.
+    /// Sum of the peak resident memory of the worker so far and of every process below it that runs at the end of a pass.
     /// Pages shared with other processes count whole, so this may exceed `WORKER_MEMORY`, for which they count in part.
     pub memory_bytes_max: Bytes,
 }
