@@ -201,6 +201,22 @@ fn times_of_very_short_steps_are_not_judged() {
 }
 
 #[test]
+fn delays_of_a_few_fresh_inputs_on_a_busy_machine_are_a_doubt() {
+    let mut delayed = audit();
+    for times in [&mut delayed.measured_s, &mut delayed.pass_s, &mut delayed.repeated_s, &mut delayed.fresh_s] {
+        *times = vec![Seconds(2.5e-4); 50];
+    }
+    delayed.uniform_s = Vec::new();
+    delayed.after_pass = (0..50).map(|group| group % 8).collect();
+    for times in [&mut delayed.fresh_s, &mut delayed.repeated_s] {
+        times.iter_mut().take(6).for_each(|time| time.0 = 1e-2);
+    }
+    let judged = judge(Some(delayed), InputCost::Fixed);
+    let text = "fresh inputs took 5.68x as long in the audit as the batches in the passes (6 of 50 pairs)";
+    assert_eq!((judged.failures.len(), judged.doubts), (0, vec![text.to_owned()]));
+}
+
+#[test]
 fn an_engine_that_is_slower_in_the_audit_than_in_the_passes_fails() {
     let slower = |factor, passes| {
         let mut audit = audit();
