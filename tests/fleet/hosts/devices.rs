@@ -203,7 +203,8 @@ fn an_interrupted_run_is_resumed_with_the_case_that_was_interrupted_and_those_th
         let folder = site.run_folder();
         let (code, text) = site.run(&["resume", folder.to_str().expect("text"), "--plain"]);
         assert_eq!(code, Some(0), "{text}");
-        for (replica, expected) in [(first.clone(), "ok"), (second, "ok"), (format!("cut_off/{first}"), "interrupted")] {
+        for (replica, expected) in [(first.clone(), "ok"), (second, "ok"), (format!("cut_off/{first}"), "interrupted")]
+        {
             assert_eq!(status(&replica), expected, "{replica}");
         }
         assert!(!folder.join("run.json").exists(), "nothing is left to resume");
