@@ -25,7 +25,8 @@ pub fn different_setting(
     let counts = |key: &&String| ![CHECKOUT, VISIBLE].contains(&key.as_str()) && (with_site || !is_site(key));
     let differs = |key: &&String| {
         let of_environment = [expected, found].iter().any(|settings| is_of_environment(settings.get(*key)));
-        !of_environment && value_of(expected, key) != value_of(found, key)
+        let is_same = expected.get(*key).map(|own| &own.value) == found.get(*key).map(|own| &own.value);
+        !of_environment && !is_same && value_of(expected, key) != value_of(found, key)
     };
     let key = keys.filter(counts).find(differs)?;
     let shown = |settings| value_of(settings, key).map_or_else(|| "missing".to_owned(), |value| display_value(&value));
@@ -73,6 +74,8 @@ mod tests {
             [true, false].map(|with_site| different_setting(&planned, &found, with_site))
         };
         assert_eq!(measured(&[]), [None, None]);
+        // The command line may name the same folder for every host.
+        assert_eq!(measured(&[("data", json!("/a/datasets/x"), "--data")]), [None, None]);
         let batch = Some("`batch_size` is 40 (expected: 4)".to_owned());
         assert_eq!(measured(&[("batch_size", json!(40), "default")]), [batch.clone(), batch]);
         let timeout = Some("`HOST_TIMEOUT` is 5 (expected: 60)".to_owned());
