@@ -1,4 +1,7 @@
-//! Reads a node's attributes as the types that an operator requires.
+//! Reads a node's attributes as the types that an operator requires, and records which ones were read.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
 
 use indexmap::IndexMap;
 
@@ -7,9 +10,33 @@ use flagperf_onnx::{Attribute, Tensor};
 
 /// The attributes of one node.
 #[derive(Clone, Copy)]
-pub(super) struct Attributes<'a>(pub &'a IndexMap<String, Attribute>);
+pub(super) struct Attributes<'a> {
+    all: &'a IndexMap<String, Attribute>,
+    read: &'a RefCell<HashSet<String>>,
+}
 
 impl<'a> Attributes<'a> {
+    /// Returns the attributes of a node. The names of those that are read are added to `read`.
+    pub fn new(all: &'a IndexMap<String, Attribute>, read: &'a RefCell<HashSet<String>>) -> Self {
+        Attributes { all, read }
+    }
+
+    /// Returns whether the node has the attribute.
+    pub fn contains(self, name: &str) -> bool {
+        self.all.contains_key(name)
+    }
+
+    /// Records that an attribute is read elsewhere.
+    pub fn mark(self, name: &str) {
+        self.read.borrow_mut().insert(name.to_owned());
+    }
+
+    /// Returns the name of an attribute that nobody has read, except those in `ignored`.
+    pub fn unread(self, ignored: impl Fn(&str) -> bool) -> Option<&'a str> {
+        let read = self.read.borrow();
+        self.all.keys().map(String::as_str).find(|name| !read.contains(*name) && !ignored(name))
+    }
+
     /// Returns the attribute as converted by `read`, or `default` if it is missing.
     fn read<T>(
         self,
@@ -18,9 +45,10 @@ impl<'a> Attributes<'a> {
         kind: &str,
         read: impl Fn(&'a Attribute) -> Option<T>,
     ) -> Result<T, OpError> {
-        match self.0.get(name) {
+        match self.all.get(name) {
             None => Ok(default),
             Some(attribute) => {
+                self.read.borrow_mut().insert(name.to_owned());
                 read(attribute).ok_or_else(|| OpError::invalid_operands(format!("attribute `{name}` is not {kind}")))
             }
         }
@@ -71,6 +99,14 @@ impl<'a> Attributes<'a> {
     pub fn floats(self, name: &str) -> Result<Option<Vec<f64>>, OpError> {
         self.read(name, None, "a list of numbers", |attribute| match attribute {
             Attribute::Floats(values) => Some(Some(values.iter().copied().map(f64::from).collect())),
+            _ => None,
+        })
+    }
+
+    /// Reads a list of strings.
+    pub fn texts(self, name: &str) -> Result<Option<Vec<String>>, OpError> {
+        self.read(name, None, "a list of strings", |attribute| match attribute {
+            Attribute::Strings(values) => Some(Some(values.clone())),
             _ => None,
         })
     }

@@ -12,6 +12,7 @@ use super::op::{Op, Reduction};
 use super::operands::Operands;
 use super::ops::{Binary, Reduce, TensorOps, Unary};
 use super::rearrange::rearrange;
+use super::recurrent::recurrent;
 use super::resize::resize;
 use super::rotary::rotary_embedding;
 
@@ -19,7 +20,8 @@ use super::rotary::rotary_embedding;
 pub(super) fn evaluate_composed<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
     let output = match op {
         Op::MultiHeadAttention(attention) => return multi_head_attention(operands, attention),
-        Op::TopK { axis, largest, count } => return top_k(operands, *axis, *largest, *count),
+        Op::TopK { axis, largest } => return top_k(operands, *axis, *largest),
+        Op::Recurrent(attributes) => return recurrent(operands, attributes),
         Op::Mean => mean(operands)?,
         Op::PRelu => parametric_relu(operands)?,
         Op::ConvTranspose(conv) => conv_transpose(operands, conv)?,

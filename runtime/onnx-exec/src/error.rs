@@ -1,6 +1,6 @@
 //! Errors of loading and running a graph.
 
-use flagperf_onnx::{DType, TensorSpec, WeightError};
+use flagperf_onnx::{DType, LowerError, TensorError, TensorSpec, WeightError};
 
 /// Why a graph cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,19 @@ pub enum ExecError {
         /// Its operator, preceded by the domain unless that is the standard domain.
         op: String,
     },
+    /// The graph was written for a version of the standard operator set that the executor does not know.
+    #[error(
+        "the graph needs version {version} of the operator set `ai.onnx`, but the executor knows versions up to {newest}"
+    )]
+    OperatorSet {
+        /// The version of the graph.
+        version: i64,
+        /// The newest version that the executor knows.
+        newest: i64,
+    },
+    /// A node cannot be decomposed, or converted to the newer form of its operator.
+    #[error(transparent)]
+    Lower(#[from] LowerError),
     /// An operator failed, or is used in a way that is not supported.
     #[error("node `{node}` ({op}): {reason}")]
     Node {
@@ -23,15 +36,15 @@ pub enum ExecError {
         /// What is wrong.
         reason: OpError,
     },
-    /// A weight cannot be uploaded to the tensor library.
-    #[error("cannot upload a weight: {0}")]
+    /// A constant cannot be uploaded to the tensor library.
+    #[error("cannot upload a constant: {0}")]
     UploadWeight(OpError),
-    /// An input cannot be uploaded, or an output cannot be downloaded.
+    /// An input or a weight cannot be uploaded, or an output cannot be downloaded.
     #[error("{kind} `{name}`: {reason}")]
     Transfer {
-        /// `input` or `output`.
+        /// `input`, `output` or `weight`.
         kind: &'static str,
-        /// The input or output.
+        /// The input, output or weight.
         name: String,
         /// What is wrong.
         reason: OpError,
@@ -117,5 +130,11 @@ impl OpError {
     /// Returns an error reported by the tensor library.
     pub fn library(error: impl std::fmt::Display) -> Self {
         OpError::Library(error.to_string())
+    }
+}
+
+impl From<TensorError> for OpError {
+    fn from(error: TensorError) -> Self {
+        OpError::library(error)
     }
 }

@@ -3,11 +3,13 @@
 use super::OpError;
 use super::attention::fused_attention;
 use super::composed::{evaluate_composed, reduce_composed};
+use super::normalize::layer_statistics;
 use super::op::{Op, ReduceDefault, Reduction};
 use super::operands::Operands;
 use super::ops::{Binary, ConvEpilogue, TensorOps, Unary};
 use super::reference::Array;
 use super::shape_arithmetic::{resolve_axes, resolve_axis};
+use super::volumes;
 use super::window::Window;
 use flagperf_onnx::DType;
 
@@ -16,10 +18,12 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
     let ops = operands.ops;
     let output = match op {
         Op::Identity => operands.tensor(0)?,
+        Op::Dropout { mask } => return dropout(operands, *mask),
+        Op::Host(host) => return host.evaluate(operands),
         Op::Unary(kind) => ops.unary(*kind, &operands.tensor(0)?)?,
-        Op::Clip { min, max } => {
-            let min = min.map_or_else(|| operands.number(1), |min| Ok(Some(min)))?.unwrap_or(f64::NEG_INFINITY);
-            let max = max.map_or_else(|| operands.number(2), |max| Ok(Some(max)))?.unwrap_or(f64::INFINITY);
+        Op::Clip => {
+            let min = operands.number(1)?.unwrap_or(f64::NEG_INFINITY);
+            let max = operands.number(2)?.unwrap_or(f64::INFINITY);
             ops.unary(Unary::Clip { min, max }, &operands.tensor(0)?)?
         }
         Op::Binary(kind) => binary(*kind, operands)?,
@@ -30,10 +34,10 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(operands, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(operands, window, *groups, *residual, *activation)?,
         Op::BatchNormalization { epsilon } => batch_normalization(operands, *epsilon)?,
-        Op::MaxPool(window) => apply_planar(operands, |x, size| ops.max_pool(x, &window.pool(size, false)?))?,
-        Op::AveragePool { window, include_pad } => {
-            apply_planar(operands, |x, size| ops.average_pool(x, &window.pool(size, *include_pad)?))?
-        }
+        Op::MaxPool(window) => max_pool(operands, window)?,
+        Op::AveragePool { window, include_pad } => pool(ops, operands.tensor(0)?, window, |x, window, size| {
+            ops.average_pool(x, &window.pool(size, *include_pad)?)
+        })?,
         Op::Reduce { kind, axes, default, keep } => reduce(operands, *kind, axes.as_deref(), *default, *keep)?,
         Op::ArgMax { axis: wanted, keep, last, smallest } => {
             let x = operands.tensor(0)?;
@@ -41,15 +45,45 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             let indices = if *smallest { ops.arg_min(&x, along, *last)? } else { ops.arg_max(&x, along, *last)? };
             if *keep { indices } else { drop_axes(ops, &indices, &[along])? }
         }
-        Op::Softmax { axis: wanted, log, flat } => softmax(operands, *wanted, *log, *flat)?,
-        Op::LayerNormalization { axis: wanted, epsilon } => {
+        Op::Softmax { axis: wanted, log } => {
+            let x = operands.tensor(0)?;
+            let along = resolve_axis(*wanted, ops.shape(&x).len())?;
+            ops.softmax(&x, along, *log)?
+        }
+        Op::LayerNormalization { axis: wanted, epsilon, statistics } => {
             let x = operands.tensor(0)?;
             let from = resolve_axis(*wanted, ops.shape(&x).len())?;
-            ops.layer_norm(&x, &operands.tensor(1)?, operands.optional_tensor(2)?.as_ref(), from, *epsilon)?
+            let y = ops.layer_norm(&x, &operands.tensor(1)?, operands.optional_tensor(2)?.as_ref(), from, *epsilon)?;
+            if *statistics {
+                let [mean, deviation] = layer_statistics(ops, &x, from, *epsilon)?;
+                return Ok(vec![y, mean, deviation]);
+            }
+            y
         }
         composed => return evaluate_composed(composed, operands),
     };
     Ok(vec![output])
+}
+
+/// Returns input 0 and, if needed, a mask that keeps every element.
+fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Vec<O::Tensor>, OpError> {
+    check_dropout(operands)?;
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    if !mask {
+        return Ok(vec![x]);
+    }
+    let shape = ops.shape(&x);
+    let kept = flagperf_onnx::Tensor::from_bools(&shape[..], &vec![true; shape.iter().product()]);
+    Ok(vec![x, ops.upload(&kept.map_err(OpError::library)?)?])
+}
+
+/// Refuses a Dropout that trains: which elements it drops, a random number decides.
+pub(super) fn check_dropout<O: TensorOps>(operands: &Operands<O>) -> Result<(), OpError> {
+    let trains = operands.number(2)?.is_some_and(|mode| mode != 0.0);
+    if trains && operands.number(1)? != Some(0.0) {
+        return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
+    }
+    Ok(())
 }
 
 fn binary<O: TensorOps>(kind: Binary, operands: &Operands<O>) -> Result<O::Tensor, OpError> {
@@ -118,23 +152,49 @@ fn conv<O: TensorOps>(
     activation: Option<Unary>,
 ) -> Result<O::Tensor, OpError> {
     let (ops, bias) = (operands.ops, operands.optional_tensor(2)?);
+    if operands.shape(0)?.len() == 5 {
+        return volumes::conv(operands, window, groups, residual, activation);
+    }
     let weight = as_planes(ops, operands.tensor(1)?)?;
     let [.., height, width] = ops.shape(&weight)[..] else {
         return Err(OpError::invalid_operands("the weight has no kernel dimensions"));
     };
     let residual = if residual { Some(as_planes(ops, operands.tensor(3)?)?) } else { None };
-    apply_planar(operands, |x, size| {
+    apply_planar(ops, operands.tensor(0)?, |x, size| {
         let after = ConvEpilogue { residual: residual.as_ref(), activation };
         ops.conv_fused(x, &weight, bias.as_ref(), &window.conv(size, [height, width], groups), after)
     })
 }
 
-/// Applies a two-dimensional operation to input 0, which has one or two spatial dimensions.
+/// Pools input 0. Integers of 8 bits are pooled in f32, which represents all of them.
+fn max_pool<O: TensorOps>(operands: &Operands<O>, window: &Window) -> Result<O::Tensor, OpError> {
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    let dtype = ops.dtype(&x);
+    let is_narrow = matches!(dtype, DType::I8 | DType::U8);
+    let wide = if is_narrow { ops.cast(&x, DType::F32)? } else { x };
+    let pooled = pool(ops, wide, window, |x, window, size| ops.max_pool(x, &window.pool(size, false)?))?;
+    if is_narrow { ops.cast(&pooled, dtype) } else { Ok(pooled) }
+}
+
+/// Pools images of one, two or three spatial dimensions.
+fn pool<O: TensorOps>(
+    ops: &O,
+    x: O::Tensor,
+    window: &Window,
+    pool: impl Fn(&O::Tensor, &Window, [usize; 2]) -> Result<O::Tensor, OpError>,
+) -> Result<O::Tensor, OpError> {
+    match ops.shape(&x).len() {
+        5 => volumes::pool(ops, &x, window, pool),
+        _ => apply_planar(ops, x, |x, size| pool(x, window, size)),
+    }
+}
+
+/// Applies a two-dimensional operation to images of one or two spatial dimensions.
 fn apply_planar<O: TensorOps>(
-    operands: &Operands<O>,
+    ops: &O,
+    x: O::Tensor,
     operation: impl Fn(&O::Tensor, [usize; 2]) -> Result<O::Tensor, OpError>,
 ) -> Result<O::Tensor, OpError> {
-    let (ops, x) = (operands.ops, operands.tensor(0)?);
     let is_linear = ops.shape(&x).len() == 3;
     let x = as_planes(ops, x)?;
     let [_, _, height, width] = ops.shape(&x)[..] else {
@@ -188,17 +248,6 @@ fn reduce<O: TensorOps>(
     };
     let reduced = reduce_composed(ops, kind, &x, &axes)?;
     if keep { Ok(reduced) } else { drop_axes(ops, &reduced, &axes) }
-}
-
-fn softmax<O: TensorOps>(operands: &Operands<O>, wanted: i64, log: bool, flat: bool) -> Result<O::Tensor, OpError> {
-    let (ops, x) = (operands.ops, operands.tensor(0)?);
-    let shape = ops.shape(&x);
-    let along = resolve_axis(wanted, shape.len())?;
-    if !flat || along + 1 == shape.len() {
-        return ops.softmax(&x, along, log);
-    }
-    let rows = [shape[..along].iter().product(), shape[along..].iter().product()];
-    ops.reshape(&ops.softmax(&ops.reshape(&x, &rows)?, 1, log)?, &shape)
 }
 
 /// Returns the tensor without some dimensions, each of which has size 1.

@@ -1,13 +1,9 @@
 //! The executor: a loaded graph and its runs.
 
-use std::collections::HashMap;
-
-use super::evaluate::{element_count, evaluate, shape_of};
-use super::execution_plan::{ExecutionPlan, Slot, Step, node_error, stays_on_host};
-use super::op::Op;
+use super::execution_plan::ExecutionPlan;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
-use super::reference::{Array, ReferenceOps};
+use super::program::Program;
 use super::{ExecError, OpError};
 use flagperf_onnx::{DType, Graph, NamedSizes, Tensor, TensorSpec, ValueInfo};
 
@@ -17,40 +13,25 @@ pub struct Executor<O: TensorOps> {
     ops: O,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
-    input_slots: Vec<Slot>,
-    output_slots: Vec<Slot>,
-    constants: Vec<Option<Value<O::Tensor>>>,
-    steps: Vec<Step>,
-    /// For each step, the slots that are not read after it.
-    freed_after: Vec<Vec<Slot>>,
+    program: Program<O>,
 }
+
+/// The newest version of the standard operator set that the executor knows.
+pub(super) const OPSET_MAX: i64 = 28;
 
 impl<O: TensorOps> Executor<O> {
     /// Loads a graph.
     ///
     /// # Errors
-    /// When an operator or element type is not supported, an attribute or weight is invalid, or a value is not defined.
+    /// When an operator, an operator set or an element type is not supported, an attribute or weight is invalid, or a
+    /// value is not defined.
     pub fn load(graph: &Graph, ops: O) -> Result<Self, ExecError> {
+        if graph.opset > OPSET_MAX {
+            return Err(ExecError::OperatorSet { version: graph.opset, newest: OPSET_MAX });
+        }
         check_types(graph, &ops)?;
-        let mut plan = ExecutionPlan::new(graph)?;
-        if ops.supports_fusion() {
-            plan.fuse();
-        }
-        let mut executor = Executor {
-            inputs: graph.inputs.clone(),
-            outputs: graph.outputs.clone(),
-            input_slots: plan.inputs.clone(),
-            output_slots: plan.outputs.clone(),
-            constants: load_constants(&mut plan, &ops)?,
-            steps: Vec::new(),
-            freed_after: Vec::new(),
-            ops,
-        };
-        for step in plan.steps {
-            executor.add_or_fold_step(step)?;
-        }
-        executor.plan_lifetimes();
-        Ok(executor)
+        let program = Program::load(ExecutionPlan::of_graph(graph)?, &ops)?;
+        Ok(Executor { inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), program, ops })
     }
 
     /// Returns the graph's inputs, in order.
@@ -109,80 +90,26 @@ impl<O: TensorOps> Executor<O> {
         observe: &mut dyn FnMut(usize),
     ) -> Result<Vec<O::Tensor>, ExecError> {
         self.check_inputs(&inputs)?;
-        let mut values: Vec<Option<Value<O::Tensor>>> = vec![None; self.constants.len()];
-        for (slot, input) in self.input_slots.iter().zip(inputs) {
-            values[*slot] = Some(Value::Library(input));
-        }
-        for (step, freed_after) in self.steps.iter().zip(&self.freed_after) {
-            let outputs = self.run_step(step, &values)?;
-            for (slot, value) in step.outputs.iter().zip(outputs) {
-                values[*slot] = Some(value);
-            }
-            for slot in freed_after {
-                values[*slot] = None;
-            }
-            observe(values.iter().flatten().count());
-        }
-        self.output_slots
-            .iter()
+        let values = inputs.into_iter().map(|input| Some(Value::Library(input))).collect();
+        let outputs = self.program.run(&self.ops, values, observe)?;
+        outputs
+            .into_iter()
             .zip(&self.outputs)
-            .map(|(slot, info)| {
-                let operands = Operands { ops: &self.ops, values: vec![self.value(*slot, &values)] };
-                operands.tensor(0).map_err(|reason| transfer_error("output", &info.name, reason))
+            .map(|(value, info)| {
+                let operands = Operands { ops: &self.ops, values: vec![value] };
+                let output = operands.tensor(0).and_then(|output| self.of_declared_type(output, info.spec.dtype));
+                output.map_err(|reason| transfer_error("output", &info.name, reason))
             })
             .collect()
     }
 
-    fn value(&self, slot: Slot, values: &[Option<Value<O::Tensor>>]) -> Option<Value<O::Tensor>> {
-        values[slot].as_ref().or(self.constants[slot].as_ref()).cloned()
-    }
-
-    /// Runs one step: on the host if all its inputs are there, else in the tensor library.
-    fn run_step(&self, step: &Step, values: &[Option<Value<O::Tensor>>]) -> Result<Vec<Value<O::Tensor>>, ExecError> {
-        let read = |slot: &Option<Slot>| slot.and_then(|slot| self.value(slot, values));
-        let operands = Operands { ops: &self.ops, values: step.inputs.iter().map(read).collect() };
-        let outputs = if let Op::Shape { start, end } = step.op {
-            operands.shape(0).map(|shape| vec![Value::Host(shape_of(&shape, start, end))])
-        } else if let Op::Size = step.op {
-            operands.shape(0).map(|shape| vec![Value::Host(element_count(&shape))])
-        } else if let Some(host) = host_operands(&operands.values) {
-            let operands = Operands { ops: &ReferenceOps, values: host };
-            evaluate(&step.op, &operands).map(|outputs| outputs.into_iter().map(Value::Host).collect())
-        } else {
-            evaluate(&step.op, &operands).map(|outputs| outputs.into_iter().map(Value::Library).collect())
-        };
-        outputs.map_err(|reason| node_error(&step.name, &step.op_name, reason))
-    }
-
-    /// Adds a step, or only its result if that depends on constants alone.
-    fn add_or_fold_step(&mut self, step: Step) -> Result<(), ExecError> {
-        let constant = |slot: &Slot| self.constants[*slot].is_some();
-        if !step.inputs.iter().flatten().all(constant) {
-            self.steps.push(step);
-            return Ok(());
-        }
-        let nothing = vec![None; self.constants.len()];
-        for (slot, value) in step.outputs.iter().zip(self.run_step(&step, &nothing)?) {
-            self.constants[*slot] = Some(value);
-        }
-        Ok(())
-    }
-
-    /// Frees the constants that no step reads, and records after which step each value can be freed.
-    fn plan_lifetimes(&mut self) {
-        let mut last: HashMap<Slot, usize> = HashMap::new();
-        for (i, step) in self.steps.iter().enumerate() {
-            last.extend(step.inputs.iter().flatten().chain(&step.outputs).map(|slot| (*slot, i)));
-        }
-        for (slot, constant) in self.constants.iter_mut().enumerate() {
-            if !last.contains_key(&slot) && !self.output_slots.contains(&slot) {
-                *constant = None;
-            }
-        }
-        self.freed_after = vec![Vec::new(); self.steps.len()];
-        for (slot, step) in last {
-            if !self.output_slots.contains(&slot) {
-                self.freed_after[step].push(slot);
+    /// Returns an output, unless it was computed in another type than the graph declares.
+    fn of_declared_type(&self, output: O::Tensor, declared: DType) -> Result<O::Tensor, OpError> {
+        match (declared, self.ops.dtype(&output)) {
+            (DType::Bool, DType::U8) => Ok(output),
+            (declared, computed) if declared == computed => Ok(output),
+            (declared, computed) => {
+                Err(OpError::invalid_operands(format!("it is declared as `{declared}`, but computed as `{computed}`")))
             }
         }
     }
@@ -228,29 +155,6 @@ fn check_types<O: TensorOps>(graph: &Graph, ops: &O) -> Result<(), ExecError> {
     Ok(())
 }
 
-fn transfer_error(kind: &'static str, name: &str, reason: OpError) -> ExecError {
+pub(super) fn transfer_error(kind: &'static str, name: &str, reason: OpError) -> ExecError {
     ExecError::Transfer { kind, name: name.to_owned(), reason }
-}
-
-/// Loads the constants that are read, by slot. Their host tensors are dropped one by one.
-fn load_constants<O: TensorOps>(plan: &mut ExecutionPlan, ops: &O) -> Result<Vec<Option<Value<O::Tensor>>>, ExecError> {
-    let uses = plan.use_counts();
-    let load = |slot: Slot| {
-        let Some(tensor) = plan.constants.remove(&slot).filter(|_| uses[slot] > 0) else { return Ok(None) };
-        if stays_on_host(&tensor) {
-            return Ok(Some(Value::Host(Array::from_tensor(&tensor))));
-        }
-        ops.upload(&tensor).map(Value::Library).map(Some).map_err(ExecError::UploadWeight)
-    };
-    (0..plan.specs.len()).map(load).collect()
-}
-
-/// Returns the values as operands of the reference library, if all of them are on the host.
-fn host_operands<T>(values: &[Option<Value<T>>]) -> Option<Vec<Option<Value<Array>>>> {
-    let host = |value: &Option<Value<T>>| match value {
-        None => Some(None),
-        Some(Value::Host(array)) => Some(Some(Value::Library(array.clone()))),
-        Some(Value::Library(_)) => None,
-    };
-    values.iter().map(host).collect()
 }

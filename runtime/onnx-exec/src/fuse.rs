@@ -62,13 +62,12 @@ impl ExecutionPlan {
     /// Moves the constant bounds of a Clip from its inputs to the operator.
     fn fold_clip_bounds(&mut self, i: usize, _: &[usize]) -> Option<usize> {
         let step = &self.steps[i];
-        let Op::Clip { min, max } = step.op else { return None };
-        let bound = |attribute: Option<f64>, input: usize, default: f64| match (attribute, step.inputs.get(input)) {
-            (Some(bound), _) => Some(bound),
-            (None, None | Some(None)) => Some(default),
-            (None, Some(Some(slot))) => self.constants.get(slot).and_then(|bound| bound.to_f64().first().copied()),
+        let Op::Clip = step.op else { return None };
+        let bound = |input: usize, default: f64| match step.inputs.get(input) {
+            None | Some(None) => Some(default),
+            Some(Some(slot)) => self.constants.get(slot).and_then(|bound| bound.to_f64().first().copied()),
         };
-        let (min, max) = (bound(min, 1, f64::NEG_INFINITY)?, bound(max, 2, f64::INFINITY)?);
+        let (min, max) = (bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?);
         let step = &mut self.steps[i];
         step.op = Op::Unary(Unary::Clip { min, max });
         step.inputs.truncate(1);

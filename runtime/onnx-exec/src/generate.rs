@@ -104,18 +104,12 @@ pub(super) fn nonzero<O: TensorOps>(operands: &Operands<O>) -> Result<O::Tensor,
     upload_indices(ops, &[shape.len(), places.len()], &coordinates)
 }
 
-/// Returns the largest (or smallest) elements of input 0 along `axis`, and their indices. Their number is `count`, else
-/// input 1.
-pub(super) fn top_k<O: TensorOps>(
-    operands: &Operands<O>,
-    axis: i64,
-    largest: bool,
-    count: Option<usize>,
-) -> Result<Vec<O::Tensor>, OpError> {
+/// Returns the largest (or smallest) elements of input 0 along `axis`, and their indices. Their number is input 1.
+pub(super) fn top_k<O: TensorOps>(operands: &Operands<O>, axis: i64, largest: bool) -> Result<Vec<O::Tensor>, OpError> {
     let (ops, x) = (operands.ops, operands.tensor(0)?);
     let shape = ops.shape(&x);
     let axis = resolve_axis(axis, shape.len())?;
-    let wanted = count.map(|count| count as i64).or(operands.ints(1)?.and_then(|k| k.first().copied()));
+    let wanted = operands.ints(1)?.and_then(|k| k.first().copied());
     let size = shape[axis];
     let count = wanted.and_then(|count| usize::try_from(count).ok()).filter(|count| *count <= size);
     let count = count.ok_or_else(|| {

@@ -13,6 +13,7 @@ mod apply;
 mod attention;
 mod attributes;
 mod composed;
+mod control;
 mod conv_transpose;
 #[cfg(feature = "cpu")]
 mod cpu;
@@ -23,6 +24,7 @@ mod execution_plan;
 mod executor;
 mod fuse;
 mod generate;
+mod host;
 mod indexing;
 mod multi_head_attention;
 mod normalize;
@@ -30,7 +32,9 @@ mod op;
 mod operands;
 mod ops;
 mod parameters;
+mod program;
 mod rearrange;
+mod recurrent;
 mod reference;
 mod resolve;
 mod resize;
@@ -39,6 +43,7 @@ mod result_bound;
 mod result_size;
 mod rotary;
 mod shape_arithmetic;
+mod volumes;
 mod window;
 
 #[cfg(feature = "cpu")]

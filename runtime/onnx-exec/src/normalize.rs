@@ -72,3 +72,20 @@ pub(super) fn rms_normalization<O: TensorOps>(
     let normal = ops.cast(&ops.binary(Binary::Div, &wide, &root)?, ops.dtype(&x))?;
     ops.binary(Binary::Mul, &normal, &operands.tensor(1)?)
 }
+
+/// Returns the mean over the dimensions from `axis` on, and the inverse of the deviation, both in f32.
+pub(super) fn layer_statistics<O: TensorOps>(
+    ops: &O,
+    x: &O::Tensor,
+    axis: usize,
+    epsilon: f64,
+) -> Result<[O::Tensor; 2], OpError> {
+    let wide = widen(ops, x)?;
+    let axes: Vec<usize> = (axis..ops.shape(x).len()).collect();
+    let mean = ops.reduce(Reduce::Mean, &wide, &axes)?;
+    let centred = ops.binary(Binary::Sub, &wide, &mean)?;
+    let variance = ops.reduce(Reduce::Mean, &ops.binary(Binary::Mul, &centred, &centred)?, &axes)?;
+    let sum = ops.binary(Binary::Add, &variance, &scalar(ops, epsilon, &variance)?)?;
+    let inverse = ops.unary(Unary::Reciprocal, &ops.unary(Unary::Sqrt, &sum)?)?;
+    Ok([ops.cast(&mean, DType::F32)?, ops.cast(&inverse, DType::F32)?])
+}

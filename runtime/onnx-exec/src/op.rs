@@ -1,27 +1,34 @@
 //! Operators with parsed attributes.
 
+use super::control::Control;
 use super::conv_transpose::TransposedConv;
 use super::einsum::Equation;
+use super::host::HostOp;
 use super::multi_head_attention::MultiHeadAttention;
 use super::normalize::GroupNorm;
 use super::ops::{Binary, Reduce, Unary};
+use super::recurrent::{Cell, Recurrent};
 use super::reference::Array;
 use super::resize::Resize;
 use super::rotary::Rotary;
 use super::window::Window;
 use flagperf_onnx::DType;
 
-/// An operator, ready to be applied. A parameter that ONNX moved from an attribute to an input over time is `None` here
-/// if it is an input of the node.
+/// An operator, ready to be applied. A parameter that ONNX moved from an attribute to an input over time is an input.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Identity,
-    Unary(Unary),
-    /// The bounds come from attributes, else from inputs 1 and 2.
-    Clip {
-        min: Option<f64>,
-        max: Option<f64>,
+    /// The first output is input 0; `mask` states whether the second is needed.
+    Dropout {
+        mask: bool,
     },
+    /// Computed on the host.
+    Host(HostOp),
+    /// Runs subgraphs.
+    Control(Control),
+    Unary(Unary),
+    /// The bounds are inputs 1 and 2.
+    Clip,
     /// Applied to two or more inputs, from the left.
     Binary(Binary),
     Select,
@@ -86,25 +93,23 @@ pub(super) enum Op {
         last: bool,
         smallest: bool,
     },
-    /// The number of elements comes from the attribute, else from input 1.
     TopK {
         axis: i64,
         largest: bool,
-        count: Option<usize>,
     },
     CumSum {
         exclusive: bool,
         reverse: bool,
     },
-    /// If `flat` is true, the softmax covers all dimensions from `axis` on, as before operator set 13.
     Softmax {
         axis: i64,
         log: bool,
-        flat: bool,
     },
+    /// If `statistics` is true, the mean and the inverse of the deviation are further outputs.
     LayerNormalization {
         axis: i64,
         epsilon: f64,
+        statistics: bool,
     },
     Flatten {
         axis: i64,
@@ -112,12 +117,8 @@ pub(super) enum Op {
     Reshape {
         allow_zero: bool,
     },
-    Squeeze {
-        axes: Option<Vec<i64>>,
-    },
-    Unsqueeze {
-        axes: Option<Vec<i64>>,
-    },
+    Squeeze,
+    Unsqueeze,
     Transpose {
         order: Option<Vec<i64>>,
     },
@@ -126,12 +127,9 @@ pub(super) enum Op {
     },
     Split {
         axis: i64,
-        sizes: Option<Vec<i64>>,
         parts: usize,
     },
-    Slice {
-        attributes: Option<SliceAttributes>,
-    },
+    Slice,
     Gather {
         axis: i64,
     },
@@ -154,9 +152,12 @@ pub(super) enum Op {
         block: usize,
         columns_first: bool,
     },
+    /// If `columns_first` is true, the channels vary slower than the rows and columns of a block (`CRD`).
     SpaceToDepth {
         block: usize,
+        columns_first: bool,
     },
+    Recurrent(Recurrent),
     Expand,
     /// Repeats whole dimensions.
     Tile,
@@ -171,8 +172,6 @@ pub(super) enum Op {
     Size,
     Pad {
         mode: Option<PadKind>,
-        pads: Option<Vec<i64>>,
-        value: f64,
     },
     Shape {
         start: i64,
@@ -188,11 +187,16 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Returns how many outputs are computed of a node with `declared` outputs. Further outputs (the mask of Dropout, the
+    /// Returns how many outputs are computed of a node of which `declared` outputs are read. Further outputs (the
     /// statistics of BatchNormalization) are not computed.
     pub fn output_count(&self, declared: usize) -> usize {
         match self {
             Op::Split { parts, .. } => *parts,
+            Op::Dropout { .. } => declared.min(2),
+            Op::Host(_) | Op::Control(_) => declared,
+            Op::Recurrent(Recurrent { cell: Cell::Lstm, .. }) => declared.min(3),
+            Op::Recurrent(_) => declared.min(2),
+            Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),
@@ -230,14 +234,6 @@ pub(super) enum ReduceDefault {
     None,
     /// All except batch and channels (GlobalAveragePool).
     Spatial,
-}
-
-/// The parameters of a Slice of operator sets 1 to 9, where all are attributes.
-#[derive(Clone, Debug)]
-pub(super) struct SliceAttributes {
-    pub starts: Vec<i64>,
-    pub ends: Vec<i64>,
-    pub axes: Option<Vec<i64>>,
 }
 
 /// The modes of Pad, other than a constant value.

@@ -2,7 +2,7 @@
 
 use super::OpError;
 use super::evaluate::{drop_axes, element_count, shape_of};
-use super::op::{Op, PadKind, SliceAttributes};
+use super::op::{Op, PadKind};
 use super::operands::Operands;
 use super::ops::{PadMode, TensorOps};
 use super::reference::{Array, ReferenceOps};
@@ -40,23 +40,21 @@ pub(super) fn rearrange<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result
         Op::Reshape { allow_zero } => {
             ops.reshape(&x, &resolve_reshape(&shape, &operands.required_ints(1)?, *allow_zero)?)?
         }
-        Op::Squeeze { axes: wanted } => squeeze(operands, &x, wanted.as_deref())?,
-        Op::Unsqueeze { axes: wanted } => unsqueeze(operands, &x, wanted.as_deref())?,
+        Op::Squeeze => squeeze(operands, &x)?,
+        Op::Unsqueeze => unsqueeze(operands, &x)?,
         Op::Transpose { order } => ops.permute(&x, &permutation(order.as_deref(), rank)?)?,
         Op::Concat { axis: along } => {
             let parts = (0..operands.len()).map(|i| operands.tensor(i)).collect::<Result<Vec<_>, _>>()?;
             ops.concat(&parts, resolve_axis(*along, rank)?)?
         }
-        Op::Split { axis: along, sizes, parts } => {
-            return split(operands, &x, resolve_axis(*along, rank)?, sizes.as_deref(), *parts);
-        }
-        Op::Slice { attributes } => slice(operands, x, attributes.as_ref())?,
+        Op::Split { axis: along, parts } => return split(operands, &x, resolve_axis(*along, rank)?, *parts),
+        Op::Slice => slice(operands, x)?,
         Op::Gather { axis: along } => ops.gather(&x, &operands.tensor(1)?, resolve_axis(*along, rank)?)?,
         Op::Expand => ops.expand(&x, &broadcast_shape(&shape, &to_sizes(&operands.required_ints(1)?)?)?)?,
-        Op::Pad { mode, pads, value } => pad(operands, &x, *mode, pads.as_deref(), *value)?,
+        Op::Pad { mode } => pad(operands, &x, *mode)?,
         Op::Cast { to } => ops.cast(&x, to.map_or_else(|| operands.dtype(1), Ok)?)?,
         Op::DepthToSpace { block, columns_first } => depth_to_space(ops, &x, *block, *columns_first)?,
-        Op::SpaceToDepth { block } => space_to_depth(ops, &x, *block)?,
+        Op::SpaceToDepth { block, columns_first } => space_to_depth(ops, &x, *block, *columns_first)?,
         other => return Err(OpError::unsupported(format!("{other:?}"))),
     };
     Ok(vec![output])
@@ -73,18 +71,9 @@ fn to_sizes(wanted: &[i64]) -> Result<Vec<usize>, OpError> {
     wanted.iter().map(size).collect()
 }
 
-/// Returns the integers of the attribute, else those of input 1.
-fn ints_or_input<O: TensorOps>(operands: &Operands<O>, attribute: Option<&[i64]>) -> Result<Option<Vec<i64>>, OpError> {
-    attribute.map_or_else(|| operands.ints(1), |axes| Ok(Some(axes.to_vec())))
-}
-
-fn squeeze<O: TensorOps>(
-    operands: &Operands<O>,
-    x: &O::Tensor,
-    attribute: Option<&[i64]>,
-) -> Result<O::Tensor, OpError> {
+fn squeeze<O: TensorOps>(operands: &Operands<O>, x: &O::Tensor) -> Result<O::Tensor, OpError> {
     let shape = operands.ops.shape(x);
-    let dropped = match ints_or_input(operands, attribute)? {
+    let dropped = match operands.ints(1)? {
         Some(wanted) => resolve_axes(&wanted, shape.len())?,
         None => (0..shape.len()).filter(|i| shape[*i] == 1).collect(),
     };
@@ -94,12 +83,8 @@ fn squeeze<O: TensorOps>(
     }
 }
 
-fn unsqueeze<O: TensorOps>(
-    operands: &Operands<O>,
-    x: &O::Tensor,
-    attribute: Option<&[i64]>,
-) -> Result<O::Tensor, OpError> {
-    let wanted = ints_or_input(operands, attribute)?.ok_or_else(|| OpError::invalid_operands("`axes` is missing"))?;
+fn unsqueeze<O: TensorOps>(operands: &Operands<O>, x: &O::Tensor) -> Result<O::Tensor, OpError> {
+    let wanted = operands.required_ints(1)?;
     let mut shape = operands.ops.shape(x);
     for at in resolve_axes(&wanted, shape.len() + wanted.len())? {
         shape.insert(at, 1);
@@ -123,11 +108,10 @@ fn split<O: TensorOps>(
     operands: &Operands<O>,
     x: &O::Tensor,
     along: usize,
-    attribute: Option<&[i64]>,
     parts: usize,
 ) -> Result<Vec<O::Tensor>, OpError> {
     let size = operands.ops.shape(x)[along];
-    let counts = match ints_or_input(operands, attribute)? {
+    let counts = match operands.ints(1)? {
         Some(counts) => to_sizes(&counts)?,
         None => {
             let each = size.div_ceil(parts.max(1));
@@ -143,17 +127,10 @@ fn split<O: TensorOps>(
     (0..parts).map(|part| operands.ops.slice(x, along, start(part), counts[part], 1)).collect()
 }
 
-fn slice<O: TensorOps>(
-    operands: &Operands<O>,
-    x: O::Tensor,
-    attributes: Option<&SliceAttributes>,
-) -> Result<O::Tensor, OpError> {
+fn slice<O: TensorOps>(operands: &Operands<O>, x: O::Tensor) -> Result<O::Tensor, OpError> {
     let shape = operands.ops.shape(&x);
-    let (starts, ends, wanted, steps) = match attributes {
-        Some(SliceAttributes { starts, ends, axes }) => (starts.clone(), ends.clone(), axes.clone(), None),
-        None => (operands.required_ints(1)?, operands.required_ints(2)?, operands.ints(3)?, operands.ints(4)?),
-    };
-    let along = wanted.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let (starts, ends, steps) = (operands.required_ints(1)?, operands.required_ints(2)?, operands.ints(4)?);
+    let along = operands.ints(3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), along.len(), steps.len()] != [starts.len(); 3] {
         return Err(OpError::invalid_operands("`starts`, `ends`, `axes` and `steps` differ in length"));
@@ -168,19 +145,9 @@ fn slice<O: TensorOps>(
     })
 }
 
-fn pad<O: TensorOps>(
-    operands: &Operands<O>,
-    x: &O::Tensor,
-    kind: Option<PadKind>,
-    attribute: Option<&[i64]>,
-    value: f64,
-) -> Result<O::Tensor, OpError> {
+fn pad<O: TensorOps>(operands: &Operands<O>, x: &O::Tensor, kind: Option<PadKind>) -> Result<O::Tensor, OpError> {
     let rank = operands.ops.shape(x).len();
-    let amounts = to_sizes(&match attribute {
-        Some(pads) => pads.to_vec(),
-        None => operands.required_ints(1)?,
-    })
-    .map_err(|_| OpError::unsupported("negative padding"))?;
+    let amounts = to_sizes(&operands.required_ints(1)?).map_err(|_| OpError::unsupported("negative padding"))?;
     let along = match operands.ints(3)? {
         Some(wanted) => wanted.iter().map(|wanted| resolve_axis(*wanted, rank)).collect::<Result<Vec<_>, _>>()?,
         None => (0..rank).collect(),
@@ -199,7 +166,7 @@ fn pad<O: TensorOps>(
     let mode = match kind {
         Some(PadKind::Reflect) => PadMode::Reflect,
         Some(PadKind::Edge) => PadMode::Edge,
-        None => PadMode::Constant(operands.number(2)?.unwrap_or(value)),
+        None => PadMode::Constant(operands.number(2)?.unwrap_or(0.0)),
     };
     operands.ops.pad(x, &pads, mode)
 }
@@ -225,7 +192,12 @@ fn depth_to_space<O: TensorOps>(
 }
 
 /// Moves blocks of rows and columns to channels.
-fn space_to_depth<O: TensorOps>(ops: &O, x: &O::Tensor, block: usize) -> Result<O::Tensor, OpError> {
+fn space_to_depth<O: TensorOps>(
+    ops: &O,
+    x: &O::Tensor,
+    block: usize,
+    columns_first: bool,
+) -> Result<O::Tensor, OpError> {
     let shape = ops.shape(x);
     let misfit = || OpError::invalid_operands(format!("{shape:?} cannot be cut into blocks of {block} x {block}"));
     let [batch, channels, height, width] = shape[..] else { return Err(misfit()) };
@@ -233,6 +205,7 @@ fn space_to_depth<O: TensorOps>(ops: &O, x: &O::Tensor, block: usize) -> Result<
         return Err(misfit());
     }
     let split = ops.reshape(x, &[batch, channels, height / block, block, width / block, block])?;
-    let moved = ops.permute(&split, &[0, 3, 5, 1, 2, 4])?;
+    let order = if columns_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
+    let moved = ops.permute(&split, &order)?;
     ops.reshape(&moved, &[batch, channels * block * block, height / block, width / block])
 }

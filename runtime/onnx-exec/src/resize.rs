@@ -33,10 +33,6 @@ pub(super) struct Resize {
     pub sampling: Sampling,
     pub axes: Option<Vec<i64>>,
     pub aspect_ratio: AspectRatio,
-    /// The scales, if they are an attribute (`Upsample` of operator set 7).
-    pub scales: Option<Vec<f64>>,
-    /// The input with the scales: 2, or 1 up to operator set 10.
-    pub scales_input: usize,
 }
 
 /// Resizes input 0.
@@ -121,11 +117,7 @@ fn scalings<O: TensorOps>(operands: &Operands<O>, resize: &Resize, shape: &[usiz
         None => (0..rank).collect(),
     };
     let present = |list: Option<Vec<f64>>| list.filter(|list| !list.is_empty());
-    let scales = present(match &resize.scales {
-        Some(scales) => Some(scales.clone()),
-        None => operands.float_list(resize.scales_input)?,
-    });
-    let sizes = if resize.scales_input == 2 { present(operands.float_list(3)?) } else { None };
+    let (scales, sizes) = (present(operands.float_list(2)?), present(operands.float_list(3)?));
     let values = scales.as_ref().or(sizes.as_ref()).filter(|values| values.len() == axes.len());
     let values =
         values.ok_or_else(|| OpError::invalid_operands("neither `scales` nor `sizes` has a value for each axis"))?;
@@ -150,7 +142,16 @@ fn scalings<O: TensorOps>(operands: &Operands<O>, resize: &Resize, shape: &[usiz
         let input = shape[*axis] as f64;
         let (output, scale) = match (&scales, common) {
             // Both factors are f32 numbers in ONNX Runtime, and so is their product.
-            (Some(_), _) => (f64::from(input as f32 * *value as f32).floor(), *value),
+            (Some(_), _) => {
+                let (exact, output) = (input * value, f64::from(input as f32 * *value as f32).floor());
+                if resize.sampling.coordinates == Coordinates::AlignCorners && (exact - output).abs() > 1e-4 {
+                    return Err(OpError::unsupported(format!(
+                        "`align_corners` with the scale {value} of size {input}, for which the standard's text and its \
+                         tests differ (give `sizes`)"
+                    )));
+                }
+                (output, *value)
+            }
             (None, Some(common)) => ((input * common + 0.5).floor(), common),
             (None, None) => (*value, value / input),
         };

@@ -18,7 +18,8 @@ pub(super) fn elements_max(name: &str, op: &Op, inputs: &[Option<&Tensor>]) -> R
     Ok(match op {
         Op::ArgMax { .. }
         | Op::Cast { .. }
-        | Op::Clip { .. }
+        | Op::Dropout { mask: false }
+        | Op::Clip
         | Op::CumSum { .. }
         | Op::Flatten { .. }
         | Op::Identity
@@ -30,14 +31,14 @@ pub(super) fn elements_max(name: &str, op: &Op, inputs: &[Option<&Tensor>]) -> R
         | Op::ScatterNd { .. }
         | Op::Shape { .. }
         | Op::Size
-        | Op::Slice { .. }
+        | Op::Slice
         | Op::Softmax { .. }
         | Op::Split { .. }
-        | Op::Squeeze { .. }
+        | Op::Squeeze
         | Op::Transpose { .. }
         | Op::Trilu { .. }
         | Op::Unary(_)
-        | Op::Unsqueeze { .. } => input(0)?.len() as u64,
+        | Op::Unsqueeze => input(0)?.len() as u64,
         Op::Binary(_) | Op::Mean | Op::PRelu | Op::Select => broadcast_count(present().map(|input| input.shape()))?,
         Op::Concat { .. } => present().map(|input| input.len() as u64).sum(),
         Op::ConstantOfShape { .. } => count(&sizes(input(0)?)),

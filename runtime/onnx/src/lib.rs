@@ -20,13 +20,17 @@ mod weights;
 pub use builder::{BuildError, GraphBuilder, NODES_MAX, OPSET, Var, WEIGHT_ELEMENTS_MAX};
 pub use check::{CheckError, UninferredNode, check, infer_shapes, infer_values};
 pub use count::{Counts, count, multiply_adds};
-pub use file::{OnnxError, WriteOptions, data_files, dtype_from_onnx, read_onnx, write_onnx, write_onnx_with};
+pub use file::{
+    OnnxError, Subgraph, WriteOptions, captured_names, data_files, dtype_from_onnx, read_onnx, write_onnx,
+    write_onnx_with,
+};
 pub use flagperf_core::tensor::{
     DType, Dim, Element, HostMemory, NamedSizes, SpecError, Tensor, TensorError, TensorSpec, byte_count,
 };
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits};
-pub use lower::{Decomposition, LowerError, NodeList, lower, rewrite};
+pub use lower::{Decomposition, LowerError, NodeList, lower, replace_nodes};
+pub use operator_set::{MODERN_OPSET, upgrade};
 pub use operators::{Operator, find_operator, find_unknown_operator};
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision, to_precision};
 pub use random::RandomStream;

@@ -14,7 +14,7 @@ const PATH_NODES_MAX: usize = 10_000;
 /// Inputs or outputs of one node.
 const VALUES_MAX: usize = 4_096;
 /// Nesting depth of subgraphs (`If`, `Loop`, `Scan`).
-const NESTING_MAX: usize = 16;
+pub(crate) const NESTING_MAX: usize = 16;
 /// Bytes of one value of known size: more than the memory of any device or machine.
 const BYTES_MAX: usize = 1 << 40;
 

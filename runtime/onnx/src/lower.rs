@@ -2,21 +2,33 @@
 //!
 //! Knows no engine: the caller states what an engine lacks.
 
+mod activation;
 mod attention;
+mod local_norm;
+mod loss;
 mod node_list;
 mod normalization;
+mod quantized;
+mod rewrite;
 mod rotary;
 
-use std::collections::HashMap;
-
 pub use node_list::NodeList;
+pub(crate) use node_list::{float, int, required};
 
-use crate::operator_set::set_version;
+use crate::operator_set::{set_version, upgrade};
 use crate::operators::needed_version;
-use crate::{Graph, Node, OPSET, TensorSpec, check, find_operator};
+use crate::{Graph, Node, OPSET, check, find_operator};
 
+pub(crate) use activation::{celu, hardmax, shrink, softsign, swiglu, swish, thresholded_relu};
 pub(crate) use attention::attention;
+pub(crate) use local_norm::{global_lp_pool, local_response, lp_normalization, lp_pool, mean_variance};
+pub(crate) use loss::{negative_log_likelihood, softmax_cross_entropy};
 pub(crate) use normalization::{gelu, group_normalization, layer_normalization, rms_normalization};
+pub(crate) use quantized::{
+    conv_integer, dequantize_linear, dynamic_quantize_linear, matmul_integer, qlinear_conv, qlinear_matmul,
+    quantize_linear,
+};
+pub(crate) use rewrite::rewrite;
 pub(crate) use rotary::rotary_embedding;
 
 /// A decomposition: appends nodes that compute the outputs of a node.
@@ -33,6 +45,16 @@ pub enum LowerError {
         /// Its operator.
         op: String,
         /// What is not covered.
+        reason: String,
+    },
+    /// A node of an older operator set has no newer form.
+    #[error("node `{node}` ({op}) cannot be converted to a newer operator set: {reason}")]
+    Version {
+        /// The node.
+        node: String,
+        /// Its operator.
+        op: String,
+        /// What cannot be converted.
         reason: String,
     },
     /// The graph needs a newer operator set than the engine supports, even without composite operators.
@@ -64,37 +86,24 @@ pub fn lower(graph: &Graph, opset_max: i64, lacking: &[&str]) -> Result<Graph, L
     if !graph.nodes.iter().any(|node| decomposition(node).is_some()) {
         return Ok(graph.clone());
     }
-    finish(replace_nodes(graph, decomposition)?, graph.opset, opset_max)
+    let graph = &upgrade(graph)?;
+    let lowered = rewrite(graph, decomposition, node_error)?;
+    finish(lowered, graph.opset, opset_max)
 }
 
-/// Replaces each node for which `decomposition` returns one, and infers the shapes of the new values. Weights and the names
+/// Replaces each node for which `rule` returns a decomposition, and infers the shapes of the new values. Weights and the names
 /// of outputs are kept.
 ///
 /// # Errors
 /// When a decomposition does not cover its node.
-pub fn rewrite(graph: &Graph, decomposition: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
-    let mut rewritten = replace_nodes(graph, decomposition)?;
-    check::infer_shapes(&mut rewritten);
-    Ok(rewritten)
+pub fn replace_nodes(graph: &Graph, rule: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
+    let mut replaced = rewrite(graph, rule, node_error)?;
+    check::infer_shapes(&mut replaced);
+    Ok(replaced)
 }
 
-fn replace_nodes(graph: &Graph, decomposition: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
-    let (inferred, _) = check::infer_nodes(graph, check::start_inference(graph));
-    let declared = graph.inputs.iter().map(|input| (input.name.clone(), input.spec.clone()));
-    let weights = graph.weights.iter().map(|(name, weight)| (name.clone(), weight.spec.clone()));
-    let stored = graph.values.iter().map(|(name, spec)| (name.clone(), spec.clone()));
-    let specs: HashMap<String, TensorSpec> = stored.chain(inferred).chain(weights).chain(declared).collect();
-    let mut lowered = Graph { nodes: Vec::new(), ..graph.clone() };
-    for node in &graph.nodes {
-        match decomposition(node) {
-            None => lowered.nodes.push(node.clone()),
-            Some(decompose) => {
-                let failed = |reason| LowerError::Node { node: node.name.clone(), op: node.op.clone(), reason };
-                decompose(&mut NodeList::new(&mut lowered, &specs, node), node).map_err(failed)?;
-            }
-        }
-    }
-    Ok(lowered)
+fn node_error(node: &Node, reason: String) -> LowerError {
+    LowerError::Node { node: node.name.clone(), op: node.op.clone(), reason }
 }
 
 /// Sets the version of the lowered graph and infers the shapes of the new values.

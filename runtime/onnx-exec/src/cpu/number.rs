@@ -23,7 +23,15 @@ pub(super) trait Number: DenseElement + LinalgScalar + PartialOrd {
     fn modulo(self, other: Self) -> Self {
         let remainder = self.remainder(other);
         let zero = Self::zero();
-        if remainder != zero && (remainder < zero) != (other < zero) { remainder.plus(other) } else { remainder }
+        match remainder == zero {
+            true => other.zero_with_sign(),
+            false if (remainder < zero) != (other < zero) => remainder.plus(other),
+            false => remainder,
+        }
+    }
+    /// Returns zero with the sign of the element.
+    fn zero_with_sign(self) -> Self {
+        Self::zero()
     }
     fn power(self, exponent: Self) -> Self;
     /// Returns an integer of the same order: equal for zeros of both signs, largest for NaN.
@@ -55,6 +63,7 @@ macro_rules! float_number {
             fn divided_by(self, other: Self) -> Self { self / other }
             fn remainder(self, other: Self) -> Self { self % other }
             fn power(self, exponent: Self) -> Self { self.powf(exponent) }
+            fn zero_with_sign(self) -> Self { <$float>::copysign(0.0, self) }
             fn rank(self) -> i64 {
                 // Adding zero makes -0 to 0. The bits of negative floats count backwards.
                 let bits = (self + 0.0).to_bits() as $bits;
@@ -103,6 +112,8 @@ mod tests {
         assert_eq!(7i32.modulo(-3), -2);
         assert_eq!((-7.5f32).modulo(2.0), 0.5);
         assert_eq!(i64::MIN.remainder(-1), 0);
+        assert!((-4f32).modulo(2.0).is_sign_positive() && 4f64.modulo(-2.0).is_sign_negative());
+        assert!((-4f32).remainder(2.0).is_sign_negative());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use ndarray::{ArcArray, ArrayD, ArrayViewD, IxDyn};
 use super::OpError;
 use crate::result_size::check_result_size;
 use flagperf_core::tensor::elements_in_order;
-use flagperf_onnx::{DType, Element, Tensor, TensorError};
+use flagperf_onnx::{DType, Element, Tensor};
 
 /// Elements of one type with a shape. Cloning shares the memory.
 pub(super) type Elements<T> = ArcArray<T, IxDyn>;
@@ -156,12 +156,6 @@ pub(super) fn download(tensor: &Dense) -> Result<Tensor, OpError> {
 /// Converts a tensor to a host tensor. The elements are copied only if the tensor shares its memory or is not dense.
 pub(crate) fn into_host(tensor: Dense) -> Tensor {
     with_elements!(tensor, elements => Tensor::from_array(elements))
-}
-
-impl From<TensorError> for OpError {
-    fn from(error: TensorError) -> Self {
-        OpError::library(error)
-    }
 }
 
 /// Returns a copy of the elements in row-major order.

@@ -57,7 +57,7 @@ impl ExecutionPlan {
     /// Returns the softmax over the last axis that writes `slot`, if only step `i` reads it.
     fn sole_softmax_producer(&self, i: usize, slot: Slot, uses: &[usize]) -> Option<usize> {
         let at = self.sole_producer(i, slot, uses)?;
-        let Op::Softmax { axis, log: false, .. } = self.steps[at].op else { return None };
+        let Op::Softmax { axis, log: false } = self.steps[at].op else { return None };
         let rank = || self.specs[slot].as_ref().map(|spec| spec.dims.len() as i64);
         (axis == -1 || rank() == Some(axis + 1)).then_some(at)
     }

@@ -86,6 +86,16 @@ fn clip(x: f64, min: f64, max: f64) -> f64 {
     if x > max { max } else { x }
 }
 
+/// Returns the remainder with the sign of `b`.
+fn modulo(a: f64, b: f64) -> f64 {
+    let remainder = a % b;
+    match remainder == 0.0 {
+        true => 0.0f64.copysign(b),
+        false if (remainder < 0.0) != (b < 0.0) => remainder + b,
+        false => remainder,
+    }
+}
+
 pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpError> {
     let shape = broadcast_shape(a.shape(), b.shape())?;
     let integers = !a.dtype().is_float();
@@ -95,7 +105,7 @@ pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpErro
         Binary::Mul => a * b,
         Binary::Div if integers => (a / b).trunc(),
         Binary::Div => a / b,
-        Binary::Mod => a - (a / b).floor() * b,
+        Binary::Mod => modulo(a, b),
         Binary::Fmod => a % b,
         Binary::Pow if integers => a.powf(b).trunc(),
         Binary::Pow => a.powf(b),

@@ -28,31 +28,20 @@ fn positive(attributes: Attributes, name: &str) -> Result<Option<usize>, OpError
 }
 
 pub(super) fn attention(source: &Source<'_>) -> Result<Op, OpError> {
-    const KNOWN: [&str; 7] = [
-        "is_causal",
-        "kv_num_heads",
-        "q_num_heads",
-        "qk_matmul_output_mode",
-        "scale",
-        "softcap",
-        // The softmax is computed in f32 or f64 anyway.
-        "softmax_precision",
-    ];
     let Source { node, attributes, .. } = *source;
-    if node.inputs.iter().skip(6).any(|name| !name.is_empty()) {
-        return Err(OpError::unsupported("inputs after `past_value`"));
+    if node.inputs.iter().skip(7).any(|name| !name.is_empty()) {
+        return Err(OpError::unsupported("inputs after `nonpad_kv_seqlen`"));
     }
-    if let Some(name) = attributes.0.keys().find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(OpError::unsupported(format!("`{name}`")));
-    }
+    let bound = |name| Ok::<_, OpError>(Some(attributes.int(name, -1)?).filter(|bound| *bound >= 0));
     let last_output = node.outputs.iter().rposition(|name| !name.is_empty()).unwrap_or(0);
     if last_output > 3 {
         return Err(OpError::invalid_operands("an attention has at most four outputs"));
     }
     Ok(Op::MultiHeadAttention(MultiHeadAttention {
         counts: HeadCounts { of_q: attributes.count("q_num_heads")?, of_kv: attributes.count("kv_num_heads")? },
-        scale: if attributes.0.contains_key("scale") { Some(attributes.float("scale", 1.0)?) } else { None },
+        scale: if attributes.contains("scale") { Some(attributes.float("scale", 1.0)?) } else { None },
         causal: attributes.flag("is_causal", false)?,
+        window: [bound("left_window_size")?, bound("right_window_size")?],
         softcap: attributes.float("softcap", 0.0)?.max(0.0),
         outputs: last_output + 1,
         scores: match attributes.int("qk_matmul_output_mode", 0)? {
@@ -65,11 +54,9 @@ pub(super) fn attention(source: &Source<'_>) -> Result<Op, OpError> {
     }))
 }
 
-/// `Upsample` is the older name of `Resize`.
 pub(super) fn resize(source: &Source<'_>) -> Result<Op, OpError> {
-    let Source { node, attributes, opset } = *source;
-    let is_old = node.op == "Upsample" || opset < 11;
-    let nearest = match attributes.text("nearest_mode", if is_old { "floor" } else { "round_prefer_floor" })? {
+    let attributes = source.attributes;
+    let nearest = match attributes.text("nearest_mode", "round_prefer_floor")? {
         "round_prefer_floor" => NearestRounding::PreferFloor,
         "round_prefer_ceil" => NearestRounding::PreferCeil,
         "floor" => NearestRounding::Floor,
@@ -78,12 +65,11 @@ pub(super) fn resize(source: &Source<'_>) -> Result<Op, OpError> {
     };
     let interpolation = match attributes.text("mode", "nearest")? {
         "nearest" => Interpolation::Nearest(nearest),
-        "linear" | "bilinear" => Interpolation::Linear,
+        "linear" => Interpolation::Linear,
         "cubic" => Interpolation::Cubic(attributes.float("cubic_coeff_a", -0.75)?),
         other => return Err(unknown_word("mode", other)),
     };
-    let default = if is_old { "asymmetric" } else { "half_pixel" };
-    let coordinates = match attributes.text("coordinate_transformation_mode", default)? {
+    let coordinates = match attributes.text("coordinate_transformation_mode", "half_pixel")? {
         "half_pixel" => Coordinates::HalfPixel,
         "half_pixel_symmetric" => Coordinates::HalfPixelSymmetric,
         "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
@@ -109,7 +95,5 @@ pub(super) fn resize(source: &Source<'_>) -> Result<Op, OpError> {
         },
         axes: attributes.ints("axes")?,
         aspect_ratio,
-        scales: attributes.floats("scales")?,
-        scales_input: if is_old { 1 } else { 2 },
     }))
 }

@@ -26,10 +26,10 @@ pub(super) fn elu(source: &Source<'_>) -> Result<Op, OpError> {
 
 /// The defaults are the f32 numbers of ONNX's schema.
 pub(super) fn selu(source: &Source<'_>) -> Result<Op, OpError> {
-    let attributes = source.attributes;
+    let (attributes, is_old) = (source.attributes, source.opset < 6);
     Ok(Op::Unary(Unary::Selu {
-        alpha: attributes.float("alpha", 1.673_263_192_176_818_8)?,
-        gamma: attributes.float("gamma", 1.050_700_783_729_553_2)?,
+        alpha: attributes.float("alpha", if is_old { 1.6732 } else { 1.673_263_192_176_818_8 })?,
+        gamma: attributes.float("gamma", if is_old { 1.0507 } else { 1.050_700_783_729_553_2 })?,
     }))
 }
 
@@ -39,18 +39,6 @@ pub(super) fn is_inf(source: &Source<'_>) -> Result<Op, OpError> {
         negative: attributes.flag("detect_negative", true)?,
         positive: attributes.flag("detect_positive", true)?,
     }))
-}
-
-/// Before operator set 11, the bounds are attributes.
-pub(super) fn clip(source: &Source<'_>) -> Result<Op, OpError> {
-    let attributes = source.attributes;
-    if source.opset >= 11 {
-        return Ok(Op::Clip { min: None, max: None });
-    }
-    Ok(Op::Clip {
-        min: Some(attributes.float("min", f64::NEG_INFINITY)?),
-        max: Some(attributes.float("max", f64::INFINITY)?),
-    })
 }
 
 pub(super) fn modulo(source: &Source<'_>) -> Result<Op, OpError> {

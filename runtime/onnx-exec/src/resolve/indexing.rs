@@ -61,11 +61,7 @@ pub(super) fn cumulative_sum(source: &Source<'_>) -> Result<Op, OpError> {
 
 pub(super) fn top_k(source: &Source<'_>) -> Result<Op, OpError> {
     let attributes = source.attributes;
-    Ok(Op::TopK {
-        axis: attributes.int("axis", -1)?,
-        largest: attributes.flag("largest", true)?,
-        count: attributes.sizes("k")?.and_then(|count| count.first().copied()),
-    })
+    Ok(Op::TopK { axis: attributes.int("axis", -1)?, largest: attributes.flag("largest", true)? })
 }
 
 /// Returns how updates are combined with the elements that they change; `None` if they replace them.

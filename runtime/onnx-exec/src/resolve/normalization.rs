@@ -9,6 +9,10 @@ fn epsilon(source: &Source<'_>) -> Result<f64, OpError> {
     source.attributes.float("epsilon", 1e-5)
 }
 
+pub(super) fn dropout(source: &Source<'_>) -> Result<Op, OpError> {
+    Ok(Op::Dropout { mask: source.node.outputs.len() > 1 })
+}
+
 pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
     if source.attributes.flag("training_mode", false)? {
         return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
@@ -17,7 +21,8 @@ pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn layer_normalization(source: &Source<'_>) -> Result<Op, OpError> {
-    Ok(Op::LayerNormalization { axis: source.attributes.int("axis", -1)?, epsilon: epsilon(source)? })
+    let statistics = source.node.outputs.len() > 1;
+    Ok(Op::LayerNormalization { axis: source.attributes.int("axis", -1)?, epsilon: epsilon(source)?, statistics })
 }
 
 pub(super) fn instance_normalization(source: &Source<'_>) -> Result<Op, OpError> {
@@ -45,6 +50,5 @@ pub(super) fn log_softmax(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 fn softmax_of(source: &Source<'_>, log: bool) -> Result<Op, OpError> {
-    let (flat, default) = if source.opset < 13 { (true, 1) } else { (false, -1) };
-    Ok(Op::Softmax { axis: source.attributes.int("axis", default)?, log, flat })
+    Ok(Op::Softmax { axis: source.attributes.int("axis", -1)?, log })
 }

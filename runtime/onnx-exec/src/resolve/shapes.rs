@@ -2,7 +2,7 @@
 
 use super::{Source, required_count, unknown_word};
 use crate::OpError;
-use crate::op::{Op, PadKind, SliceAttributes};
+use crate::op::{Op, PadKind};
 use crate::reference::Array;
 use flagperf_onnx::Tensor;
 
@@ -14,14 +14,6 @@ pub(super) fn reshape(source: &Source<'_>) -> Result<Op, OpError> {
     Ok(Op::Reshape { allow_zero: source.attributes.flag("allowzero", false)? })
 }
 
-pub(super) fn squeeze(source: &Source<'_>) -> Result<Op, OpError> {
-    Ok(Op::Squeeze { axes: source.attributes.ints("axes")? })
-}
-
-pub(super) fn unsqueeze(source: &Source<'_>) -> Result<Op, OpError> {
-    Ok(Op::Unsqueeze { axes: source.attributes.ints("axes")? })
-}
-
 pub(super) fn transpose(source: &Source<'_>) -> Result<Op, OpError> {
     Ok(Op::Transpose { order: source.attributes.ints("perm")? })
 }
@@ -31,24 +23,7 @@ pub(super) fn concat(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn split(source: &Source<'_>) -> Result<Op, OpError> {
-    let attributes = source.attributes;
-    let (axis, sizes) = (attributes.int("axis", 0)?, attributes.ints("split")?);
-    Ok(Op::Split { axis, sizes, parts: source.node.outputs.len() })
-}
-
-/// Before operator set 10, all parameters are attributes.
-pub(super) fn slice(source: &Source<'_>) -> Result<Op, OpError> {
-    let attributes = source.attributes;
-    if source.opset >= 10 {
-        return Ok(Op::Slice { attributes: None });
-    }
-    Ok(Op::Slice {
-        attributes: Some(SliceAttributes {
-            starts: attributes.ints("starts")?.unwrap_or_default(),
-            ends: attributes.ints("ends")?.unwrap_or_default(),
-            axes: attributes.ints("axes")?,
-        }),
-    })
+    Ok(Op::Split { axis: source.attributes.int("axis", 0)?, parts: source.node.outputs.len() })
 }
 
 pub(super) fn shape(source: &Source<'_>) -> Result<Op, OpError> {
@@ -62,28 +37,29 @@ pub(super) fn constant_of_shape(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn depth_to_space(source: &Source<'_>) -> Result<Op, OpError> {
-    let attributes = source.attributes;
-    Ok(Op::DepthToSpace {
-        block: required_count(attributes, "blocksize")?,
-        columns_first: match attributes.text("mode", "DCR")? {
-            "DCR" => false,
-            "CRD" => true,
-            other => return Err(unknown_word("mode", other)),
-        },
-    })
+    let block = required_count(source.attributes, "blocksize")?;
+    Ok(Op::DepthToSpace { block, columns_first: columns_first(source)? })
 }
 
 pub(super) fn space_to_depth(source: &Source<'_>) -> Result<Op, OpError> {
-    Ok(Op::SpaceToDepth { block: required_count(source.attributes, "blocksize")? })
+    let block = required_count(source.attributes, "blocksize")?;
+    Ok(Op::SpaceToDepth { block, columns_first: columns_first(source)? })
+}
+
+fn columns_first(source: &Source<'_>) -> Result<bool, OpError> {
+    match source.attributes.text("mode", "DCR")? {
+        "DCR" => Ok(false),
+        "CRD" => Ok(true),
+        other => Err(unknown_word("mode", other)),
+    }
 }
 
 pub(super) fn pad(source: &Source<'_>) -> Result<Op, OpError> {
-    let attributes = source.attributes;
-    let mode = match attributes.text("mode", "constant")? {
+    let mode = match source.attributes.text("mode", "constant")? {
         "constant" => None,
         "reflect" => Some(PadKind::Reflect),
         "edge" => Some(PadKind::Edge),
         other => return Err(unknown_word("mode", other)),
     };
-    Ok(Op::Pad { mode, pads: attributes.ints("pads")?, value: attributes.float("value", 0.0)? })
+    Ok(Op::Pad { mode })
 }

@@ -4,6 +4,8 @@ use super::Source;
 use crate::OpError;
 use crate::attributes::Attributes;
 use crate::conv_transpose::TransposedConv;
+use crate::host::HostOp;
+use crate::host::numeric::max_pool_with_places;
 use crate::op::{Op, ReduceDefault, Reduction};
 use crate::ops::Reduce;
 use crate::window::{Padding, Window};
@@ -29,10 +31,12 @@ pub(super) fn conv_transpose(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn max_pool(source: &Source<'_>) -> Result<Op, OpError> {
-    if source.node.outputs.iter().filter(|output| !output.is_empty()).count() > 1 {
-        return Err(OpError::unsupported("the output `Indices`"));
+    let window = resolve_window(source.attributes)?;
+    let column_major = source.attributes.flag("storage_order", false)?;
+    if source.node.outputs.len() > 1 {
+        return Ok(Op::Host(HostOp(max_pool_with_places(window, column_major))));
     }
-    Ok(Op::MaxPool(resolve_window(source.attributes)?))
+    Ok(Op::MaxPool(window))
 }
 
 pub(super) fn average_pool(source: &Source<'_>) -> Result<Op, OpError> {

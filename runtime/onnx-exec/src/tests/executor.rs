@@ -15,11 +15,14 @@ fn error<T>(result: Result<T, ExecError>) -> String {
 
 #[test]
 fn an_unsupported_operator_is_named_with_its_node() {
-    let graph = Sketch::new().input("x", "3,f32").node("Loop", &["x"], &["y"]).output("y", "3,f32");
-    assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `Loop`");
+    let graph = Sketch::new().input("x", "3,f32").node("ImageDecoder", &["x"], &["y"]).output("y", "3,f32");
+    assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `ImageDecoder`");
     let mut foreign = graph;
     foreign.nodes[0].domain = "com.microsoft".into();
-    assert_eq!(error(load(&foreign)), "node `y`: the executor does not support the operator `com.microsoft.Loop`");
+    assert_eq!(
+        error(load(&foreign)),
+        "node `y`: the executor does not support the operator `com.microsoft.ImageDecoder`"
+    );
 }
 
 #[test]
@@ -53,9 +56,69 @@ fn an_input_that_contradicts_its_declaration_is_named() {
 fn an_undefined_value_is_named() {
     let graph = Sketch::new().input("x", "3,f32").node("Add", &["x", "z"], &["y"]).output("y", "3,f32");
     assert_eq!(error(load(&graph)), "`y` reads the value `z`, which no earlier node defines");
-    let sketch = Sketch::new().input("x", "3,f32").node("Dropout", &["x"], &["y", "mask"]);
-    let graph = sketch.output("mask", "3,bool");
-    assert_eq!(error(load(&graph)), "`mask` reads the value `mask`, which no earlier node defines");
+}
+
+#[test]
+fn an_output_that_is_not_supported_is_named_if_it_is_read() {
+    let statistics = ["x", "s", "s", "s", "s"];
+    let sketch = || {
+        let sketch = Sketch::new().input("x", "1,2,f32").weight("s", noise("2,f32", 1));
+        sketch.node("BatchNormalization", &statistics, &["y", "mean"])
+    };
+    assert!(load(&sketch().output("y", "1,2,f32")).is_ok());
+    let expected = "node `y` (BatchNormalization): not supported: output 1 (`mean`)";
+    assert_eq!(error(load(&sketch().output("mean", "2,f32"))), expected);
+}
+
+#[test]
+fn the_mask_of_a_dropout_keeps_every_element_and_training_is_refused() {
+    let sketch = |training: bool, ratio: f32| {
+        let sketch = Sketch::new().input("x", "2,f32").weight("ratio", Tensor::scalar(ratio));
+        let sketch = sketch.weight("training", Tensor::from_bools([], &[training]).unwrap());
+        sketch.node("Dropout", &["x", "ratio", "training"], &["y", "mask"]).output("mask", "2,bool")
+    };
+    let expected = "node `y` (Dropout): not supported: `training_mode` (the executor only runs inference)";
+    assert_eq!(error(load(&sketch(true, 0.5))), expected);
+    for graph in [sketch(false, 0.5), sketch(true, 0.0)] {
+        let mask = &load(&graph).unwrap().run_host(&[noise("2,f32", 1)]).unwrap()[0];
+        assert_eq!((mask.dtype(), mask.to_f64()), (DType::Bool, vec![1.0, 1.0]));
+    }
+}
+
+#[test]
+fn an_attribute_that_the_executor_does_not_know_is_named() {
+    let with = |op| {
+        let sketch = Sketch::new().input("x", "1,f32").node_with(op, &["x"], &["y"], [("other", Attribute::Int(1))]);
+        sketch.output("y", "1,f32")
+    };
+    for op in ["Relu", "Softmax", "Transpose", "Acos"] {
+        assert_eq!(error(load(&with(op))), format!("node `y` ({op}): not supported: attribute `other`"));
+    }
+}
+
+#[test]
+fn inputs_of_different_types_are_named_at_load() {
+    let half = noise("2,f16", 1);
+    let graph = Sketch::new().input("x", "2,f32").weight("w", half).node("Mul", &["x", "w"], &["y"]);
+    let expected = "node `y` (Mul): `Mul` requires inputs of the same element type, not `f32` and `f16` (`x` is `f32`, \
+                    weight `w` is `f16`)";
+    assert_eq!(error(load(&graph.output("y", "2,f32"))), expected);
+}
+
+#[test]
+fn an_operator_set_newer_than_the_executor_is_refused() {
+    let graph =
+        |opset| Graph { opset, ..Sketch::new().input("x", "1,f32").node("Relu", &["x"], &["y"]).output("y", "1,f32") };
+    assert!(load(&graph(28)).is_ok());
+    let expected = "the graph needs version 29 of the operator set `ai.onnx`, but the executor knows versions up to 28";
+    assert_eq!(error(load(&graph(29))), expected);
+}
+
+#[test]
+fn an_output_in_another_type_than_declared_is_refused() {
+    let graph = Sketch::new().input("x", "1,f32").node("Relu", &["x"], &["y"]).output("y", "1,i64");
+    let failed = error(load(&graph).unwrap().run_host(&[noise("1,f32", 1)]));
+    assert_eq!(failed, "output `y`: it is declared as `i64`, but computed as `f32`");
 }
 
 #[cfg(feature = "cpu")]

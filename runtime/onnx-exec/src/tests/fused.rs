@@ -89,9 +89,9 @@ fn a_bias_is_fused_into_the_product_of_a_matrix() {
 
 #[test]
 fn a_gated_activation_is_fused_into_one_function() {
-    for gate in ["Sigmoid", "HardSigmoid"] {
-        let alpha = [("alpha", Attribute::Float(1.0 / 6.0))];
-        let sketch = normalized(input(), "a", "x").node_with(gate, &["a"], &["g"], alpha);
+    let alpha = [("alpha", Attribute::Float(1.0 / 6.0))];
+    let sketch = || normalized(input(), "a", "x");
+    for sketch in [sketch().node("Sigmoid", &["a"], &["g"]), sketch().node_with("HardSigmoid", &["a"], &["g"], alpha)] {
         check(&sketch.node("Mul", &["g", "a"], &["y"]).output("y", "N,4,7,5,f32"), 1);
     }
 }

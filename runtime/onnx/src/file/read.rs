@@ -29,7 +29,7 @@ const MAX_VALUE_BYTES: usize = 1024;
 /// not supported.
 pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let (file, model) = decode(path)?;
-    let reader = ModelReader { path, start: file.bytes().as_ptr() as usize };
+    let reader = ModelReader { path, start: Some(file.bytes().as_ptr() as usize) };
     let proto = model.graph.as_ref().ok_or_else(|| reader.malformed("it has no graph"))?;
     if !proto.sparse_initializer.is_empty() {
         return Err(reader.unsupported("sparse weights"));
@@ -47,7 +47,8 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
         declares_random_weights: model.metadata_props.iter().any(is_random_note),
         ..reader.graph(proto)?
     };
-    reader.with_output_shapes(graph, proto)
+    reader.check_definitions(&graph)?;
+    reader.with_outputs(graph, proto)
 }
 
 /// Maps an ONNX file and decodes its message.
@@ -73,13 +74,27 @@ fn is_random_note(entry: &StringStringEntryProto) -> bool {
 }
 
 /// Converts the messages of one file to a graph.
-struct ModelReader<'a> {
+pub(super) struct ModelReader<'a> {
     path: &'a Path,
-    /// Address of the file's first byte, from which the offset of a weight is computed.
-    start: usize,
+    /// Address of the file's first byte, from which the offset of a weight is computed; `None` for a message that is not
+    /// in a mapped file, whose weights become values.
+    start: Option<usize>,
 }
 
-impl ModelReader<'_> {
+impl<'a> ModelReader<'a> {
+    /// Returns a reader of a message in memory. `name` appears in errors.
+    pub(super) fn in_memory(name: &'a Path) -> Self {
+        ModelReader { path: name, start: None }
+    }
+
+    /// Converts a subgraph: as a graph, but inputs of unknown shape or type are missing, and all outputs.
+    pub(super) fn body(&self, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let input = proto.input.iter().filter(|info| declared_spec(info).is_some()).cloned().collect();
+        let graph = self.graph(&GraphProto { input, ..proto.clone() })?;
+        self.check_definitions(&graph)?;
+        Ok(graph)
+    }
+
     fn malformed(&self, reason: impl Into<String>) -> OnnxError {
         OnnxError::Malformed { path: self.path.to_owned(), reason: reason.into() }
     }
@@ -102,7 +117,7 @@ impl ModelReader<'_> {
         // Up to version 3 of the format, the inputs include the weights.
         for info in proto.input.iter().filter(|info| !weights.contains_key(info.name.as_deref().unwrap_or_default())) {
             let name = info.name.clone().unwrap_or_default();
-            let no_shape = || self.unsupported(format!("an input `{name}` of unknown shape or element type"));
+            let no_shape = || self.unsupported(format!("an input `{name}` of {}", unknown_part(info)));
             inputs.push(ValueInfo { spec: declared_spec(info).ok_or_else(no_shape)?, name: name.clone() });
         }
         let named = |info: &ValueInfoProto| Some((info.name.clone()?, declared_spec(info)?));
@@ -140,14 +155,18 @@ impl ModelReader<'_> {
         let wrong = |reason: String| self.malformed(format!("weight `{name}`: {reason}"));
         let Some((shape, dtype)) = initializer::decode_shape(proto).map_err(wrong)? else {
             let code = proto.data_type.unwrap_or(0);
-            return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
+            let dtype = super::type_name(i64::from(code));
+            return Err(self.unsupported(format!("a weight `{name}` of the element type `{dtype}`")));
         };
         let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
-        let source = match &proto.raw_data {
+        let source = match (&proto.raw_data, self.start) {
+            (_, None) if proto.data_location == Some(EXTERNAL) => {
+                return Err(self.unsupported(format!("the weight `{name}` in a data file")));
+            }
             _ if proto.data_location == Some(EXTERNAL) => self.external(&name, proto, dtype, bytes)?,
-            Some(raw) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
+            (Some(raw), Some(start)) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
                 path: self.path.to_owned(),
-                offset: (raw.as_ptr() as usize - self.start) as u64,
+                offset: (raw.as_ptr() as usize - start) as u64,
                 length: raw.len() as u64,
                 dtype,
             },
@@ -195,15 +214,41 @@ impl ModelReader<'_> {
         Ok(WeightSource::External { path, offset, length, dtype })
     }
 
-    /// Adds the outputs. Shapes that the file omits are inferred.
-    fn with_output_shapes(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+    /// Checks that each value has one definition: an engine would read the last, or the first.
+    fn check_definitions(&self, graph: &Graph) -> Result<(), OnnxError> {
+        let mut definitions: HashMap<&str, String> =
+            graph.weights.keys().map(|name| (name.as_str(), "a weight".to_owned())).collect();
+        definitions.extend(graph.inputs.iter().map(|input| (input.name.as_str(), "an input".to_owned())));
+        for node in &graph.nodes {
+            let by = format!("node `{}` ({})", node.name, node.op);
+            for output in node.outputs.iter().filter(|name| !name.is_empty()) {
+                if let Some(other) = definitions.insert(output, by.clone()) {
+                    return Err(self.malformed(format!("the value `{output}` is defined by {other} and by {by}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the outputs. Shapes that the file omits are inferred, and types that it declares are compared with the
+    /// inferred ones.
+    fn with_outputs(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let inferred: HashMap<String, TensorSpec> = crate::infer_values(&graph).0.into_iter().collect();
         if proto.output.iter().any(|info| declared_spec(info).is_none()) {
-            crate::infer_shapes(&mut graph);
+            graph.values.extend(inferred.clone());
         }
         for info in &proto.output {
             let name = info.name.clone().unwrap_or_default();
-            let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
+            let unknown = || self.unsupported(format!("an output `{name}` of {}", unknown_part(info)));
             let spec = declared_spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
+            if let Some(inferred) = inferred.get(&name).filter(|inferred| inferred.dtype != spec.dtype) {
+                let node = graph.nodes.iter().find(|node| node.outputs.contains(&name));
+                let by = node.map_or_else(String::new, |node| format!(" by node `{}` ({})", node.name, node.op));
+                return Err(self.malformed(format!(
+                    "the output `{name}` is declared as `{}`, but computed as `{}`{by}",
+                    spec.dtype, inferred.dtype
+                )));
+            }
             graph.outputs.push(ValueInfo { name: name.clone(), spec });
         }
         Ok(graph)
@@ -232,6 +277,18 @@ impl RoleGuesser {
             () if spec.dtype.is_float() && !spec.dims.is_empty() => WeightRole::Parameter,
             () => WeightRole::Constant,
         }
+    }
+}
+
+/// Returns what is not known of a value, or not supported.
+fn unknown_part(info: &ValueInfoProto) -> String {
+    let tensor = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
+    match tensor.map(|tensor| (tensor.elem_type.unwrap_or(0), &tensor.shape)) {
+        None => "another type than a tensor".to_owned(),
+        Some((code, _)) if dtype_from_onnx(i64::from(code)).is_none() => {
+            format!("the element type `{}`", super::type_name(i64::from(code)))
+        }
+        Some(_) => "unknown shape".to_owned(),
     }
 }
 
@@ -313,7 +370,7 @@ mod tests {
         assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, but 4 are available"), "{error}");
         let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 13, &[2])], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
-        assert!(error.ends_with("has a weight `w` of ONNX element type 13, which is not supported"), "{error}");
+        assert!(error.ends_with("has a weight `w` of the element type `uint64`, which is not supported"), "{error}");
     }
 
     #[test]
@@ -374,6 +431,35 @@ mod tests {
         };
         let (_folder, graph) = read(graph);
         assert!(graph.unwrap_err().to_string().contains("an output `y` of unknown shape"));
+    }
+
+    #[test]
+    fn a_value_with_two_definitions_is_refused() {
+        let named = |name: &str, op: &str| NodeProto { name: Some(name.to_owned()), ..node(op, &["x"], "y") };
+        let graph = |nodes: Vec<NodeProto>| GraphProto {
+            node: nodes,
+            input: vec![info("x", "4,f32")],
+            output: vec![info("y", "4,f32")],
+            ..GraphProto::default()
+        };
+        let error = |nodes| read(graph(nodes)).1.unwrap_err().to_string();
+        let text = error(vec![named("a", "Relu"), named("b", "Neg")]);
+        assert!(text.ends_with("the value `y` is defined by node `a` (Relu) and by node `b` (Neg)"), "{text}");
+        let text = error(vec![NodeProto { output: vec!["x".to_owned()], ..named("a", "Relu") }]);
+        assert!(text.ends_with("the value `x` is defined by an input and by node `a` (Relu)"), "{text}");
+    }
+
+    #[test]
+    fn an_output_that_is_declared_in_another_type_than_computed_is_refused() {
+        let graph = GraphProto {
+            node: vec![NodeProto { name: Some("half".to_owned()), ..node("Relu", &["x"], "y") }],
+            input: vec![info("x", "4,f32")],
+            output: vec![info("y", "4,i64")],
+            ..GraphProto::default()
+        };
+        let text = read(graph).1.unwrap_err().to_string();
+        let expected = "the output `y` is declared as `i64`, but computed as `f32` by node `half` (Relu)";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]

@@ -82,6 +82,13 @@ impl<'a> NodeList<'a> {
         self.push(op, inputs, output, IndexMap::new());
     }
 
+    /// Adds a node with the attributes of another and returns the name of its output.
+    pub fn add_from(&mut self, op: &str, inputs: &[&str], attributes: IndexMap<String, Attribute>) -> String {
+        let name = self.name(op);
+        self.push(op, inputs, &name, attributes);
+        name
+    }
+
     /// Adds a node with attributes that defines an output of the replaced node.
     pub fn define_with<const N: usize>(
         &mut self,
@@ -91,6 +98,26 @@ impl<'a> NodeList<'a> {
         attributes: [(&str, Attribute); N],
     ) {
         self.push(op, inputs, output, attributes.map(|(key, value)| (key.to_owned(), value)).into_iter().collect());
+    }
+
+    /// Adds a conversion to another element type that defines an output of the replaced node.
+    pub fn define_cast(&mut self, x: &str, dtype: DType, output: &str) {
+        let code = i64::from(crate::file::onnx_code(dtype));
+        self.define_with("Cast", &[x], output, [("to", Attribute::Int(code))]);
+    }
+
+    /// Defines an output of the replaced node by a value in the type that [`NodeList::widen`] gives to `dtype`.
+    pub fn define_as(&mut self, x: &str, dtype: DType, output: &str) {
+        match dtype {
+            DType::F16 | DType::BF16 => self.define_cast(x, dtype, output),
+            _ => self.define("Identity", &[x], output),
+        }
+    }
+
+    /// Adds a list of numbers of an element type.
+    pub fn numbers(&mut self, numbers: &[f64], dtype: DType) -> String {
+        let list = Tensor::from_vec([numbers.len()], numbers.to_vec());
+        self.constant(list.expect("the shape is the length of the list").cast(dtype))
     }
 
     /// Adds a node as it is.
@@ -155,7 +182,7 @@ impl<'a> NodeList<'a> {
 }
 
 /// Reads the attributes of the replaced node.
-pub(super) fn int(node: &Node, name: &str) -> Option<i64> {
+pub(crate) fn int(node: &Node, name: &str) -> Option<i64> {
     match node.attributes.get(name) {
         Some(Attribute::Int(value)) => Some(*value),
         _ => None,
@@ -163,7 +190,7 @@ pub(super) fn int(node: &Node, name: &str) -> Option<i64> {
 }
 
 /// Reads a number.
-pub(super) fn float(node: &Node, name: &str, default: f64) -> f64 {
+pub(crate) fn float(node: &Node, name: &str, default: f64) -> f64 {
     match node.attributes.get(name) {
         Some(Attribute::Float(value)) => f64::from(*value),
         _ => default,
@@ -176,7 +203,7 @@ pub(super) fn input(node: &Node, i: usize) -> Option<&str> {
 }
 
 /// Returns the name of an input.
-pub(super) fn required(node: &Node, i: usize) -> Result<&str, String> {
+pub(crate) fn required(node: &Node, i: usize) -> Result<&str, String> {
     input(node, i).ok_or_else(|| format!("input {i} is missing"))
 }
 

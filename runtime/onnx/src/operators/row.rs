@@ -20,6 +20,8 @@ pub struct Operator {
     pub(crate) multiply_adds: MultiplyAdds,
     /// The decomposition into operators of [`OPSET`](crate::OPSET).
     pub(crate) decomposition: Option<Decomposition>,
+    /// The version from which on nodes have their present form, and the conversion of older nodes to that form.
+    pub(crate) conversion: Option<(i64, Decomposition)>,
     /// The version in which the attribute `axes` became input 1.
     pub(crate) axes_input_since: Option<i64>,
     /// An input that is f32 even if the node computes in half precision.
@@ -37,6 +39,7 @@ pub(super) const fn op(name: &'static str, since: i64, types: Types, shape: Opti
         shape,
         multiply_adds: |_| Some(0),
         decomposition: None,
+        conversion: None,
         axes_input_since: None,
         f32_input: None,
         stays_f32: false,
@@ -51,6 +54,15 @@ impl Operator {
 
     pub(super) const fn lowers(self, decomposition: Decomposition) -> Self {
         Operator { decomposition: Some(decomposition), ..self }
+    }
+
+    pub(super) const fn converts(self, before: i64, conversion: Decomposition) -> Self {
+        Operator { conversion: Some((before, conversion)), ..self }
+    }
+
+    /// Returns whether the operator can be decomposed into others.
+    pub const fn is_composite(&self) -> bool {
+        self.decomposition.is_some()
     }
 
     pub(super) const fn axes_input(self, version: i64) -> Self {

@@ -14,8 +14,8 @@ pub(crate) struct Types {
     is_float: bool,
     /// The type of every output that has no own one.
     output: OutputType,
-    /// The type of the second output, if it has its own.
-    second: Option<DType>,
+    /// The type of the outputs after the first, if they have their own.
+    others: Option<DType>,
 }
 
 /// The type of an output.
@@ -29,7 +29,7 @@ enum OutputType {
 }
 
 /// Any inputs; the outputs have the type of input 0.
-pub(crate) const ANY: Types = Types { equal_from: None, is_float: false, output: OutputType::Input(0), second: None };
+pub(crate) const ANY: Types = Types { equal_from: None, is_float: false, output: OutputType::Input(0), others: None };
 /// As [`ANY`], but input 0 has a floating-point type.
 pub(crate) const FLOAT: Types = Types { is_float: true, ..ANY };
 /// As [`ANY`], but all inputs have the same type.
@@ -43,9 +43,11 @@ pub(crate) const SAME_TO_BOOL: Types = Types { output: OutputType::Fixed(DType::
 /// Any inputs; the output is an index or a size.
 pub(crate) const TO_INDEX: Types = Types { output: OutputType::Fixed(DType::I64), ..ANY };
 /// As [`ANY`], with indices as the second output.
-pub(crate) const AND_INDICES: Types = Types { second: Some(DType::I64), ..ANY };
+pub(crate) const AND_INDICES: Types = Types { others: Some(DType::I64), ..ANY };
 /// As [`FLOAT`], with a mask as the second output.
-pub(crate) const AND_MASK: Types = Types { second: Some(DType::Bool), ..FLOAT };
+pub(crate) const AND_MASK: Types = Types { others: Some(DType::Bool), ..FLOAT };
+/// As [`SAME_FLOAT`], with statistics in f32 after the first output.
+pub(crate) const AND_STATISTICS: Types = Types { others: Some(DType::F32), ..SAME_FLOAT };
 /// The output has the type of input 1.
 pub(crate) const LIKE_SECOND: Types = Types { output: OutputType::Input(1), ..ANY };
 /// The output has the type of input 2.
@@ -71,22 +73,22 @@ pub fn output_dtypes(
         check_same_dtype(op, inputs.iter().skip(first).flatten().copied())?;
     }
     if let Some(dtype) = input(0).filter(|dtype| types.is_float && !dtype.is_float()) {
-        return Err(InferError::Mismatch(format!("`{op}` requires a floating-point input, not `{dtype}`")));
+        return Err(InferError::Types(format!("`{op}` requires a floating-point input, not `{dtype}`")));
     }
     let first = match types.output {
         OutputType::Input(index) => input(index),
         OutputType::Fixed(dtype) => Some(dtype),
         OutputType::Attribute(read) => Some(read(attributes)?),
     };
-    let second = types.second.or(first);
-    Ok([first, second].into_iter().chain(std::iter::repeat_n(first, count.saturating_sub(2))).collect())
+    let others = types.others.or(first);
+    Ok(std::iter::once(first).chain(std::iter::repeat_n(others, count.saturating_sub(1))).collect())
 }
 
 fn check_same_dtype(op: &str, mut dtypes: impl Iterator<Item = DType>) -> Result<(), InferError> {
     let Some(first) = dtypes.next() else { return Ok(()) };
     match dtypes.find(|dtype| *dtype != first) {
         None => Ok(()),
-        Some(other) => Err(InferError::Mismatch(format!(
+        Some(other) => Err(InferError::Types(format!(
             "`{op}` requires inputs of the same element type, not `{first}` and `{other}`"
         ))),
     }
