@@ -1,7 +1,7 @@
 //! What engines compute in another way than the standard of ONNX, and how the host reacts: it refuses the model, replaces the
 //! node by others, or warns in the record.
 //!
-//! [`ROWS`] is the table. Operators in subgraphs are not seen: the graph keeps subgraphs in their encoded form.
+//! [`ROWS`] is the table. In the subgraphs of `If`, `Loop` and `Scan`, nodes are not replaced: the model is refused.
 
 mod conditions;
 mod replacements;
@@ -9,7 +9,9 @@ mod rows;
 
 use std::collections::HashMap;
 
-use flagperf_onnx::{Decomposition, Graph, Node, Tensor, TensorSpec, WeightSource, infer_values, rewrite};
+use flagperf_onnx::{
+    Decomposition, Graph, Node, Subgraph, Tensor, TensorSpec, WeightSource, infer_values, replace_nodes,
+};
 
 use super::EngineError;
 use rows::ROWS;
@@ -84,32 +86,59 @@ impl<'a> NodeUse<'a> {
 /// # Errors
 /// [`EngineError::Operator`] for an operator that the engine computes wrongly, and when a node cannot be replaced.
 pub(super) fn apply(engine: &'static str, graph: Graph) -> Result<(Graph, Vec<String>), EngineError> {
+    let nested = nested_warnings(engine, &graph)?;
     let found = find_deviations(engine, &graph);
     if found.is_empty() {
-        return Ok((graph, Vec::new()));
+        return Ok((graph, nested));
     }
-    let refused = graph.nodes.iter().find_map(|node| {
-        let row = found.get(&node.name).filter(|row| matches!(row.reaction, Reaction::Refuse))?;
-        let op = format!("{} ({})", full_name(node), row.reason);
-        Some(EngineError::Operator { engine, op, node: node.name.clone() })
-    });
-    if let Some(error) = refused {
-        return Err(error);
-    }
-    let warnings = warnings(engine, &graph, &found);
-    let replacement = |node: &Node| match found.get(&node.name)?.reaction {
+    refuse(engine, &graph, &found, |reaction| matches!(reaction, Reaction::Refuse))?;
+    let mut warnings = warnings(engine, &graph, &found);
+    warnings.extend(nested);
+    let replacement = |node: &Node| match found.get(&key(node))?.reaction {
         Reaction::Replace(decomposition) => Some(decomposition),
         _ => None,
     };
     if !graph.nodes.iter().any(|node| replacement(node).is_some()) {
         return Ok((graph, warnings));
     }
-    let rewritten = rewrite(&graph, replacement);
+    let replaced = replace_nodes(&graph, replacement);
     let failed = |error| EngineError::Failed(format!("engine `{engine}`: {error}"));
-    rewritten.map(|graph| (graph, warnings)).map_err(failed)
+    replaced.map(|graph| (graph, warnings)).map_err(failed)
 }
 
-/// Returns the row that applies to each node with a deviation, by the node's name.
+/// Returns the error for the first node whose reaction is refused.
+fn refuse(
+    engine: &'static str,
+    graph: &Graph,
+    found: &HashMap<String, &'static Deviation>,
+    is_refused: fn(&Reaction) -> bool,
+) -> Result<(), EngineError> {
+    let refusal = |node: &Node| {
+        let row = found.get(&key(node)).filter(|row| is_refused(&row.reaction))?;
+        let op = format!("{} ({})", full_name(node), row.reason);
+        Some(EngineError::Operator { engine, op, node: node.name.clone() })
+    };
+    graph.nodes.iter().find_map(refusal).map_or(Ok(()), Err)
+}
+
+/// Returns the warnings for the subgraphs of a graph.
+///
+/// # Errors
+/// When a subgraph contains a node that would have to be replaced, or is refused.
+fn nested_warnings(engine: &'static str, graph: &Graph) -> Result<Vec<String>, EngineError> {
+    let mut all = Vec::new();
+    for attribute in graph.nodes.iter().flat_map(|node| node.attributes.values()) {
+        // The engine itself reports a subgraph that is malformed.
+        let Ok(Some(Subgraph { graph: inner, .. })) = Subgraph::decode(attribute, graph.opset) else { continue };
+        let found = find_deviations(engine, &inner);
+        refuse(engine, &inner, &found, |reaction| matches!(reaction, Reaction::Refuse | Reaction::Replace(_)))?;
+        all.extend(warnings(engine, &inner, &found));
+        all.extend(nested_warnings(engine, &inner)?);
+    }
+    Ok(all)
+}
+
+/// Returns the row that applies to each node with a deviation, by the node's [`key`].
 fn find_deviations(engine: &str, graph: &Graph) -> HashMap<String, &'static Deviation> {
     let rows: Vec<&Deviation> = ROWS.iter().filter(|row| row.engines.contains(&engine)).collect();
     let is_concerned = |node: &Node| {
@@ -123,7 +152,7 @@ fn find_deviations(engine: &str, graph: &Graph) -> HashMap<String, &'static Devi
     let deviation = |node: &Node| {
         let (name, usage) = (full_name(node), NodeUse { node, known: &known });
         let applies = |row: &&&Deviation| (row.op == name || row.op == ANY_OPERATOR) && (row.applies)(&usage);
-        Some((node.name.clone(), *rows.iter().find(applies)?))
+        Some((key(node), *rows.iter().find(applies)?))
     };
     graph.nodes.iter().filter_map(deviation).collect()
 }
@@ -132,7 +161,7 @@ fn find_deviations(engine: &str, graph: &Graph) -> HashMap<String, &'static Devi
 fn warnings(engine: &str, graph: &Graph, found: &HashMap<String, &'static Deviation>) -> Vec<String> {
     let warned = ROWS.iter().filter(|row| matches!(row.reaction, Reaction::Warn));
     let warning = |row: &'static Deviation| {
-        let concerned = |node: &&Node| found.get(&node.name).is_some_and(|applied| std::ptr::eq(*applied, row));
+        let concerned = |node: &&Node| found.get(&key(node)).is_some_and(|applied| std::ptr::eq(*applied, row));
         let first = graph.nodes.iter().find(concerned)?;
         let others = graph.nodes.iter().filter(concerned).count() - 1;
         let others = if others > 0 { format!(" and {others} more") } else { String::new() };
@@ -140,6 +169,11 @@ fn warnings(engine: &str, graph: &Graph, found: &HashMap<String, &'static Deviat
         Some(format!("engine `{engine}` deviates from ONNX in operator `{op}` (node `{node}`{others}): {reason}"))
     };
     warned.filter_map(warning).collect()
+}
+
+/// Returns what identifies a node: its outputs, because names of nodes may repeat in a file.
+fn key(node: &Node) -> String {
+    node.outputs.join("\n")
 }
 
 /// Returns the name of a node's operator, with its domain unless that is the standard one.

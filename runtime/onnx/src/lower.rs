@@ -28,7 +28,7 @@ pub(crate) use quantized::{
     conv_integer, dequantize_linear, dynamic_quantize_linear, matmul_integer, qlinear_conv, qlinear_matmul,
     quantize_linear,
 };
-pub(crate) use rewrite::replace_nodes;
+pub(crate) use rewrite::rewrite;
 pub(crate) use rotary::rotary_embedding;
 
 /// A decomposition: appends nodes that compute the outputs of a node.
@@ -40,6 +40,7 @@ pub enum LowerError {
     /// An operator is used in a way that the decomposition does not cover.
     #[error("node `{node}` ({op}) cannot be decomposed: {reason}")]
     Node {
+        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -49,6 +50,7 @@ pub enum LowerError {
     /// A node of an older operator set has no newer form.
     #[error("node `{node}` ({op}) cannot be converted to a newer operator set: {reason}")]
     Version {
+        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -58,6 +60,7 @@ pub enum LowerError {
     /// The graph needs a newer operator set than the engine supports, even without composite operators.
     #[error("node `{node}` ({op}) needs operator set {needed}, but the engine supports up to {opset_max}")]
     TooNew {
+        /// The node.
         node: String,
         /// Its operator.
         op: String,
@@ -84,22 +87,22 @@ pub fn lower(graph: &Graph, opset_max: i64, lacking: &[&str]) -> Result<Graph, L
         return Ok(graph.clone());
     }
     let graph = &upgrade(graph)?;
-    let lowered = replace_nodes(graph, decomposition, not_covered)?;
+    let lowered = rewrite(graph, decomposition, node_error)?;
     finish(lowered, graph.opset, opset_max)
 }
 
-/// Replaces each node for which `decomposition` returns one, and infers the shapes of the new values. Weights and the names
+/// Replaces each node for which `rule` returns a decomposition, and infers the shapes of the new values. Weights and the names
 /// of outputs are kept.
 ///
 /// # Errors
 /// When a decomposition does not cover its node.
-pub fn rewrite(graph: &Graph, decomposition: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
-    let mut rewritten = replace_nodes(graph, decomposition, not_covered)?;
-    check::infer_shapes(&mut rewritten);
-    Ok(rewritten)
+pub fn replace_nodes(graph: &Graph, rule: impl Fn(&Node) -> Option<Decomposition>) -> Result<Graph, LowerError> {
+    let mut replaced = rewrite(graph, rule, node_error)?;
+    check::infer_shapes(&mut replaced);
+    Ok(replaced)
 }
 
-fn not_covered(node: &Node, reason: String) -> LowerError {
+fn node_error(node: &Node, reason: String) -> LowerError {
     LowerError::Node { node: node.name.clone(), op: node.op.clone(), reason }
 }
 

@@ -4,7 +4,7 @@
 
 pub(crate) mod conversions;
 
-use crate::lower::replace_nodes;
+use crate::lower::rewrite;
 use crate::{Attribute, Graph, LowerError, Node, Tensor, Weight, WeightRole, WeightSource, check, find_operator};
 
 /// The first version in which axes, bounds and sizes are inputs, as decompositions and layers write them.
@@ -41,7 +41,7 @@ pub fn upgrade(graph: &Graph) -> Result<Graph, LowerError> {
         conversion.filter(|(before, _)| graph.opset < *before).map(|(_, convert)| convert)
     };
     let failed = |node: &Node, reason| LowerError::Version { node: node.name.clone(), op: node.op.clone(), reason };
-    let mut upgraded = replace_nodes(graph, conversion, failed)?;
+    let mut upgraded = rewrite(graph, conversion, failed)?;
     set_version(&mut upgraded, MODERN_OPSET);
     check::infer_shapes(&mut upgraded);
     Ok(upgraded)

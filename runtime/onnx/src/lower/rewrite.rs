@@ -9,7 +9,7 @@ use crate::shape_inference::ShapeInference;
 use crate::{Graph, LowerError, Node, TensorSpec, WeightSource, check};
 
 /// Returns the graph with each node for which `rule` has a decomposition replaced. `failed` makes the error of a node.
-pub(crate) fn replace_nodes(
+pub(crate) fn rewrite(
     graph: &Graph,
     rule: impl Fn(&Node) -> Option<Decomposition>,
     failed: impl Fn(&Node, String) -> LowerError,
