@@ -26,7 +26,7 @@ pub(super) fn dataset(command: &DatasetCommand) -> anyhow::Result<ExitCode> {
 fn dataset_rows(root: &Path) -> Vec<[String; 3]> {
     let row = |name: String| match DatasetDescription::read_named(root, &name) {
         Ok(found) => [name, found.about, format!("licence: {}", found.licence)],
-        Err(_) => [name, format!("{DATASET_FILE} cannot be read"), String::new()],
+        Err(finding) => [name, one_line(&finding.to_string()).into_owned(), String::new()],
     };
     DatasetDescription::names(root).into_iter().map(row).collect()
 }

@@ -54,7 +54,7 @@ pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &Prep
         return None;
     }
     let about = |(case, parts): &(String, Vec<String>)| match parts.is_empty() {
-        true => format!("`{case}` is not in both lists of cases"),
+        true => format!("`{case}` is a case of either the run or the present configuration, not of both"),
         false => format!("`{case}` would not be measured as when the run began: {}", parts.join(", ")),
     };
     print_message(&format!(

@@ -111,7 +111,7 @@ impl ValueKind {
             ValueKind::Variable => "the name of an environment variable, or null",
             ValueKind::Size => "a number of bytes of at least 1, such as `32G`, or null",
             ValueKind::NonEmptyTextList => "a non-empty list of strings",
-            ValueKind::TextList => "a list of strings such as `[head, norm]`",
+            ValueKind::TextList => "a list of strings such as `[one, two]`",
             ValueKind::TextMap => "a mapping of keys to strings",
             ValueKind::Targets => "a minimum for each metric, such as `{top1: 0.76}`",
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",

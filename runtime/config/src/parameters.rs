@@ -45,7 +45,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
         name: "target_index",
         kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "`index_sha256` of that dataset in a record; null if only the number of samples is known",
+        about: "`dataset.index_sha256` of a phase in a record of that dataset; null if only the number of samples is known",
         owner: Owner::Case,
     },
     ConfigKey {

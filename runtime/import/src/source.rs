@@ -15,6 +15,8 @@ const MERGE_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
 /// Why nothing could be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
+    #[error("`{}` does not exist", .0.display())]
+    Missing(PathBuf),
     /// The folder is not FlagPerf's.
     #[error("`{}` is not FlagPerf's inference: it has no folder `configs` with cases", .0.display())]
     NotFlagPerf(PathBuf),
@@ -34,7 +36,7 @@ impl ImportError {
                 "give the folder of FlagPerf, or its folder `inference`; nothing here corresponds to `base`, `operation` and \
                  `training`"
             }
-            ImportError::OwnCheckout(_) => "give the folder of FlagPerf",
+            ImportError::Missing(_) | ImportError::OwnCheckout(_) => "give the folder of FlagPerf",
             ImportError::NoCheckout(_) => "clone flagperf into it, or give --output with the folder of a checkout",
         }
     }
@@ -64,6 +66,9 @@ impl SourceTree {
             let mut entries = fs::read_dir(&configs).into_iter().flatten().flatten().take(ENTRIES_MAX);
             entries.any(|entry| entry.path().join("configurations.yaml").symlink_metadata().is_ok())
         };
+        if !folder.exists() {
+            return Err(ImportError::Missing(folder.to_owned()));
+        }
         let root = [folder.join("inference"), folder.to_owned()].into_iter().find(is_tree);
         root.map(|root| SourceTree { root }).ok_or_else(|| ImportError::NotFlagPerf(folder.to_owned()))
     }

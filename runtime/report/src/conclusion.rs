@@ -8,7 +8,7 @@ use super::usage::energy_text;
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_result::{AuditVerdict, Record, Verdict};
+use flagperf_result::{AuditVerdict, Record, Verdict, other_dataset};
 
 /// Returns the headline figures: throughput and latency of each measured loop, that of the last phase first, then energy,
 /// agreement, or why it was not checked, the audit, and accuracy where it is known.
@@ -79,7 +79,10 @@ fn accuracy_text(record: &Record) -> Option<String> {
     };
     let measured = if accuracy.inference.is_empty() { &accuracy.validation } else { &accuracy.inference };
     match accuracy.verdict {
-        Verdict::Met => Some(format!("{}: target met", metrics(measured))),
+        Verdict::Met => {
+            let place = other_dataset(record).map_or("", |_| ", on a dataset that is not known to be the target's");
+            Some(format!("{}: target met{place}", metrics(measured)))
+        }
         Verdict::Missed => Some(format!("missed: {}", accuracy.missed.join("; "))),
         Verdict::NoTarget => Some(format!("{}: no target set", metrics(measured))),
         Verdict::Unknown => None,

@@ -6,7 +6,7 @@ use super::text::{bytes, count, digits, duration, percent, rate};
 use super::usage::usage_rows;
 use flagperf_core::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
-use flagperf_core::step::{EngineRole, Step};
+use flagperf_core::step::{EngineRole, Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 use flagperf_result::{Accuracy, PhaseRecord, Record, Verdict};
@@ -281,7 +281,21 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
         rows.push(("not judged", check.not_judged.join("; ")));
     }
     sections.push(section("inference against validation", rows));
+    sections.extend(reference_section(record));
     sections
+}
+
+/// Returns the section on the outputs of validation that flagperf's interpreter computed, too.
+fn reference_section(record: &Record) -> Option<Section> {
+    let validation = record.phases.iter().find(|phase| phase.phase == Phase::Validate)?;
+    let agreement = validation.agreement.as_ref()?;
+    let mut rows = vec![("samples", count(agreement.samples))];
+    let outputs = agreement.outputs.iter();
+    rows.extend(
+        outputs.map(|(name, figures)| ("output", format!("`{name}`: relative L2 {:.2e}", figures.relative_l2))),
+    );
+    rows.extend(agreement.not_compared.iter().map(|reason| ("not compared", reason.clone())));
+    Some(section("validation against flagperf's interpreter", rows))
 }
 
 /// Names the pass that was compared with validation: `pass 3 of 6`.

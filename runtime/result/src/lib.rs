@@ -65,6 +65,6 @@ pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 pub use validity::{
     OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,
-    ValidityCheck, padding_warnings,
+    ValidityCheck, other_dataset, padding_warnings,
 };
 pub use write::{WriteError, write_new, write_record};

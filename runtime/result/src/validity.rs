@@ -47,7 +47,10 @@ impl ShortTime {
 
 impl fmt::Display for ShortTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "measured for {:.0} s", self.least.0)?;
+        match self.least.0 < 1.0 {
+            true => f.write_str("measured for less than 1 s")?,
+            false => write!(f, "measured for {:.0} s", self.least.0)?,
+        }
         if self.least.0 < self.most.0 {
             write!(f, " to {:.0} s", self.most.0)?;
         }
@@ -103,10 +106,10 @@ impl ValidityCheck {
             return ValidityCheck { verdict: Validity::Invalid, reasons: failed, unknown };
         }
         let reasons: Vec<String> = [
+            other_dataset(record).into_iter().collect(),
             measured_time(record),
             unsteady_loops(record),
             missing_accuracy(record),
-            other_dataset(record).into_iter().collect(),
             unknown_agreement(record).into_iter().collect(),
             partial_audit(record).into_iter().collect(),
             dependent_reference(record).into_iter().collect(),
@@ -209,7 +212,7 @@ fn missing_accuracy(record: &Record) -> Vec<String> {
 }
 
 /// Returns that the dataset is not the one for which the case sets its target.
-fn other_dataset(record: &Record) -> Option<String> {
+pub fn other_dataset(record: &Record) -> Option<String> {
     if record.accuracy.verdict != Verdict::Met {
         return None;
     }
@@ -221,7 +224,10 @@ fn other_dataset(record: &Record) -> Option<String> {
         _ if samples != dataset.samples => {
             Some(format!("the dataset has {} samples, and that of `target_accuracy` has {samples}", dataset.samples))
         }
-        _ => index.map(|_| "the dataset is not that of `target_accuracy`: `target_index` is another one".to_owned()),
+        _ => index.map(|index| {
+            let found = &dataset.index_sha256;
+            format!("the dataset is not that of `target_accuracy`: its index is {found}, and `target_index` is {index}")
+        }),
     }
 }
 
@@ -370,7 +376,7 @@ fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
 /// Returns the conditions that no monitor reported.
 fn unknown_conditions(record: &Record) -> Vec<String> {
     let mut unknown = Vec::new();
-    if record.accuracy.verdict == Verdict::Met && target_index(record).is_none() {
+    if record.accuracy.verdict == Verdict::Met && target_index(record).is_none() && other_dataset(record).is_none() {
         unknown.push("whether the samples are those of `target_accuracy`: only their number is known".to_owned());
     }
     for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {

@@ -143,7 +143,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: no accuracy: random weights
     unofficial: the case does not say which dataset its target is for (`target_samples`)
     unofficial: the dataset has 8 samples, and that of `target_accuracy` has 9
-    unofficial: the dataset is not that of `target_accuracy`: `target_index` is another one
+    unofficial: the dataset is not that of `target_accuracy`: its index is ab, and `target_index` is cd
     unofficial: changed by --set: batch_size=4 and 1 more
     unofficial: validation: 3 samples could not be read
     unofficial: validation: 192 of 256 rows were padding, 75.0 % (official: at most 10 %): 24600.0 rows/s were computed for 6150.0 samples/s
