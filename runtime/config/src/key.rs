@@ -82,6 +82,8 @@ pub enum ValueKind {
     RelativePath,
     /// A SHA-256 in hexadecimal.
     Sha256,
+    /// The same, or null.
+    OptionalSha256,
     /// The name of a shared script (`lib/NAME`), or null.
     SharedScript,
     /// A `flops` expression.
@@ -117,6 +119,7 @@ impl ValueKind {
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
             ValueKind::RelativePath => "a path below the data directory, without `..`",
             ValueKind::Sha256 => "64 lower-case hexadecimal digits",
+            ValueKind::OptionalSha256 => "64 lower-case hexadecimal digits or null",
             ValueKind::SharedScript => "a shared script such as `lib/classification`, or null",
             ValueKind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
             ValueKind::OneOrTwo => "1, 2 or null",
@@ -165,7 +168,10 @@ impl ValueKind {
             ValueKind::Text => value.as_str().map(Value::from),
             ValueKind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
             ValueKind::RelativePath => value.as_str().filter(|path| is_relative_path(path)).map(Value::from),
-            ValueKind::Sha256 => value.as_str().filter(|digits| is_sha256(digits)).map(Value::from),
+            ValueKind::OptionalSha256 if value.is_null() => Some(Value::Null),
+            ValueKind::Sha256 | ValueKind::OptionalSha256 => {
+                value.as_str().filter(|digits| is_sha256(digits)).map(Value::from)
+            }
             ValueKind::SharedScript if value.is_null() => Some(Value::Null),
             ValueKind::SharedScript => value.as_str().filter(|name| is_shared_script(name)).map(Value::from),
             ValueKind::Variable if value.is_null() => Some(Value::Null),

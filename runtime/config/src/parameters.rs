@@ -43,7 +43,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
     },
     ConfigKey {
         name: "target_index",
-        kind: ValueKind::OptionalText,
+        kind: ValueKind::OptionalSha256,
         default: Some("null"),
         about: "`dataset.index_sha256` of a phase in a record of that dataset; null if only the number of samples is known",
         owner: Owner::Case,

@@ -109,6 +109,7 @@ fn value_schema(kind: ValueKind) -> Value {
         ValueKind::Limits => limits(),
         ValueKind::RelativePath => json!({"type": "string", "pattern": r"^\.?[^./][^/]*(/\.?[^./][^/]*)*$"}),
         ValueKind::Sha256 => json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+        ValueKind::OptionalSha256 => json!({"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"}),
         ValueKind::SharedScript => json!({"type": ["string", "null"], "pattern": "^lib/[A-Za-z0-9_-]{1,64}$"}),
         ValueKind::Flops => json!({"anyOf": [
             {"type": "number", "exclusiveMinimum": 0},

@@ -4,10 +4,11 @@
 //! Does not judge results.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use super::socket::candidates;
-use flagperf_config::{ContainerOptions, Volume};
+use flagperf_config::{ContainerOptions, DeviceFile, Volume};
 
 /// Capabilities with which a process acts outside its container, by reading or changing other processes, the kernel, disks or the
 /// clock.
@@ -28,6 +29,11 @@ const SYSTEM_FOLDERS: [&str; 9] = ["/boot", "/dev", "/etc", "/home", "/proc", "/
 /// Ends of the names of the sockets of container engines.
 const SOCKETS: [&str; 4] = ["docker.sock", "podman.sock", "containerd.sock", "crio.sock"];
 
+/// Character devices that are memory or the log of the kernel.
+const KERNEL_DEVICES: [&str; 4] = ["/dev/kmem", "/dev/kmsg", "/dev/mem", "/dev/port"];
+/// The file by which the loader of an image executes other code in every process.
+const PRELOAD: &str = "/etc/ld.so.preload";
+
 /// Returns each such right, as a fragment. `engine` is the socket of the container engine.
 pub fn wide_rights(options: &ContainerOptions, engine: &Path) -> Vec<String> {
     let mut rights = Vec::new();
@@ -41,10 +47,23 @@ pub fn wide_rights(options: &ContainerOptions, engine: &Path) -> Vec<String> {
     };
     let wide = options.capabilities.iter().filter(is_wide);
     rights.extend(wide.map(|name| format!("`--cap-add {name}` lets it act outside the container")));
+    rights.extend(options.devices.iter().filter(|device| is_of_machine(device)).map(|device| {
+        format!("`--device {}` gives it a disk, the memory or all devices of the machine", device.source)
+    }));
+    let switched_off = options.security.iter().filter(|option| option.ends_with("=unconfined"));
+    rights.extend(switched_off.map(|option| format!("`--security-opt {option}` switches a protection off")));
     if options.pid.as_deref() == Some("host") {
         rights.push("`--pid host` lets it reach the processes of the machine".to_owned());
     }
     rights
+}
+
+/// Returns whether a device is a disk, memory of the kernel, or a folder of devices.
+fn is_of_machine(device: &DeviceFile) -> bool {
+    let path = fs::canonicalize(&device.source).unwrap_or_else(|_| (&device.source).into());
+    let kind = fs::metadata(&path).map(|found| found.file_type());
+    kind.is_ok_and(|kind| kind.is_block_device() || kind.is_dir())
+        || KERNEL_DEVICES.iter().any(|known| path == Path::new(known))
 }
 
 /// Returns what a mount lets a container do; `None` if it is only data.
@@ -52,7 +71,10 @@ fn right_of_mount(volume: &Volume, engine: &Path) -> Option<String> {
     let Volume { source, target, is_read_only } = volume;
     let path = fs::canonicalize(source).unwrap_or_else(|_| source.into());
     let option = format!("`-v {source}:{target}`");
-    if path == Path::new("/") {
+    if target == PRELOAD {
+        return Some(format!("{option} makes it execute other code"));
+    }
+    if path == Path::new("/") || source.starts_with("/proc") {
         return Some(format!("{option} shows it all files of the machine"));
     }
     let contains = |socket: &Path| {
@@ -95,13 +117,18 @@ mod tests {
             ("-v /somewhere/docker.sock:/x".to_owned(), "gives it the socket of a container engine"),
             ("--mount type=bind,src=/etc,dst=/x".to_owned(), "`-v /etc:/x` lets it change files of the machine"),
             ("--cap-add cap_sys_admin".to_owned(), "`--cap-add cap_sys_admin` lets it act outside the container"),
+            ("-v /proc/1/root:/x:ro".to_owned(), "shows it all files of the machine"),
+            ("-v /opt/x:/etc/ld.so.preload".to_owned(), "makes it execute other code"),
+            ("--device /dev".to_owned(), "`--device /dev` gives it a disk, the memory or all devices"),
+            ("--device /dev/kmsg".to_owned(), "gives it a disk, the memory or all devices"),
+            ("--security-opt systempaths=unconfined".to_owned(), "switches a protection off"),
             ("--pid host".to_owned(), "`--pid host` lets it reach the processes"),
         ] {
             let found = rights(&options, &engine);
             assert!(found.len() == 1 && found[0].contains(right), "{options}: {found:?}");
         }
         let harmless = "--gpus all -v /dev/shm:/dev/shm -v /etc:/x:ro -v /usr/local:/usr/local --cap-add SYS_NICE --ipc host \
-                        --network host --security-opt seccomp=unconfined --device /dev/null";
+                        --network host --security-opt no-new-privileges --device /dev/null";
         assert_eq!(rights(harmless, &engine), [""; 0]);
     }
 }

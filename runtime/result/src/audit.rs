@@ -195,8 +195,9 @@ impl AuditCheck {
             ));
         }
         if let Some(step) = fresh.and_then(|times| times.too_short()) {
-            self.notes.push(format!(
-                "times are not judged: a step takes {:.3} ms, and differences of less than {:.1} ms may be due to scheduling",
+            self.doubts.push(format!(
+                "the times of fresh inputs are not judged: a step takes {:.3} ms, and differences of less than {:.1} ms may be due \
+                 to scheduling",
                 step.0 * 1e3,
                 DIFFERENCE_MIN.0 * 1e3
             ));

@@ -376,8 +376,9 @@ fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
 /// Returns the conditions that no monitor reported.
 fn unknown_conditions(record: &Record) -> Vec<String> {
     let mut unknown = Vec::new();
-    if record.accuracy.verdict == Verdict::Met && target_index(record).is_none() && other_dataset(record).is_none() {
-        unknown.push("whether the samples are those of `target_accuracy`: only their number is known".to_owned());
+    if record.accuracy.verdict == Verdict::Met && other_dataset(record).is_none() {
+        let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
+        unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));
     }
     for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {
         let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());

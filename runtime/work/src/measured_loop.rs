@@ -113,17 +113,19 @@ impl<'a> MeasuredLoop<'a> {
         Ok((steps, self.totals.accuracy))
     }
 
-    /// Runs the samples of a request without a warm-up, which is part of no figure. Returns their outputs by name.
+    /// Runs the samples of each request without a warm-up, which is part of no figure. Returns their outputs by name.
     ///
     /// # Errors
     /// As [`MeasuredLoop::run`].
-    pub fn run_request(mut self, request: BatchRequest) -> Result<Vec<(String, Tensor)>, Failure> {
-        self.batches.start_requests(vec![request])?;
-        let batch = self.batches.next()?.ok_or_else(|| failure(&"the loader has no batch", ""))?;
-        let (_, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
-        let (_, output) = step::select_samples(&batch, step::sample_rows(&batch).as_deref(), output)?;
-        let outputs = name_outputs(&output);
-        self.batches.recycle(batch)?;
+    pub fn run_requests(mut self, requests: Vec<BatchRequest>) -> Result<Vec<Vec<(String, Tensor)>>, Failure> {
+        self.batches.start_requests(requests)?;
+        let mut outputs = Vec::new();
+        while let Some(batch) = self.batches.next()? {
+            let (_, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+            let (_, output) = step::select_samples(&batch, step::sample_rows(&batch).as_deref(), output)?;
+            outputs.push(name_outputs(&output));
+            self.batches.recycle(batch)?;
+        }
         self.close_sessions();
         Ok(outputs)
     }

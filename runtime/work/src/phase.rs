@@ -135,15 +135,20 @@ impl Worker<'_> {
         })
     }
 
-    /// Runs the model on some fresh inputs with the interpreter, and compares the outputs.
+    /// Runs the model on some samples with the interpreter, and compares the outputs.
     fn run_interpreter(
         &self,
         scripts: &CaseScripts,
         evidence: &Evidence,
         facts: &ModelFacts,
     ) -> Result<Agreement, Failure> {
-        let none = || failure(&"a sample of each batch of fresh inputs could not be read", "");
-        let validation = evidence.kept.fresh_samples(reference::SAMPLES).ok_or_else(none)?;
+        let validation = evidence.kept.draw_samples();
+        if validation.len() < 2 {
+            return Err(failure(
+                &"a sample of each batch could not be read, or the outputs of a batch are too large to keep",
+                "",
+            ));
+        }
         let (job, emit): (_, Emit) = (reference::job(self.job), Arc::new(|_| ()));
         let dataset = self.read_dataset(scripts, job.settings.precision)?;
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
@@ -157,8 +162,9 @@ impl Worker<'_> {
             memory: DeviceMemorySampler::start(None),
             memory_peak: OnceLock::new(),
         };
-        let measured = worker.prepare_loop(scripts, dataset, sessions, known)?;
-        Ok(reference::compare(&validation, &measured.run_request(validation.request.clone())?))
+        let requests = validation.iter().map(|drawn| drawn.request.clone()).collect();
+        let outputs = worker.prepare_loop(scripts, dataset, sessions, known)?.run_requests(requests)?;
+        Ok(reference::compare(&validation, &outputs))
     }
 
     fn infer(&self, input: &ModelInput) -> Result<(), Failure> {

@@ -4,17 +4,15 @@
 //! Judges nothing.
 
 use flagperf_core::event::Failure;
-use flagperf_core::metric::{Agreement, AgreementMeter};
+use flagperf_core::metric::{Agreement, AgreementMeter, OutputAgreement};
 use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Tensor;
 use flagperf_plan::{CaseSettings, EngineChoice, Job};
 
-use super::outputs::FreshSamples;
+use super::outputs::{DrawnSamples, SAMPLES_DRAWN};
 
 /// The name of the interpreter in the table of engines.
 const ENGINE: &str = "interpreter";
-/// Number of samples that are computed again.
-pub const SAMPLES: usize = 2;
 /// Most operations for a sample. On a processor with a few cores, they take about a minute.
 const OPERATIONS_MAX: f64 = 2e12;
 /// Most learned values: as fp32, they take 4 GB.
@@ -39,32 +37,20 @@ pub fn too_large(job: &Job, parameters: Option<u64>) -> Option<String> {
 /// Returns the job in which the interpreter runs the same model on a few samples in fp32.
 pub fn job(job: &Job) -> Job {
     let engine = EngineChoice { name: ENGINE.to_owned(), engine: ENGINE.to_owned(), ..EngineChoice::default() };
-    let settings = CaseSettings { batch_size: SAMPLES as u32, precision: Precision::Fp32, ..job.settings.clone() };
+    let settings =
+        CaseSettings { batch_size: SAMPLES_DRAWN as u32, precision: Precision::Fp32, ..job.settings.clone() };
     Job { engine, settings, ..job.clone() }
 }
 
-/// Compares the outputs of validation with those of the interpreter.
-pub fn compare(validation: &FreshSamples, interpreter: &[(String, Tensor)]) -> Agreement {
-    let samples = validation.request.samples.len();
-    let mut agreement = Agreement { samples: samples as u64, ..Agreement::default() };
-    for (name, output) in &validation.outputs {
-        let Some((_, reference)) = interpreter.iter().find(|(other, _)| other == name) else {
-            agreement.not_compared.push(format!("the interpreter has no output `{name}`"));
-            continue;
-        };
-        let mut meter = AgreementMeter::default();
-        let rows = (output.shape().first() == Some(&validation.rows)).then(|| output.take_rows(&first_rows(samples)));
-        let Some(Ok(rows)) = rows else {
-            agreement.not_compared.push(format!("output `{name}` (`{}`) has no row per sample", output.spec()));
-            continue;
-        };
-        match meter.push(reference, &rows).then(|| meter.finish()).flatten() {
-            Some(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
-            None => agreement.not_compared.push(format!(
-                "output `{name}` is `{}` in validation and `{}` for the interpreter",
-                rows.spec(),
-                reference.spec()
-            )),
+/// Compares the outputs of validation for some samples with those of the interpreter for the same ones, in the same order.
+pub fn compare(validation: &[DrawnSamples], interpreter: &[Vec<(String, Tensor)>]) -> Agreement {
+    let samples = validation.iter().map(|drawn| drawn.rows.len() as u64).sum();
+    let mut agreement = Agreement { samples, ..Agreement::default() };
+    // The forward function gives every batch the same outputs.
+    for (name, _) in validation.first().iter().flat_map(|drawn| &drawn.outputs) {
+        match compare_output(name, validation, interpreter) {
+            Ok(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
+            Err(reason) => agreement.not_compared.push(reason),
         }
     }
     agreement
@@ -76,8 +62,28 @@ pub fn not_compared(failure: Failure) -> Agreement {
     Agreement { not_compared: vec![reason], ..Agreement::default() }
 }
 
-fn first_rows(samples: usize) -> Vec<usize> {
-    (0..samples).collect()
+/// Compares an output for all samples. The error says why it cannot be compared.
+fn compare_output(
+    name: &str,
+    validation: &[DrawnSamples],
+    interpreter: &[Vec<(String, Tensor)>],
+) -> Result<OutputAgreement, String> {
+    let mut meter = AgreementMeter::default();
+    let find = |outputs: &[(String, Tensor)]| outputs.iter().find(|(other, _)| other == name).map(|(_, t)| t.clone());
+    for (drawn, reference) in validation.iter().zip(interpreter) {
+        let reference = find(reference).ok_or_else(|| format!("the interpreter has no output `{name}`"))?;
+        let output =
+            find(&drawn.outputs).ok_or_else(|| format!("validation has no output `{name}` in some batches"))?;
+        let rows = (output.shape().first() == Some(&drawn.batch_rows)).then(|| output.take_rows(&drawn.rows));
+        let Some(Ok(rows)) = rows else {
+            return Err(format!("output `{name}` (`{}`) has no row per sample", output.spec()));
+        };
+        if !meter.push(&reference, &rows) {
+            let (own, other) = (rows.spec(), reference.spec());
+            return Err(format!("output `{name}` is `{own}` in validation and `{other}` for the interpreter"));
+        }
+    }
+    meter.finish().ok_or_else(|| format!("output `{name}` has no elements"))
 }
 
 #[cfg(test)]
@@ -97,15 +103,16 @@ mod tests {
             outputs.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone())).collect()
         };
         let request = BatchRequest { number: 0, samples: Arc::from([7, 3]), perturbation: None };
-        compare(&FreshSamples { request, rows: 3, outputs: named(outputs) }, &named(reference))
+        let drawn = DrawnSamples { request, rows: vec![2, 0], batch_rows: 3, outputs: named(outputs) };
+        compare(&[drawn], &[named(reference)])
     }
 
     #[test]
     fn only_the_rows_of_the_samples_are_compared() {
-        let agreement = compared(&[("y", rows(&[1.0, 2.0, 9.0]))], &[("y", rows(&[1.0, 2.0]))]);
+        let agreement = compared(&[("y", rows(&[1.0, 2.0, 9.0]))], &[("y", rows(&[9.0, 1.0]))]);
         assert_eq!((agreement.samples, agreement.outputs["y"].max_abs), (2, 0.0));
         assert!(agreement.not_compared.is_empty());
-        let agreement = compared(&[("y", rows(&[1.0, 2.5, 2.0]))], &[("y", rows(&[1.0, 2.0]))]);
+        let agreement = compared(&[("y", rows(&[1.0, 2.0, 9.5]))], &[("y", rows(&[9.0, 1.0]))]);
         assert_eq!(agreement.outputs["y"].max_abs, 0.5);
     }
 

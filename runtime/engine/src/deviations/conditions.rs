@@ -120,6 +120,12 @@ pub(super) fn aligns_corners_of_fractional_sizes(usage: &NodeUse<'_>) -> bool {
     scales.to_f64().iter().enumerate().any(|(axis, scale)| (scale * size(axis)).fract() != 0.0)
 }
 
+/// Normalizes by the statistics of the batch, as in training: before version 14 of the operator set, that is what further
+/// outputs mean.
+pub(super) fn normalizes_by_batch(usage: &NodeUse<'_>) -> bool {
+    int(usage, "training_mode") == Some(1) || usage.node.outputs.iter().skip(1).any(|output| !output.is_empty())
+}
+
 /// Keeps or drops elements at random.
 pub(super) fn drops_at_random(usage: &NodeUse<'_>) -> bool {
     let is_zero = |input| usage.constant(input).is_some_and(|value| value.to_f64().iter().all(|x| *x == 0.0));

@@ -43,6 +43,7 @@ pub(super) static ROWS: &[Deviation] = &[
     row(ONNXRUNTIME, "Attention", is::returns_products, "masked products are the smallest number in place of -inf", Warn),
     row(RTEN, "AveragePool", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
     row(RTEN, "AveragePool", is::lacks_window_attributes, "needs all attributes", Replace(by::with_window_attributes)),
+    row(&["rten", "tract"], "BatchNormalization", is::normalizes_by_batch, "normalizes by the given statistics, not by those of the batch", Refuse),
     row(ALL, "Bernoulli", is::always, RANDOM, Warn),
     row(OPENVINO, "BitShift", is::of_signed_integers, "signed integers are shifted in another way", Refuse),
     row(RTEN, "Cast", is::casts_to_bool, "to: bool keeps other numbers than 0 and 1", Replace(by::is_not_zero)),

@@ -12,6 +12,7 @@ use prost::bytes::Bytes;
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
 use super::value_info::{declared_spec, unknown_part};
 use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, external, initializer};
+use crate::operators::OPSET_NEWEST;
 use crate::weights::MappedFile;
 use crate::{Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
 use flagperf_core::file_kind;
@@ -38,6 +39,13 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let is_standard = |domain: &Option<String>| matches!(domain.as_deref(), None | Some("" | "ai.onnx"));
     let (standard, others): (Vec<_>, Vec<_>) = model.opset_import.iter().partition(|set| is_standard(&set.domain));
     let opset = standard.first().and_then(|set| set.version);
+    if let Some(version) = opset.filter(|version| !(1..=OPSET_NEWEST).contains(version)) {
+        let what = format!("version {version} of the standard operator set (known: 1 to {OPSET_NEWEST})");
+        return Err(reader.unsupported(what));
+    }
+    if standard.len() > 1 {
+        return Err(reader.malformed("it specifies the version of the standard operator set twice"));
+    }
     let domain = |set: &&super::proto::OperatorSetIdProto| {
         (set.domain.clone().unwrap_or_default(), set.version.unwrap_or_default())
     };
