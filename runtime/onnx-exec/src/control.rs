@@ -117,21 +117,15 @@ impl<O: TensorOps> Frame<'_, O> {
         self.results(state, collected, &axes, &vec![false; count])
     }
 
-    fn scan(
-        &self,
-        body: &Program<O>,
-        scan: &Scan,
-        own: &[SlotValue<O>],
-    ) -> Result<Vec<Value<O::Tensor>>, ExecError> {
+    fn scan(&self, body: &Program<O>, scan: &Scan, own: &[SlotValue<O>]) -> Result<Vec<Value<O::Tensor>>, ExecError> {
         let (initial, scanned) = own.split_at(own.len().saturating_sub(scan.inputs));
         let scanned = scanned.iter().map(|value| self.tensor(value)).collect::<Result<Vec<_>, _>>()?;
         let axis = |i: usize, axes: &[i64], rank: usize| {
             resolve_axis(axes.get(i).copied().unwrap_or(0), rank).map_err(self.failed)
         };
         let shapes: Vec<Vec<usize>> = scanned.iter().map(|x| self.ops.shape(x)).collect();
-        let axes = (0..scanned.len())
-            .map(|i| axis(i, &scan.input_axes, shapes[i].len()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let axes =
+            (0..scanned.len()).map(|i| axis(i, &scan.input_axes, shapes[i].len())).collect::<Result<Vec<_>, _>>()?;
         let steps = shapes.first().map_or(0, |shape| shape[axes[0]]);
         if (0..scanned.len()).any(|i| shapes[i][axes[i]] != steps) {
             return Err((self.failed)(OpError::invalid_operands("the scanned inputs differ in length")));

@@ -8,8 +8,8 @@ use super::op::Op;
 use super::resolve::{has_kernel, resolve};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    Graph, MODERN_OPSET, Node, Operator, Subgraph, Tensor, TensorSpec, ValueInfo, WeightReader, captured_names,
-    find_operator, infer_values, lower, upgrade,
+    Graph, InferError, MODERN_OPSET, Node, Operator, Subgraph, Tensor, TensorSpec, UninferredNode, ValueInfo,
+    WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
 };
 
 /// Levels of subgraphs.
@@ -78,7 +78,9 @@ impl ExecutionPlan {
         // Subgraphs are of the version that the file has.
         let (opset, graph) = (graph.opset, &*decomposed(graph)?);
         // Files rarely declare the values between inputs and outputs.
-        let inferred: HashMap<String, TensorSpec> = infer_values(graph).0.into_iter().collect();
+        let (inferred, uninferred) = infer_values(graph);
+        let inferred: HashMap<String, TensorSpec> = inferred.into_iter().collect();
+        check_types(graph, &inferred, &uninferred)?;
         let mut plan = ExecutionPlan::default();
         let mut scope = Scope { graph, inferred, opset, depth, slots: HashMap::new() };
         for (name, spec) in inputs {
@@ -226,6 +228,28 @@ pub(super) fn stays_on_host(constant: &Tensor) -> bool {
 /// Returns the error of a node.
 pub(super) fn node_error(node: &str, op: &str, reason: OpError) -> ExecError {
     ExecError::Node { node: node.to_owned(), op: op.to_owned(), reason }
+}
+
+/// Refuses a node whose inputs have element types that its operator does not accept; names these inputs and weights.
+fn check_types(
+    graph: &Graph,
+    inferred: &HashMap<String, TensorSpec>,
+    uninferred: &[UninferredNode],
+) -> Result<(), ExecError> {
+    let refused = uninferred.iter().find(|node| matches!(node.reason, InferError::Types(_)));
+    let Some((refused, node)) = refused
+        .and_then(|refused| graph.nodes.iter().find(|node| node.name == refused.node).map(|node| (refused, node)))
+    else {
+        return Ok(());
+    };
+    let known = |name: &String| {
+        let weight = graph.weights.get(name).map(|weight| format!("weight `{name}` is `{}`", weight.spec.dtype));
+        let input = graph.inputs.iter().find(|input| input.name == *name).map(|input| &input.spec);
+        weight.or_else(|| Some(format!("`{name}` is `{}`", input.or(inferred.get(name))?.dtype)))
+    };
+    let types: Vec<String> = node.inputs.iter().filter_map(known).collect();
+    let reason = format!("{} ({})", refused.reason, types.join(", "));
+    Err(node_error(&node.name, &node.op, OpError::invalid_operands(reason)))
 }
 
 /// Returns the names of the values that nodes, their subgraphs, or the outputs read.

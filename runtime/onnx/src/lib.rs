@@ -20,7 +20,10 @@ mod weights;
 pub use builder::{BuildError, GraphBuilder, NODES_MAX, OPSET, Var, WEIGHT_ELEMENTS_MAX};
 pub use check::{CheckError, UninferredNode, check, infer_shapes, infer_values};
 pub use count::{Counts, count, multiply_adds};
-pub use file::{OnnxError, Subgraph, WriteOptions, captured_names, data_files, dtype_from_onnx, read_onnx, write_onnx, write_onnx_with};
+pub use file::{
+    OnnxError, Subgraph, WriteOptions, captured_names, data_files, dtype_from_onnx, read_onnx, write_onnx,
+    write_onnx_with,
+};
 pub use flagperf_core::tensor::{
     DType, Dim, Element, HostMemory, NamedSizes, SpecError, Tensor, TensorError, TensorSpec, byte_count,
 };

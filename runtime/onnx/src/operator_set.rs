@@ -93,7 +93,7 @@ mod tests {
     use indexmap::IndexMap;
 
     use super::*;
-    use crate::{DType, GraphBuilder, Init, TensorSpec, lower};
+    use crate::{DType, GraphBuilder, Init, TensorSpec, ValueInfo, lower};
 
     fn graph() -> Graph {
         let mut g = GraphBuilder::new("g");
@@ -130,5 +130,77 @@ mod tests {
         assert!(lowered.weights.contains_key("scale"));
         crate::check(&lowered).unwrap();
         assert_eq!(lower(&graph, 23, &[]).unwrap().nodes, graph.nodes);
+    }
+
+    fn old(opset: i64, op: &str, specs: &[&str], attributes: &[(&str, Attribute)]) -> Graph {
+        let names: Vec<String> = (0..specs.len()).map(|i| format!("x{i}")).collect();
+        let inputs =
+            names.iter().zip(specs).map(|(name, spec)| ValueInfo { name: name.clone(), spec: spec.parse().unwrap() });
+        let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let node = Node {
+            name: "y".to_owned(),
+            op: op.to_owned(),
+            inputs: names.clone(),
+            outputs: vec!["y".to_owned()],
+            attributes,
+            ..Node::default()
+        };
+        Graph { opset, inputs: inputs.collect(), nodes: vec![node], ..Graph::default() }
+    }
+
+    fn values(graph: &Graph, name: &str) -> Vec<f64> {
+        graph.tensor(name).unwrap().to_f64()
+    }
+
+    #[test]
+    fn attributes_of_old_versions_become_inputs() {
+        let bounds = [("min", Attribute::Float(-1.0)), ("max", Attribute::Float(2.0))];
+        let clip = upgrade(&old(6, "Clip", &["4,f16"], &bounds)).unwrap();
+        let node = &clip.nodes[0];
+        assert_eq!((clip.opset, node.attributes.len(), node.inputs.len()), (13, 0, 3));
+        assert_eq!(
+            (values(&clip, &node.inputs[1]), clip.weights[&node.inputs[2]].spec.to_string()),
+            (vec![-1.0], "f16".into())
+        );
+        let only_max = upgrade(&old(6, "Clip", &["4,f32"], &bounds[1..])).unwrap();
+        assert_eq!((only_max.nodes[0].inputs[1].as_str(), only_max.nodes[0].inputs.len()), ("", 3));
+        let squeeze = upgrade(&old(11, "Squeeze", &["1,4,f32"], &[("axes", Attribute::Ints(vec![0]))])).unwrap();
+        assert_eq!(values(&squeeze, &squeeze.nodes[0].inputs[1]), [0.0]);
+        assert_eq!(squeeze.values["y"].to_string(), "4,f32");
+        let cut = [("starts", Attribute::Ints(vec![1])), ("ends", Attribute::Ints(vec![3]))];
+        let slice = upgrade(&old(9, "Slice", &["4,f32"], &cut)).unwrap();
+        assert_eq!((slice.nodes[0].inputs.len(), slice.values["y"].to_string()), (3, "2,f32".into()));
+        let cast = upgrade(&old(1, "Cast", &["4,f32"], &[("to", Attribute::String("INT64".into()))])).unwrap();
+        assert_eq!(cast.values["y"].to_string(), "4,i64");
+    }
+
+    #[test]
+    fn a_softmax_of_an_old_version_covers_all_dimensions_from_its_axis_on() {
+        let softmax = |axis| upgrade(&old(11, "Softmax", &["2,3,4,f32"], &[("axis", Attribute::Int(axis))])).unwrap();
+        let ops = |graph: &Graph| graph.nodes.iter().map(|node| node.op.clone()).collect::<Vec<_>>();
+        assert_eq!(ops(&softmax(1)), ["Flatten", "Softmax", "Shape", "Reshape"]);
+        assert_eq!((ops(&softmax(2)), ops(&softmax(-1))), (vec!["Softmax".to_owned()], vec!["Softmax".to_owned()]));
+        crate::check(&softmax(1)).unwrap();
+    }
+
+    #[test]
+    fn an_operand_is_broadcast_from_the_axis_that_version_6_names() {
+        let attributes = [("broadcast", Attribute::Int(1)), ("axis", Attribute::Int(1))];
+        let sum = upgrade(&old(6, "Add", &["2,3,4,f32", "3,f32"], &attributes)).unwrap();
+        assert_eq!(sum.nodes.iter().map(|node| node.op.as_str()).collect::<Vec<_>>(), ["Unsqueeze", "Add"]);
+        assert_eq!(sum.values["y"].to_string(), "2,3,4,f32");
+        assert_eq!(sum.values[&sum.nodes[1].inputs[1]].to_string(), "3,1,f32");
+    }
+
+    #[test]
+    fn what_has_no_newer_form_is_named() {
+        let error = |graph: &Graph| upgrade(graph).unwrap_err().to_string();
+        let prefix = "node `y` (BatchNormalization) cannot be converted to a newer operator set:";
+        let statistics = ["1,3,f32", "3,f32", "3,f32", "3,f32", "3,f32"];
+        let spatial = old(7, "BatchNormalization", &statistics, &[("spatial", Attribute::Int(0))]);
+        assert_eq!(error(&spatial), format!("{prefix} `spatial` is 0"));
+        let training = old(6, "BatchNormalization", &statistics, &[]);
+        assert_eq!(error(&training), format!("{prefix} it trains (`is_test` is 0)"));
+        assert_eq!(upgrade(&graph()).unwrap().nodes, graph().nodes, "a newer graph is not changed");
     }
 }

@@ -102,7 +102,9 @@ impl Sampler {
             place = place.round_ties_even();
         }
         let bounds = if self.align_corners { [0.0, last] } else { [-0.5, length - 0.5] };
-        if place < bounds[0] || place > bounds[1] {
+        // A cubic place stays: only the elements around it are moved inside.
+        let is_cubic = matches!(self.mode, Mode::Cubic);
+        if !is_cubic && (place < bounds[0] || place > bounds[1]) {
             place = match self.outside {
                 Outside::Zeros => place,
                 Outside::Border => place.clamp(0.0, last),

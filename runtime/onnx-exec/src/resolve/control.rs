@@ -14,9 +14,6 @@ pub(super) fn repeat(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn scan(source: &Source<'_>) -> Result<Op, OpError> {
-    if source.opset < 9 {
-        return Err(OpError::unsupported("the form before operator set 9, which scans a batch"));
-    }
     let attributes = source.attributes;
     let axes = |name| Ok::<_, OpError>(attributes.ints(name)?.unwrap_or_default());
     let reversed = |name| Ok::<_, OpError>(axes(name)?.into_iter().map(|direction| direction != 0).collect::<Vec<_>>());

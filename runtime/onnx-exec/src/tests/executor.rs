@@ -19,7 +19,10 @@ fn an_unsupported_operator_is_named_with_its_node() {
     assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `ImageDecoder`");
     let mut foreign = graph;
     foreign.nodes[0].domain = "com.microsoft".into();
-    assert_eq!(error(load(&foreign)), "node `y`: the executor does not support the operator `com.microsoft.ImageDecoder`");
+    assert_eq!(
+        error(load(&foreign)),
+        "node `y`: the executor does not support the operator `com.microsoft.ImageDecoder`"
+    );
 }
 
 #[test]
@@ -91,6 +94,15 @@ fn an_attribute_that_the_executor_does_not_know_is_named() {
     for op in ["Relu", "Softmax", "Transpose", "Acos"] {
         assert_eq!(error(load(&with(op))), format!("node `y` ({op}): not supported: attribute `other`"));
     }
+}
+
+#[test]
+fn inputs_of_different_types_are_named_at_load() {
+    let half = noise("2,f16", 1);
+    let graph = Sketch::new().input("x", "2,f32").weight("w", half).node("Mul", &["x", "w"], &["y"]);
+    let expected = "node `y` (Mul): `Mul` requires inputs of the same element type, not `f32` and `f16` (`x` is `f32`, \
+                    weight `w` is `f16`)";
+    assert_eq!(error(load(&graph.output("y", "2,f32"))), expected);
 }
 
 #[test]

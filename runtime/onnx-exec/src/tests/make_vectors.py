@@ -368,7 +368,201 @@ def resizing():
     case("Resize", [noise(1, 1, 40, 3), None, floats(1, 1, 0.1, 1)], opset=19, mode="linear", antialias=1)
 
 
-for add in [elementwise, element_types, reductions, indexing, composed, rotary, attention, resizing]:
+def functions():
+    x = noise(2, 3, 4)
+    for op in ["Acos", "Asin", "Atanh"]:
+        case(op, [noise(2, 5, low=-1.0, high=1.0)])
+    case("Acosh", [noise(2, 5, low=1.0, high=9.0)])
+    for op in ["Asinh", "Atan", "Cosh", "Sinh", "Softsign", "Celu", "ThresholdedRelu"]:
+        case(op, [x])
+    case("Celu", [x], alpha=0.4)
+    case("Celu", [noise(7, dtype="float16")], reference=True)
+    case("ThresholdedRelu", [x], alpha=0.3)
+    case("Shrink", [x], lambd=0.8)
+    case("Shrink", [x], lambd=0.5, bias=0.25)
+    case("Swish", [x], opset=24, reference=True)
+    case("Swish", [x], opset=24, alpha=0.5, reference=True)
+    for axis in (0, 1, -1):
+        case("Hardmax", [x], axis=axis)
+        case("LpNormalization", [x], axis=axis)
+        case("LpNormalization", [x], axis=axis, p=1)
+    case("Hardmax", [floats(1, 3, 3, 2)])
+    case("LRN", [noise(2, 5, 3, 2)], size=3)
+    case("LRN", [noise(5, 5, 1, 2)], size=4, alpha=0.5, beta=0.6, bias=2.0, reference=True)
+    case("MeanVarianceNormalization", [noise(2, 3, 4, 5)])
+    case("MeanVarianceNormalization", [x], axes=[1, 2], reference=True)
+    case("LayerNormalization", [x, noise(4), noise(4)], outputs=3)
+    case("LayerNormalization", [x, noise(3, 4)], outputs=3, axis=1, epsilon=0.01)
+    case("LpPool", [noise(1, 2, 5, 4)], kernel_shape=[3, 2], strides=[2, 1])
+    case("LpPool", [noise(1, 2, 5, 4)], kernel_shape=[2, 2], pads=[1, 0, 1, 1], p=3)
+    case("GlobalLpPool", [noise(1, 2, 5, 4)], opset=21)
+    case("Mod", [floats(-4, 4, -7.5), floats(2, -2, 2)], fmod=1)
+    for dtype in ["int32", "uint8", "int64"]:
+        a, b = ints(1, 4, 200, 7, 96).astype(dtype), ints(3, 0, 1, 2, 5).astype(dtype)
+        for op in ["BitwiseAnd", "BitwiseOr", "BitwiseXor"]:
+            case(op, [a, b], reference=True)
+        case("BitwiseNot", [a], reference=True)
+        case("BitShift", [a, b], direction="LEFT", reference=True)
+        case("BitShift", [a, b], direction="RIGHT", reference=True)
+    for options in [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}]:
+        case("CumProd", [x, scalar(1)], opset=26, reference=True, **options)
+    case("CumProd", [ints(2, 3, 4, 5).reshape(2, 2), scalar(0)], opset=26, reference=True)
+    case("Det", [noise(2, 3, 3)])
+
+
+def losses():
+    x, labels = noise(3, 5), ints(0, 4, 2)
+    weights = abs(noise(5))
+    for op in ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]:
+        for reduction in ["none", "sum", "mean"]:
+            case(op, [x, labels], reduction=reduction, reference=True)
+            case(op, [x, labels, weights], reduction=reduction, reference=True)
+        case(op, [x, labels, weights], ignore_index=4, reference=True)
+        case(op, [noise(2, 3, 2), ints(0, 2, 1, 0).reshape(2, 2)], ignore_index=2, reference=True)
+    case("SoftmaxCrossEntropyLoss", [x, labels], outputs=2, reference=True)
+
+
+def recurrent():
+    steps, batch, size, hidden = 4, 3, 2, 5
+    for op, gates in [("RNN", 1), ("GRU", 3), ("LSTM", 4)]:
+        def weights(directions):
+            return [noise(directions, gates * hidden, size), noise(directions, gates * hidden, hidden),
+                    noise(directions, 2 * gates * hidden)]
+
+        outputs = 3 if op == "LSTM" else 2
+        for direction in ["forward", "reverse", "bidirectional"]:
+            x = noise(steps, batch, size)
+            directions = 2 if direction == "bidirectional" else 1
+            case(op, [x, *weights(directions)], outputs, hidden_size=hidden, direction=direction)
+            state = [noise(directions, batch, hidden) for _ in range(outputs - 1)]
+            lengths = ints(4, 1, 3, dtype="int32")
+            case(op, [x, *weights(directions), lengths, *state], outputs, hidden_size=hidden, direction=direction)
+        case(op, [noise(steps, batch, size), *weights(1)[:2]], outputs, hidden_size=hidden, clip=0.5)
+    case("GRU", [noise(steps, batch, size), *[noise(1, 15, 2), noise(1, 15, 5), noise(1, 30)]], 2, hidden_size=5,
+         linear_before_reset=1)
+    case("RNN", [noise(steps, batch, size), noise(1, 5, 2), noise(1, 5, 5)], 2, hidden_size=5, activations=["Relu"])
+    case("RNN", [noise(steps, batch, size), noise(1, 5, 2), noise(1, 5, 5)], 2, hidden_size=5,
+         activations=["HardSigmoid"], activation_alpha=[0.3], activation_beta=[0.4])
+    peepholes = [noise(steps, batch, size), noise(1, 20, 2), noise(1, 20, 5), noise(1, 40), None, None, None,
+                 noise(1, 15)]
+    case("LSTM", peepholes, 3, hidden_size=5)
+    case("LSTM", [noise(batch, steps, size), noise(1, 20, 2), noise(1, 20, 5)], 3, hidden_size=5, layout=1,
+         reference=True)
+
+
+def quantized():
+    x = noise(2, 3, 4)
+    case("QuantizeLinear", [x, scalar(0.1, "float32"), scalar(7, "uint8")])
+    case("QuantizeLinear", [x, scalar(0.01, "float32"), scalar(-3, "int8")])
+    case("QuantizeLinear", [floats(0.5, 1.5, 2.5, -0.5), scalar(1, "float32")])
+    case("QuantizeLinear", [x, floats(0.1, 0.2, 0.4), ints(1, 2, 3, dtype="uint8")], axis=1)
+    case("DequantizeLinear", [ints(0, 7, 255, dtype="uint8"), scalar(0.25, "float32"), scalar(7, "uint8")])
+    case("DequantizeLinear", [noise(2, 3, dtype="int8"), floats(0.5, 2), ints(1, -2, dtype="int8")], axis=0)
+    case("DequantizeLinear", [noise(5, dtype="int32"), scalar(0.1, "float32")])
+    case("DynamicQuantizeLinear", [x], outputs=3)
+    case("DynamicQuantizeLinear", [abs(x)], outputs=3)
+    a, b = noise(2, 3, dtype="uint8"), noise(3, 4, dtype="int8")
+    case("MatMulInteger", [a, b])
+    case("MatMulInteger", [a, b, scalar(7, "uint8"), scalar(-2, "int8")])
+    case("MatMulInteger", [a, b, scalar(7, "uint8"), ints(-2, 0, 1, 5, dtype="int8")])
+    scales = [scalar(0.05, "float32"), scalar(9, "uint8")]
+    case("QLinearMatMul", [a, *scales, b, scalar(0.1, "float32"), scalar(1, "int8"), *scales])
+    image, kernel = noise(1, 2, 4, 5, dtype="uint8"), noise(3, 2, 3, 2, dtype="uint8")
+    case("ConvInteger", [image, kernel, scalar(5, "uint8")], pads=[1, 0, 1, 1])
+    case("ConvInteger", [image, kernel, scalar(5, "uint8"), scalar(3, "uint8")], strides=[2, 1])
+    case("QLinearConv", [image, *scales, kernel, floats(0.01, 0.02, 0.04), ints(1, 1, 1, dtype="uint8"), *scales,
+                         ints(10, -400, 0, dtype="int32")], pads=[1, 1, 1, 1])
+
+
+def selection():
+    x = noise(3, 4)
+    case("Compress", [x, np.array([True, False, True])], axis=0)
+    case("Compress", [x, np.array([False, True, True, True, False])])
+    case("ReverseSequence", [noise(4, 3, 2), ints(4, 1, 2)], batch_axis=1, time_axis=0)
+    case("ReverseSequence", [noise(3, 4, dtype="int64"), ints(0, 3, 4)], batch_axis=0, time_axis=1)
+    case("Unique", [floats(2, 1, 1, 3, 2)], outputs=4)
+    case("Unique", [ints(2, 1, 1, 3, 2)], outputs=4, sorted=0)
+    case("Unique", [ints(1, 2, 1, 2, 0, 0).reshape(3, 2)], outputs=4, axis=0)
+    case("EyeLike", [noise(3, 4)], k=1)
+    case("EyeLike", [noise(3, 3)], k=-1, dtype=onnx.TensorProto.INT64)
+    case("CenterCropPad", [noise(3, 6), ints(5, 3)], reference=True)
+    case("CenterCropPad", [noise(3, 6), ints(8)], axes=[-1], reference=True)
+    case("MaxPool", [noise(2, 2, 5, 4)], outputs=2, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    case("MaxPool", [noise(1, 2, 6)], outputs=2, kernel_shape=[2], strides=[2])
+    case("SpaceToDepth", [noise(2, 2, 4, 6)], blocksize=2)
+    boxes = floats(0, 0, 1, 1, 0, 0.1, 1, 1.1, 1, 0.9, 0, -0.1, 0, 10, 1, 11, 0, 10.1, 1, 11.1, 0, 100, 1, 101)
+    scores = floats(0.9, 0.75, 0.6, 0.95, 0.5, 0.3, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    for limit in (scalar(3), scalar(1)):
+        case("NonMaxSuppression", [boxes.reshape(1, 6, 4), scores.reshape(1, 2, 6), limit, scalar(0.5, "float32"),
+                                   scalar(0.15, "float32")])
+    case("NonMaxSuppression", [abs(noise(2, 5, 4)), abs(noise(2, 1, 5)), scalar(4), scalar(0.3, "float32")],
+         center_point_box=1)
+
+
+def images():
+    volume, kernel = noise(1, 2, 4, 5, 3), noise(3, 2, 2, 3, 2)
+    case("Conv", [volume, kernel, noise(3)])
+    case("Conv", [volume, kernel], pads=[1, 1, 0, 0, 1, 1], strides=[2, 1, 2])
+    case("Conv", [volume, noise(2, 1, 2, 2, 2)], group=2, dilations=[2, 1, 1])
+    case("MaxPool", [volume], kernel_shape=[2, 3, 2], strides=[2, 2, 1], pads=[1, 1, 0, 0, 1, 1])
+    case("AveragePool", [volume], kernel_shape=[2, 3, 2], strides=[2, 2, 1], pads=[1, 1, 0, 0, 1, 1])
+    case("AveragePool", [volume], kernel_shape=[3, 2, 2], pads=[1, 1, 0, 0, 1, 1], count_include_pad=1)
+    x, grid = noise(1, 2, 4, 5), noise(1, 3, 3, 2, low=-1.3, high=1.3)
+    for mode in ["nearest", "linear", "cubic"]:
+        for padding in ["zeros", "border", "reflection"]:
+            for align in (0, 1):
+                case("GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=align)
+    case("GridSample", [noise(1, 1, 3, 4, 2), noise(1, 2, 2, 2, 3)], mode="linear")
+    for align in (0, 1):
+        case("AffineGrid", [noise(2, 2, 3), ints(2, 1, 3, 4)], align_corners=align)
+    regions = [floats(0, 0, 3, 2, 1, 1, 4, 3.5).reshape(2, 4), ints(0, 0)]
+    for mode in ["avg", "max"]:
+        case("RoiAlign", [x, *regions], output_height=2, output_width=3, sampling_ratio=2, mode=mode)
+    case("RoiAlign", [x, *regions], output_height=2, output_width=2, spatial_scale=0.8,
+         coordinate_transformation_mode="output_half_pixel")
+    case("Col2Im", [noise(1, 8, 6), ints(3, 4), ints(2, 2)])
+    case("Col2Im", [noise(1, 4, 6), ints(4, 5), ints(2, 2)], strides=[2, 2], pads=[0, 0, 0, 1])
+
+
+def signals():
+    for op in ["HannWindow", "HammingWindow", "BlackmanWindow"]:
+        case(op, [scalar(7)], opset=17, reference=True)
+        case(op, [scalar(6)], opset=17, periodic=0, reference=True)
+    case("DFT", [noise(2, 6, 1), None, scalar(1)], opset=20, reference=True)
+    case("DFT", [noise(2, 6, 2), scalar(8), scalar(1)], opset=20, reference=True)
+    case("DFT", [noise(2, 6, 2), None, scalar(1)], opset=20, inverse=1, reference=True)
+    case("DFT", [noise(1, 7, 1), None, scalar(1)], opset=20, onesided=1, reference=True)
+    case("STFT", [noise(1, 12, 1), scalar(3), abs(noise(6)), scalar(6)], opset=17)
+
+
+def old_operator_sets():
+    x = noise(2, 3, 4)
+    case("Clip", [x], opset=6, min=-0.5, max=1.0)
+    case("Clip", [x], opset=9, max=1.0)
+    case("Slice", [x], opset=9, starts=[1, 0], ends=[3, 2], axes=[1, 2])
+    case("Slice", [x], opset=9, starts=[1], ends=[2])
+    for op in ["Softmax", "LogSoftmax", "Hardmax"]:
+        for axis in (0, 1, 2):
+            case(op, [x], opset=11, axis=axis)
+        case(op, [x], opset=9)
+    case("Squeeze", [noise(2, 1, 3, 1)], opset=11, axes=[1])
+    case("Unsqueeze", [x], opset=11, axes=[0, 4])
+    case("Split", [x], outputs=2, opset=11, axis=2, split=[1, 3])
+    case("TopK", [x], outputs=2, opset=9, k=2)
+    case("Pad", [x], opset=10, pads=[0, 1, 0, 0, 0, 2], value=0.5)
+    case("Pad", [x], opset=10, pads=[0, 0, 1, 0, 0, 1], mode="reflect")
+    case("Upsample", [noise(1, 1, 2, 3)], opset=7, scales=[1.0, 1.0, 2.0, 3.0])
+    case("Upsample", [noise(1, 1, 2, 3), floats(1, 1, 2, 2)], opset=9, mode="linear")
+    case("Resize", [noise(1, 1, 4, 4), floats(1, 1, 0.5, 2)], opset=10, mode="linear")
+    case("ReduceSum", [x], opset=11, axes=[1], keepdims=0)
+    case("Dropout", [x], opset=10, ratio=0.3)
+    case("BatchNormalization", [x, noise(3), noise(3), noise(3), abs(noise(3))], opset=8)
+    case("Scatter", [noise(3, 4), ints(0, 1, 2, 1).reshape(1, 4), noise(1, 4)], opset=9)
+    case("Gemm", [noise(2, 3), noise(3, 4), noise(4)], opset=7)
+
+
+for add in [elementwise, element_types, reductions, indexing, composed, rotary, attention, resizing, functions, losses,
+            recurrent, quantized, selection, images, signals, old_operator_sets]:
     add()
 path = pathlib.Path(__file__).parent / "vectors.json"
 path.write_text("[\n" + ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in cases) + "\n]\n")

@@ -4,6 +4,7 @@
 mod apply;
 #[cfg(feature = "cpu")]
 mod attention;
+mod control;
 mod executor;
 #[cfg(feature = "cpu")]
 mod fused;

@@ -421,6 +421,35 @@ mod tests {
     }
 
     #[test]
+    fn a_value_with_two_definitions_is_refused() {
+        let named = |name: &str, op: &str| NodeProto { name: Some(name.to_owned()), ..node(op, &["x"], "y") };
+        let graph = |nodes: Vec<NodeProto>| GraphProto {
+            node: nodes,
+            input: vec![info("x", "4,f32")],
+            output: vec![info("y", "4,f32")],
+            ..GraphProto::default()
+        };
+        let error = |nodes| read(graph(nodes)).1.unwrap_err().to_string();
+        let text = error(vec![named("a", "Relu"), named("b", "Neg")]);
+        assert!(text.ends_with("the value `y` is defined by node `a` (Relu) and by node `b` (Neg)"), "{text}");
+        let text = error(vec![NodeProto { output: vec!["x".to_owned()], ..named("a", "Relu") }]);
+        assert!(text.ends_with("the value `x` is defined by an input and by node `a` (Relu)"), "{text}");
+    }
+
+    #[test]
+    fn an_output_that_is_declared_in_another_type_than_computed_is_refused() {
+        let graph = GraphProto {
+            node: vec![NodeProto { name: Some("half".to_owned()), ..node("Relu", &["x"], "y") }],
+            input: vec![info("x", "4,f32")],
+            output: vec![info("y", "4,i64")],
+            ..GraphProto::default()
+        };
+        let text = read(graph).1.unwrap_err().to_string();
+        let expected = "the output `y` is declared as `i64`, but computed as `f32` by node `half` (Relu)";
+        assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
     fn a_data_file_outside_the_folder_is_refused() {
         for location in ["../w.bin", "/etc/passwd"] {
             let entry = StringStringEntryProto { key: Some("location".to_owned()), value: Some(location.to_owned()) };

@@ -195,6 +195,11 @@ pub(crate) fn resize(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
     Ok(())
 }
 
+/// Before version 9, each entry of a batch is scanned.
+pub(crate) fn scan(_: &mut NodeList<'_>, _: &Node) -> Converted {
+    Err("it scans a batch".to_owned())
+}
+
 /// `Scatter` is the older name of `ScatterElements`.
 pub(crate) fn scatter(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
     nodes.keep(Node { op: "ScatterElements".to_owned(), ..node.clone() });

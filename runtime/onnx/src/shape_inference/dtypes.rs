@@ -73,7 +73,7 @@ pub fn output_dtypes(
         check_same_dtype(op, inputs.iter().skip(first).flatten().copied())?;
     }
     if let Some(dtype) = input(0).filter(|dtype| types.is_float && !dtype.is_float()) {
-        return Err(InferError::Mismatch(format!("`{op}` requires a floating-point input, not `{dtype}`")));
+        return Err(InferError::Types(format!("`{op}` requires a floating-point input, not `{dtype}`")));
     }
     let first = match types.output {
         OutputType::Input(index) => input(index),
@@ -88,7 +88,7 @@ fn check_same_dtype(op: &str, mut dtypes: impl Iterator<Item = DType>) -> Result
     let Some(first) = dtypes.next() else { return Ok(()) };
     match dtypes.find(|dtype| *dtype != first) {
         None => Ok(()),
-        Some(other) => Err(InferError::Mismatch(format!(
+        Some(other) => Err(InferError::Types(format!(
             "`{op}` requires inputs of the same element type, not `{first}` and `{other}`"
         ))),
     }

@@ -18,6 +18,9 @@ pub enum InferError {
     /// A shape, an axis or an attribute has a value that the operator does not accept.
     #[error("an attribute or a shape input has an invalid value")]
     Value,
+    /// The inputs have element types that the operator does not accept, or does not accept together.
+    #[error("{0}")]
+    Types(String),
     /// A mismatch, described in words.
     #[error("{0}")]
     Mismatch(String),

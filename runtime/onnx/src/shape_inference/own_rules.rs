@@ -60,6 +60,32 @@ pub(super) fn attention_scores(node: &ShapedNode<'_>, present_key: &SymTensor) -
     Ok(SymTensor::from_shape(vec![batch.clone(), heads, rows.clone(), columns]))
 }
 
+/// Returns the shapes of the statistics of a `LayerNormalization`, in which the normalized dimensions are 1.
+pub(super) fn layer_statistics(node: &ShapedNode<'_>) -> Result<[SymTensor; 2], InferError> {
+    let Some(mut shape) = node.sizes(0) else { return Ok([(); 2].map(|()| SymTensor::unknown("unknown input shape"))) };
+    let axis = node.axis(-1)?;
+    let first = if axis < 0 { shape.len().checked_sub(axis.unsigned_abs() as usize) } else { Some(axis as usize) };
+    let first = first.filter(|first| *first < shape.len()).ok_or(InferError::Value)?;
+    shape[first..].fill(SymExpr::Value(1));
+    Ok([SymTensor::from_shape(shape.clone()), SymTensor::from_shape(shape)])
+}
+
+/// Returns the shapes of the outputs of `RNN`, `GRU` or `LSTM`: all steps, and the last state.
+pub(crate) fn recurrent(node: &mut ShapedNode<'_>) -> Inferred {
+    let (Some(x), Some(weights)) = (node.sizes(0), node.sizes(2)) else {
+        return Ok(vec![SymTensor::unknown("unknown input shape"); node.outputs]);
+    };
+    let ([first, second, _], [directions, _, hidden]) = (&x[..], &weights[..]) else { return Err(InferError::Rank) };
+    let (first, second, directions, hidden) = (first.clone(), second.clone(), directions.clone(), hidden.clone());
+    let (steps, state) = if node.attributes.flag("layout")? {
+        (vec![first.clone(), second, directions.clone(), hidden.clone()], vec![first, directions, hidden])
+    } else {
+        (vec![first, directions.clone(), second.clone(), hidden.clone()], vec![directions, second, hidden])
+    };
+    let state = SymTensor::from_shape(state);
+    Ok(vec![SymTensor::from_shape(steps), state.clone(), state])
+}
+
 /// Returns the shape of a `Resize` or an `Upsample`, whose scales or sizes may be known.
 pub(crate) fn resize(node: &mut ShapedNode<'_>) -> Inferred {
     let (attributes, inputs) = (node.attributes, node.values);

@@ -10,7 +10,7 @@ use super::symbols::is_too_long;
 use super::window::{WindowKind, window_shape};
 use super::{Attributes, InferError, own_rules};
 
-pub(crate) use super::own_rules::{resize, space_to_depth};
+pub(crate) use super::own_rules::{recurrent, resize, space_to_depth};
 
 /// The outputs are not inferred.
 pub(crate) const UNKNOWN: Option<ShapeRule> = None;
@@ -28,7 +28,11 @@ pub(crate) fn batch_normalization(node: &mut ShapedNode<'_>) -> Inferred {
 
 pub(crate) fn layer_normalization(node: &mut ShapedNode<'_>) -> Inferred {
     check::layer_normalization(node)?;
-    node.apply(&UnaryOp)
+    let mut shapes = node.apply(&UnaryOp)?;
+    if node.outputs > 1 {
+        shapes.extend(own_rules::layer_statistics(node)?);
+    }
+    Ok(shapes)
 }
 
 /// An integer that may stand for a size keeps its value in another integer type.
