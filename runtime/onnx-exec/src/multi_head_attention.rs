@@ -17,6 +17,8 @@ pub(super) struct MultiHeadAttention {
     pub counts: HeadCounts,
     pub scale: Option<f64>,
     pub causal: bool,
+    /// How many columns before and after its own position a row sees, if the attention is limited to a window.
+    pub window: [Option<i64>; 2],
     /// The bound of the scores: they become `softcap * tanh(score / softcap)`, unless it is 0.
     pub softcap: f64,
     /// The number of outputs: the result, the present keys, the present values, the scores.
@@ -63,10 +65,13 @@ pub(super) fn multi_head_attention<O: TensorOps>(
         .optional_tensor(3)?
         .map(|mask| to_additive_mask(ops, &q, pad_mask(ops, mask, columns)?))
         .transpose()?;
-    let may_mask_whole_rows = mask.is_some();
-    if attention.causal {
-        let later = ops.upload(&causal_mask(rows, columns, past)?.cast(ops.dtype(&q)))?;
-        mask = Some(mask.map_or(Ok(later.clone()), |mask| ops.binary(Binary::Add, &mask, &later))?);
+    let lengths = operands.ints(6)?;
+    let is_bounded = lengths.is_some() || attention.window != [None; 2];
+    let may_mask_whole_rows = mask.is_some() || is_bounded;
+    if attention.causal || is_bounded {
+        let hidden = attention.position_mask(rows, columns, past, lengths.as_deref())?;
+        let hidden = ops.upload(&hidden.cast(ops.dtype(&q)))?;
+        mask = Some(mask.map_or(Ok(hidden.clone()), |mask| ops.binary(Binary::Add, &mask, &hidden))?);
     }
     let scale = attention.scale.unwrap_or((width as f64).sqrt().recip());
     let hidden = if may_mask_whole_rows { mask.as_ref() } else { None };
@@ -195,10 +200,34 @@ fn pad_mask<O: TensorOps>(ops: &O, mask: O::Tensor, columns: usize) -> Result<O:
     ops.pad(&mask, &pads, PadMode::Constant(hidden))
 }
 
-/// Returns a mask that hides from each row the columns after its own index, which is counted from `past` on.
-fn causal_mask(rows: usize, columns: usize, past: usize) -> Result<Tensor, OpError> {
-    check_result_size(&[rows, columns], DType::F64)?;
-    let summand = |row: usize, column: usize| if column <= row + past { 0.0 } else { f64::NEG_INFINITY };
-    let values: Vec<f64> = (0..rows * columns).map(|at| summand(at / columns, at % columns)).collect();
-    Tensor::from_vec([rows, columns], values).map_err(OpError::library)
+impl MultiHeadAttention {
+    /// Returns a mask that hides columns by their position: those after a row, those outside its window, and those beyond
+    /// the length of a sample. The position of the first row is `past` or, with lengths, such that the last row is the last
+    /// position of its sample.
+    fn position_mask(
+        &self,
+        rows: usize,
+        columns: usize,
+        past: usize,
+        lengths: Option<&[i64]>,
+    ) -> Result<Tensor, OpError> {
+        let samples: Vec<(i64, i64)> = match lengths {
+            Some(lengths) => lengths.iter().map(|length| (length - rows as i64, *length)).collect(),
+            None => vec![(past as i64, i64::MAX)],
+        };
+        check_result_size(&[samples.len(), rows, columns], DType::F64)?;
+        let mut values = Vec::with_capacity(samples.len() * rows * columns);
+        for (offset, length) in &samples {
+            for place in 0..rows * columns {
+                let (position, column) = ((place / columns) as i64 + offset, (place % columns) as i64);
+                let is_visible = column < *length
+                    && (!self.causal || column <= position)
+                    && self.window[0].is_none_or(|before| column >= position - before)
+                    && self.window[1].is_none_or(|after| column <= position + after);
+                values.push(if is_visible { 0.0 } else { f64::NEG_INFINITY });
+            }
+        }
+        let shape = if lengths.is_some() { vec![samples.len(), 1, rows, columns] } else { vec![rows, columns] };
+        Tensor::from_vec(shape, values).map_err(OpError::library)
+    }
 }

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(squeeze.values["y"].to_string(), "4,f32");
         let cut = [("starts", Attribute::Ints(vec![1])), ("ends", Attribute::Ints(vec![3]))];
         let slice = upgrade(&old(9, "Slice", &["4,f32"], &cut)).unwrap();
-        assert_eq!((slice.nodes[0].inputs.len(), slice.values["y"].to_string()), (3, "2,f32".into()));
+        assert_eq!((slice.nodes[0].inputs.len(), slice.values["y"].to_string()), (4, "2,f32".into()));
         let cast = upgrade(&old(1, "Cast", &["4,f32"], &[("to", Attribute::String("INT64".into()))])).unwrap();
         assert_eq!(cast.values["y"].to_string(), "4,i64");
     }

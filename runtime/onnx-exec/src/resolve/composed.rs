@@ -29,9 +29,10 @@ fn positive(attributes: Attributes, name: &str) -> Result<Option<usize>, OpError
 
 pub(super) fn attention(source: &Source<'_>) -> Result<Op, OpError> {
     let Source { node, attributes, .. } = *source;
-    if node.inputs.iter().skip(6).any(|name| !name.is_empty()) {
-        return Err(OpError::unsupported("inputs after `past_value`"));
+    if node.inputs.iter().skip(7).any(|name| !name.is_empty()) {
+        return Err(OpError::unsupported("inputs after `nonpad_kv_seqlen`"));
     }
+    let bound = |name| Ok::<_, OpError>(Some(attributes.int(name, -1)?).filter(|bound| *bound >= 0));
     let last_output = node.outputs.iter().rposition(|name| !name.is_empty()).unwrap_or(0);
     if last_output > 3 {
         return Err(OpError::invalid_operands("an attention has at most four outputs"));
@@ -40,6 +41,7 @@ pub(super) fn attention(source: &Source<'_>) -> Result<Op, OpError> {
         counts: HeadCounts { of_q: attributes.count("q_num_heads")?, of_kv: attributes.count("kv_num_heads")? },
         scale: if attributes.contains("scale") { Some(attributes.float("scale", 1.0)?) } else { None },
         causal: attributes.flag("is_causal", false)?,
+        window: [bound("left_window_size")?, bound("right_window_size")?],
         softcap: attributes.float("softcap", 0.0)?.max(0.0),
         outputs: last_output + 1,
         scores: match attributes.int("qk_matmul_output_mode", 0)? {

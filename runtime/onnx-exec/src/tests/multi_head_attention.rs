@@ -154,10 +154,10 @@ fn load_error(inputs_named: &[&str], outputs: &[&str], attribute: Option<(&str, 
 fn an_unsupported_part_of_the_operator_is_named() {
     let prefix = "node `y` (Attention): not supported: ";
     let plain = ["q", "k", "v"];
-    let lengths = ["q", "k", "v", "", "", "", "p"];
-    assert_eq!(load_error(&lengths, &["y"], None), format!("{prefix}inputs after `past_value`"));
-    let window = Some(("left_window_size", Attribute::Int(2)));
-    assert_eq!(load_error(&plain, &["y"], window), format!("{prefix}attribute `left_window_size`"));
+    let more = ["q", "k", "v", "", "", "", "", "p"];
+    assert_eq!(load_error(&more, &["y"], None), format!("{prefix}inputs after `nonpad_kv_seqlen`"));
+    let other = Some(("top_window_size", Attribute::Int(2)));
+    assert_eq!(load_error(&plain, &["y"], other), format!("{prefix}attribute `top_window_size`"));
     let mode = Some(("qk_matmul_output_mode", Attribute::Int(4)));
     assert_eq!(load_error(&plain, &["y"], mode), format!("{prefix}`qk_matmul_output_mode` 4"));
 }

@@ -106,3 +106,30 @@ pub(crate) fn onnx_code(dtype: DType) -> i32 {
 pub fn dtype_from_onnx(code: i64) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| i64::from(onnx_code(*dtype)) == code)
 }
+
+/// Returns the name of a number of ONNX's `TensorProto.DataType`, for messages about types that are not supported.
+pub(crate) fn type_name(code: i64) -> String {
+    const OTHERS: [(i64, &str); 18] = [
+        (0, "undefined"),
+        (4, "uint16"),
+        (5, "int16"),
+        (8, "string"),
+        (12, "uint32"),
+        (13, "uint64"),
+        (14, "complex64"),
+        (15, "complex128"),
+        (17, "float8e4m3fn"),
+        (18, "float8e4m3fnuz"),
+        (19, "float8e5m2"),
+        (20, "float8e5m2fnuz"),
+        (21, "uint4"),
+        (22, "int4"),
+        (23, "float4e2m1"),
+        (24, "float8e8m0"),
+        (25, "uint2"),
+        (26, "int2"),
+    ];
+    let other = OTHERS.iter().find(|(other, _)| *other == code).map(|(_, name)| (*name).to_owned());
+    let known = || dtype_from_onnx(code).map(|dtype| dtype.name().to_owned());
+    other.or_else(known).unwrap_or_else(|| format!("number {code}"))
+}

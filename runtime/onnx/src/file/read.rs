@@ -117,7 +117,7 @@ impl<'a> ModelReader<'a> {
         // Up to version 3 of the format, the inputs include the weights.
         for info in proto.input.iter().filter(|info| !weights.contains_key(info.name.as_deref().unwrap_or_default())) {
             let name = info.name.clone().unwrap_or_default();
-            let no_shape = || self.unsupported(format!("an input `{name}` of unknown shape or element type"));
+            let no_shape = || self.unsupported(format!("an input `{name}` of {}", unknown_part(info)));
             inputs.push(ValueInfo { spec: declared_spec(info).ok_or_else(no_shape)?, name: name.clone() });
         }
         let named = |info: &ValueInfoProto| Some((info.name.clone()?, declared_spec(info)?));
@@ -155,7 +155,8 @@ impl<'a> ModelReader<'a> {
         let wrong = |reason: String| self.malformed(format!("weight `{name}`: {reason}"));
         let Some((shape, dtype)) = initializer::decode_shape(proto).map_err(wrong)? else {
             let code = proto.data_type.unwrap_or(0);
-            return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
+            let dtype = super::type_name(i64::from(code));
+            return Err(self.unsupported(format!("a weight `{name}` of the element type `{dtype}`")));
         };
         let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
         let source = match (&proto.raw_data, self.start) {
@@ -238,7 +239,7 @@ impl<'a> ModelReader<'a> {
         }
         for info in &proto.output {
             let name = info.name.clone().unwrap_or_default();
-            let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
+            let unknown = || self.unsupported(format!("an output `{name}` of {}", unknown_part(info)));
             let spec = declared_spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
             if let Some(inferred) = inferred.get(&name).filter(|inferred| inferred.dtype != spec.dtype) {
                 let node = graph.nodes.iter().find(|node| node.outputs.contains(&name));
@@ -276,6 +277,18 @@ impl RoleGuesser {
             () if spec.dtype.is_float() && !spec.dims.is_empty() => WeightRole::Parameter,
             () => WeightRole::Constant,
         }
+    }
+}
+
+/// Returns what is not known of a value, or not supported.
+fn unknown_part(info: &ValueInfoProto) -> String {
+    let tensor = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
+    match tensor.map(|tensor| (tensor.elem_type.unwrap_or(0), &tensor.shape)) {
+        None => "another type than a tensor".to_owned(),
+        Some((code, _)) if dtype_from_onnx(i64::from(code)).is_none() => {
+            format!("the element type `{}`", super::type_name(i64::from(code)))
+        }
+        Some(_) => "unknown shape".to_owned(),
     }
 }
 
@@ -357,7 +370,7 @@ mod tests {
         assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, but 4 are available"), "{error}");
         let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 13, &[2])], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
-        assert!(error.ends_with("has a weight `w` of ONNX element type 13, which is not supported"), "{error}");
+        assert!(error.ends_with("has a weight `w` of the element type `uint64`, which is not supported"), "{error}");
     }
 
     #[test]

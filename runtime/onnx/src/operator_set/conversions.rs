@@ -209,14 +209,19 @@ pub(crate) fn scatter(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
 /// Before version 10, the bounds are attributes.
 pub(crate) fn slice(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
     let mut node = node.clone();
+    let mut count = 0;
     for (place, name) in [(1, "starts"), (2, "ends"), (3, "axes")] {
         match take_ints(&mut node, name) {
             Some(values) => {
+                count = values.len();
                 let values = nodes.ints(&values);
                 push_input(&mut node, place, values);
             }
             None if place < 3 => return Err(format!("`{name}` is missing")),
-            None => {}
+            None => {
+                let axes = nodes.ints(&(0..count as i64).collect::<Vec<_>>());
+                push_input(&mut node, place, axes);
+            }
         }
     }
     nodes.keep(node);
