@@ -9,6 +9,7 @@ mod proto;
 mod read;
 mod stream;
 mod subgraph;
+mod value_info;
 mod write;
 
 use std::path::PathBuf;
