@@ -1,51 +1,16 @@
 //! The recurrent operators `RNN`, `GRU` and `LSTM`, step by step, by means of matrix products. Equations and the order of
 //! gates are those of the ONNX standard; 16-bit floats are computed in f32.
 
+mod cell;
+
+pub(super) use cell::{Cell, Direction, Recurrent};
+
 use super::OpError;
 use super::evaluate::{drop_axes, scalar};
 use super::normalize::widen;
 use super::operands::Operands;
 use super::ops::{Binary, TensorOps, Unary};
 use flagperf_onnx::Tensor;
-
-/// The attributes of a recurrent operator.
-#[derive(Clone, Debug)]
-pub(super) struct Recurrent {
-    pub cell: Cell,
-    pub directions: Vec<Direction>,
-    /// The bound of the arguments of activations.
-    pub clip: Option<f64>,
-    /// Whether the batch is the first dimension (`layout` 1).
-    pub batch_first: bool,
-}
-
-/// One direction of a layer.
-#[derive(Clone, Debug)]
-pub(super) struct Direction {
-    pub is_reverse: bool,
-    pub activations: Vec<Unary>,
-}
-
-/// The equations of one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cell {
-    Rnn,
-    /// `linear_before_reset` states whether the reset gate is applied after the matrix product.
-    Gru {
-        linear_before_reset: bool,
-    },
-    Lstm,
-}
-
-impl Cell {
-    pub fn gates(self) -> usize {
-        match self {
-            Cell::Rnn => 1,
-            Cell::Gru { .. } => 3,
-            Cell::Lstm => 4,
-        }
-    }
-}
 
 /// The weights of one direction, and the operations on them.
 struct Layer<'a, O: TensorOps> {

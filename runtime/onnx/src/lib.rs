@@ -31,7 +31,7 @@ pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRo
 pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits};
 pub use lower::{Decomposition, LowerError, NodeList, lower, replace_nodes};
 pub use operator_set::{MODERN_OPSET, upgrade};
-pub use operators::{Operator, find_operator, find_unknown_operator};
+pub use operators::{OPSET_NEWEST, Operator, find_operator, find_unknown_operator};
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision, to_precision};
 pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};

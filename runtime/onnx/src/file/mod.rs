@@ -7,6 +7,7 @@ mod external;
 mod initializer;
 mod proto;
 mod read;
+mod role;
 mod stream;
 mod subgraph;
 mod value_info;

@@ -10,6 +10,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
+use super::role::RoleGuesser;
 use super::value_info::{declared_spec, unknown_part};
 use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, external, initializer};
 use crate::operators::OPSET_NEWEST;
@@ -263,31 +264,6 @@ impl<'a> ModelReader<'a> {
             graph.outputs.push(ValueInfo { name: name.clone(), spec });
         }
         Ok(graph)
-    }
-}
-
-/// Guesses the roles of weights from the nodes that read them, for files that do not store roles.
-struct RoleGuesser {
-    buffers: HashSet<String>,
-}
-
-impl RoleGuesser {
-    fn from_nodes(nodes: &[Node]) -> Self {
-        let statistics = nodes
-            .iter()
-            .filter(|node| node.op == "BatchNormalization")
-            .flat_map(|node| &node.inputs[3.min(node.inputs.len())..]);
-        RoleGuesser { buffers: statistics.cloned().collect() }
-    }
-
-    /// Returns the role of a weight: running statistics are buffers, floating-point tensors with dimensions are
-    /// parameters, all others are constants.
-    fn guess(&self, name: &str, spec: &TensorSpec) -> WeightRole {
-        match () {
-            () if self.buffers.contains(name) => WeightRole::Buffer,
-            () if spec.dtype.is_float() && !spec.dims.is_empty() => WeightRole::Parameter,
-            () => WeightRole::Constant,
-        }
     }
 }
 
