@@ -114,12 +114,14 @@ pub(super) fn hash_copies(folder: &Path, provenance: &mut Provenance) {
     }
 }
 
-/// What a case measures, by name: each setting as JSON, and the SHA-256 of each script and each file of its configuration.
+/// What a case measures, by name: each setting as JSON, and the SHA-256 of each script, each file of its configuration and each
+/// file of its vendor.
 pub type CaseParts = BTreeMap<String, String>;
 
 /// Returns what each case measures, by the case: its settings, its vendor, its scripts and its files, but not host.yaml, which
 /// states where and how a site runs. A resumed run needs the same.
 pub fn case_parts(plan: &Plan, rows: &[EffectiveValue]) -> BTreeMap<String, CaseParts> {
+    let vendor = vendor_files(&plan.vendor.folder);
     let parts = |case: &CasePlan| {
         let config = case.jobs.last().map(|job| job.config.clone()).unwrap_or_default();
         let sources = CaseSources::of(plan, rows, case, config_json(&config));
@@ -127,9 +129,19 @@ pub fn case_parts(plan: &Plan, rows: &[EffectiveValue]) -> BTreeMap<String, Case
         config_files.shift_remove(&copy_name(&plan.host_file.name));
         let scripts = scripts.into_iter().map(|(name, hash)| (format!("scripts/{name}"), hash));
         let settings = config.into_iter().map(|(key, value)| (key, value.to_string()));
-        (case.key.to_string(), settings.chain(scripts).chain(config_files).collect())
+        (case.key.to_string(), settings.chain(scripts).chain(config_files).chain(vendor.clone()).collect())
     };
     plan.cases.iter().map(parts).collect()
+}
+
+/// Returns the SHA-256 of each file in a vendor's folder, except of what building or running its engines writes.
+fn vendor_files(folder: &Path) -> Vec<(String, String)> {
+    let is_written = |path: &str| path.split('/').any(|part| ["__pycache__", "target"].contains(&part));
+    let files = list_files(folder).unwrap_or_default().into_iter().filter(|file| !is_written(&file.path));
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    files
+        .filter_map(|file| Some((format!("vendors/{name}/{}", file.path), hash_file(&folder.join(&file.path)).ok()?)))
+        .collect()
 }
 
 /// Returns the YAML file of which the origin is a line.
@@ -159,6 +171,16 @@ fn write_copy(folder: &Path, name: &str, text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_file_of_a_vendor_counts_but_not_what_python_or_cargo_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let vendor = folder.path().join("chip");
+        for (file, text) in [("engines/own.py", "1"), ("engines/__pycache__/own.pyc", "2"), ("own/target/x", "3")] {
+            write_copy(&vendor, file, text.as_bytes()).unwrap();
+        }
+        assert_eq!(vendor_files(&vendor), [("vendors/chip/engines/own.py".to_owned(), hash_bytes(b"1"))]);
+    }
 
     #[test]
     fn a_copy_never_lies_outside_its_folder() {
