@@ -8,7 +8,7 @@ use super::op::Op;
 use super::resolve::{has_kernel, resolve};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    Graph, InferError, MODERN_OPSET, Node, Operator, Subgraph, Tensor, TensorSpec, UninferredNode, ValueInfo,
+    DType, Graph, InferError, MODERN_OPSET, Node, Operator, Subgraph, Tensor, TensorSpec, UninferredNode, ValueInfo,
     WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
 };
 
@@ -222,7 +222,15 @@ impl ExecutionPlan {
 pub(super) fn stays_on_host(constant: &Tensor) -> bool {
     const LONGEST_LIST: usize = 64;
     let list = constant.shape().len() <= 1 && constant.len() <= LONGEST_LIST && !constant.dtype().is_float();
-    list || constant.len() == 1
+    (list || constant.len() == 1) && is_exact_on_host(constant)
+}
+
+/// Returns whether the numbers of the host, in f64, represent all integers of a tensor. The largest integers stand for no
+/// bound, and survive the conversion.
+fn is_exact_on_host(constant: &Tensor) -> bool {
+    const EXACT_MAX: u64 = 1 << 53;
+    let is_exact = |value: &i64| value.unsigned_abs() <= EXACT_MAX || matches!(*value, i64::MIN | i64::MAX);
+    constant.as_slice::<i64>().is_ok_and(|values| values.iter().all(is_exact)) || constant.dtype() != DType::I64
 }
 
 /// Returns the error of a node.

@@ -1,51 +1,16 @@
 //! The recurrent operators `RNN`, `GRU` and `LSTM`, step by step, by means of matrix products. Equations and the order of
 //! gates are those of the ONNX standard; 16-bit floats are computed in f32.
 
+mod cell;
+
+pub(super) use cell::{Cell, Direction, Recurrent};
+
 use super::OpError;
 use super::evaluate::{drop_axes, scalar};
 use super::normalize::widen;
 use super::operands::Operands;
 use super::ops::{Binary, TensorOps, Unary};
 use flagperf_onnx::Tensor;
-
-/// The attributes of a recurrent operator.
-#[derive(Clone, Debug)]
-pub(super) struct Recurrent {
-    pub cell: Cell,
-    pub directions: Vec<Direction>,
-    /// The bound of the arguments of activations.
-    pub clip: Option<f64>,
-    /// Whether the batch is the first dimension (`layout` 1).
-    pub batch_first: bool,
-}
-
-/// One direction of a layer.
-#[derive(Clone, Debug)]
-pub(super) struct Direction {
-    pub is_reverse: bool,
-    pub activations: Vec<Unary>,
-}
-
-/// The equations of one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cell {
-    Rnn,
-    /// `linear_before_reset` states whether the reset gate is applied after the matrix product.
-    Gru {
-        linear_before_reset: bool,
-    },
-    Lstm,
-}
-
-impl Cell {
-    pub fn gates(self) -> usize {
-        match self {
-            Cell::Rnn => 1,
-            Cell::Gru { .. } => 3,
-            Cell::Lstm => 4,
-        }
-    }
-}
 
 /// The weights of one direction, and the operations on them.
 struct Layer<'a, O: TensorOps> {
@@ -107,6 +72,15 @@ pub(super) fn recurrent<O: TensorOps>(
     Ok(outputs)
 }
 
+/// Returns the entry of one direction.
+fn of_direction<O: TensorOps>(ops: &O, x: &O::Tensor, axis: usize, d: usize) -> Result<O::Tensor, OpError> {
+    let shape = ops.shape(x);
+    if shape.get(axis).is_none_or(|size| d >= *size) {
+        return Err(OpError::invalid_operands(format!("{shape:?} has no direction {d}")));
+    }
+    drop_axes(ops, &ops.slice(x, axis, d, 1, 1)?, &[axis])
+}
+
 /// Adds a dimension of size 1.
 fn reshape_with<O: TensorOps>(ops: &O, x: &O::Tensor, axis: usize) -> Result<O::Tensor, OpError> {
     let mut shape = ops.shape(x);
@@ -139,8 +113,8 @@ impl<'a, O: TensorOps> Layer<'a, O> {
         x: &O::Tensor,
     ) -> Result<Self, OpError> {
         let ops = operands.ops;
-        let of_direction = |tensor: &O::Tensor| drop_axes(ops, &ops.slice(tensor, 0, d, 1, 1)?, &[0]);
-        let part = |i: usize| operands.optional_tensor(i)?.map(|x| of_direction(&widen(ops, &x)?)).transpose();
+        let part =
+            |i: usize| operands.optional_tensor(i)?.map(|x| of_direction(ops, &widen(ops, &x)?, 0, d)).transpose();
         let missing = || OpError::invalid_operands("the weights are missing");
         let [w, r] = [part(1)?.ok_or_else(missing)?, part(2)?.ok_or_else(missing)?];
         let shape = ops.shape(&r);
@@ -148,6 +122,10 @@ impl<'a, O: TensorOps> Layer<'a, O> {
         let width = recurrent.cell.gates() * hidden;
         if shape != [width, hidden] {
             return Err(OpError::invalid_operands(format!("the recurrent weights have the shape {shape:?}")));
+        }
+        let biases = operands.shape(3).ok().and_then(|shape| shape.last().copied());
+        if biases.is_some_and(|biases| biases != 2 * width) {
+            return Err(OpError::invalid_operands(format!("the biases are not {} numbers", 2 * width)));
         }
         let [steps, batch, size] = ops.shape(x)[..] else { return Err(missing()) };
         let rows = ops.reshape(x, &[steps * batch, size])?;
@@ -163,6 +141,9 @@ impl<'a, O: TensorOps> Layer<'a, O> {
         }
         let inputs = ops.reshape(&inputs, &[steps, batch, width])?;
         let peepholes = if recurrent.cell == Cell::Lstm { part(7)? } else { None };
+        if peepholes.as_ref().is_some_and(|weights| ops.shape(weights) != [3 * hidden]) {
+            return Err(OpError::invalid_operands(format!("the peepholes are not {} numbers", 3 * hidden)));
+        }
         let weights = ops.permute(&r, &[1, 0])?;
         Ok(Layer { ops, recurrent, direction, inputs, weights, late_bias, peepholes, hidden })
     }
@@ -170,10 +151,7 @@ impl<'a, O: TensorOps> Layer<'a, O> {
     fn first_state(&self, operands: &Operands<O>, d: usize, batch: usize) -> Result<State<O::Tensor>, OpError> {
         let ops = self.ops;
         let first = |i: usize| match operands.optional_tensor(i)? {
-            Some(state) => {
-                let axis = usize::from(self.recurrent.batch_first);
-                drop_axes(ops, &ops.slice(&widen(ops, &state)?, axis, d, 1, 1)?, &[axis])
-            }
+            Some(state) => of_direction(ops, &widen(ops, &state)?, usize::from(self.recurrent.batch_first), d),
             None => {
                 let zeros = Tensor::from_vec([batch, self.hidden], vec![0.0; batch * self.hidden])?;
                 ops.upload(&zeros.cast(ops.dtype(&self.inputs)))

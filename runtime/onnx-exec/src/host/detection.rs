@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{HostFunction, input, optional};
 use crate::OpError;
 use crate::resolve::Source;
-use flagperf_onnx::Tensor;
+use crate::result_size::check_result_size;
+use flagperf_onnx::{DType, Tensor};
 
 /// A box by its corners: top, left, bottom, right.
 #[derive(Clone, Copy)]
@@ -90,6 +91,9 @@ fn suppress(corners: &[Corners], scores: &[f32], most: usize, overlap: f32, leas
     kept
 }
 
+/// The most samples along one axis of a bin of a region.
+const SAMPLES_MAX: usize = 1 << 12;
+
 /// The attributes of a RoiAlign.
 #[derive(Clone, Copy)]
 struct RoiAlign {
@@ -131,11 +135,12 @@ pub(crate) fn roi_align(source: &Source<'_>) -> Result<HostFunction, OpError> {
         if corners.len() != 4 * batches.len() || batches.iter().any(|batch| !(0.0..images as f64).contains(batch)) {
             return Err(OpError::invalid_operands("the regions do not match the images"));
         }
+        check_result_size(&[batches.len(), channels, align.output[0], align.output[1]], DType::F64)?;
         let mut result = Vec::new();
         for (region, batch) in corners.chunks(4).zip(&batches) {
             for channel in 0..channels {
                 let start = (*batch as usize * channels + channel) * height * width;
-                align.append(&numbers[start..][..height * width], [height, width], region, &mut result);
+                align.append(&numbers[start..][..height * width], [height, width], region, &mut result)?;
             }
         }
         let shape = [batches.len(), channels, align.output[0], align.output[1]];
@@ -145,12 +150,15 @@ pub(crate) fn roi_align(source: &Source<'_>) -> Result<HostFunction, OpError> {
 
 impl RoiAlign {
     /// Appends the bins of one region of one channel.
-    fn append(&self, plane: &[f64], size: [usize; 2], region: &[f64], result: &mut Vec<f64>) {
+    fn append(&self, plane: &[f64], size: [usize; 2], region: &[f64], result: &mut Vec<f64>) -> Result<(), OpError> {
         let [left, top, right, bottom] = [0, 1, 2, 3].map(|i| region[i] * self.scale - self.offset);
         let least = if self.offset == 0.0 { 1.0 } else { f64::NEG_INFINITY };
         let bins = [(bottom - top).max(least), (right - left).max(least)];
         let bins = [0, 1].map(|axis| bins[axis] / self.output[axis] as f64);
         let samples = bins.map(|bin| if self.samples > 0 { self.samples } else { bin.ceil().max(0.0) as usize });
+        if samples.iter().any(|samples| *samples > SAMPLES_MAX) || size.contains(&0) {
+            return Err(OpError::unsupported(format!("the region {region:?} of an image {size:?}")));
+        }
         for row in 0..self.output[0] {
             for column in 0..self.output[1] {
                 let start = [top + row as f64 * bins[0], left + column as f64 * bins[1]];
@@ -168,6 +176,7 @@ impl RoiAlign {
                 });
             }
         }
+        Ok(())
     }
 }
 

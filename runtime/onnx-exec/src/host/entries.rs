@@ -6,6 +6,7 @@ use super::{HostFunction, input, optional};
 use crate::OpError;
 use crate::indexing::row_major_strides;
 use crate::resolve::Source;
+use crate::result_size::check_result_size;
 use crate::shape_arithmetic::resolve_axis;
 use flagperf_onnx::{DType, Tensor, dtype_from_onnx};
 
@@ -16,7 +17,7 @@ fn take(x: &Tensor, axis: usize, places: &[Option<usize>]) -> Result<Tensor, OpE
     let inner = shape[axis + 1..].iter().product::<usize>() * x.dtype().size();
     let outer: usize = shape[..axis].iter().product();
     shape[axis] = places.len();
-    crate::result_size::check_result_size(&shape, x.dtype())?;
+    check_result_size(&shape, x.dtype())?;
     let mut bytes = Vec::with_capacity(outer * places.len() * inner);
     for block in 0..outer {
         for place in places {
@@ -101,11 +102,10 @@ pub(crate) fn unique(source: &Source<'_>) -> Result<HostFunction, OpError> {
         };
         let (count, keys) = (x.shape()[axis], keys(&x)?);
         let strides = row_major_strides(x.shape());
-        let entry = |i: usize| -> Vec<i64> {
-            let is_of_entry = |place: &usize| place / strides[axis] % count == i;
-            (0..keys.len()).filter(is_of_entry).map(|place| keys[place]).collect()
-        };
-        let entries: Vec<Vec<i64>> = (0..count).map(entry).collect();
+        let mut entries: Vec<Vec<i64>> = vec![Vec::new(); count];
+        for (place, key) in keys.into_iter().enumerate() {
+            entries[place / strides[axis] % count].push(key);
+        }
         let mut order: Vec<usize> = (0..count).collect();
         order.sort_by(|a, b| entries[*a].cmp(&entries[*b]));
         let mut groups: Vec<Vec<usize>> =
@@ -140,6 +140,7 @@ pub(crate) fn center_crop_pad(source: &Source<'_>) -> Result<HostFunction, OpErr
         for (axis, wanted) in axes.iter().zip(wanted) {
             let axis = resolve_axis(*axis, x.shape().len())?;
             let (size, wanted) = (result.shape()[axis], wanted as usize);
+            check_result_size(&[wanted, 2], DType::I64)?;
             let (cut, added) = (size.saturating_sub(wanted) / 2, wanted.saturating_sub(size) / 2);
             let place = |i: usize| (i + cut).checked_sub(added).filter(|place| *place < size);
             result = take(&result, axis, &(0..wanted).map(place).collect::<Vec<_>>())?;
@@ -159,7 +160,12 @@ pub(crate) fn tensor_scatter(source: &Source<'_>) -> Result<HostFunction, OpErro
     Ok(Arc::new(move |inputs| {
         let (cache, update) = (input(inputs, 0)?, input(inputs, 1)?);
         let axis = resolve_axis(axis, cache.shape().len())?;
-        let (size, count) = (cache.shape()[axis], update.shape()[axis]);
+        let mut expected = cache.shape().to_vec();
+        let (size, count) = (cache.shape()[axis], update.shape().get(axis).copied().unwrap_or(0));
+        expected[axis] = count;
+        if update.shape() != expected || update.dtype() != cache.dtype() {
+            return Err(OpError::invalid_operands(format!("{:?} does not fit {:?}", update.spec(), cache.spec())));
+        }
         let first = optional(inputs, 2).map(Tensor::to_f64);
         let outer = cache.shape()[..axis].iter().product::<usize>();
         let per_sample = (outer / cache.shape()[0].max(1)).max(1);

@@ -6,6 +6,7 @@ use super::{HostFunction, input};
 use crate::OpError;
 use crate::indexing::{advance, row_major_strides};
 use crate::resolve::Source;
+use crate::result_size::check_result_size;
 use crate::shape_arithmetic::resolve_axis;
 use crate::window::Window;
 use flagperf_onnx::{DType, Tensor};
@@ -114,6 +115,7 @@ pub(crate) fn column_to_image(source: &Source<'_>) -> Result<HostFunction, OpErr
             })
             .collect();
         let steps = steps.filter(|steps| steps.iter().product::<usize>() == count).ok_or_else(misfit)?;
+        check_result_size(&[&[batch, depth / area], &image[..]].concat(), DType::F64)?;
         let (plane, places) = (image.iter().product::<usize>(), row_major_strides(&image));
         let (numbers, mut result) = (x.to_f64(), vec![0.0; batch * (depth / area) * plane]);
         for row in 0..batch * depth {

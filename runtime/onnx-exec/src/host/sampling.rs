@@ -6,7 +6,8 @@ use super::{HostFunction, input};
 use crate::OpError;
 use crate::indexing::{advance, row_major_strides};
 use crate::resolve::Source;
-use flagperf_onnx::Tensor;
+use crate::result_size::check_result_size;
+use flagperf_onnx::{DType, Tensor};
 
 /// How a place between elements is read.
 #[derive(Clone, Copy)]
@@ -59,6 +60,7 @@ pub(crate) fn grid_sample(source: &Source<'_>) -> Result<HostFunction, OpError> 
         }
         let (numbers, grid) = (x.to_f64(), grid.to_f64());
         let (plane, count) = (spatial.iter().product::<usize>(), places.iter().product::<usize>());
+        check_result_size(&[*batch, *channels, count], DType::F64)?;
         let mut result = vec![0.0; batch * channels * count];
         for (point, at) in grid.chunks_exact((*width).max(1)).enumerate() {
             let (image, place) = (point / count, point % count);
@@ -162,6 +164,7 @@ pub(crate) fn affine_grid(source: &Source<'_>) -> Result<HostFunction, OpError> 
         if spatial.len() != rows || columns != rows + 1 {
             return Err(OpError::invalid_operands(format!("{:?} does not transform {spatial:?}", theta.shape())));
         }
+        check_result_size(&[&[batch], &spatial[..], &[rows]].concat(), DType::F64)?;
         let coordinate = |i: usize, size: usize| match align_corners {
             true => 2.0 * i as f64 / (size as f64 - 1.0) - 1.0,
             false => (2.0 * i as f64 + 1.0) / size as f64 - 1.0,

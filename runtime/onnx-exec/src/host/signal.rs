@@ -118,6 +118,7 @@ pub(crate) fn stft(source: &Source<'_>) -> Result<HostFunction, OpError> {
         }
         let frames = (length - frame) / step + 1;
         let outputs = if onesided { frame / 2 + 1 } else { frame };
+        check_result_size(&[batch, frames, outputs, 2], DType::F64)?;
         let (numbers, mut result) = (signal.to_f64(), Vec::new());
         for (b, f) in (0..batch).flat_map(|b| (0..frames).map(move |f| (b, f))) {
             let complex = |n: usize| {

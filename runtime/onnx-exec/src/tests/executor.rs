@@ -96,6 +96,15 @@ fn an_attribute_that_the_executor_does_not_know_is_named() {
     }
 }
 
+#[cfg(feature = "cpu")]
+#[test]
+fn an_integer_that_an_f64_cannot_represent_stays_exact() {
+    let odd = (1i64 << 60) + 1;
+    let sketch = Sketch::new().input("x", "1,i64").weight("c", Tensor::scalar(odd)).node("Add", &["x", "c"], &["y"]);
+    let model = Executor::load(&sketch.output("y", "1,i64"), crate::CpuOps).unwrap();
+    assert_eq!(model.run_host(&[int_list(&[2])]).unwrap()[0].as_slice::<i64>().unwrap(), [odd + 2]);
+}
+
 #[test]
 fn inputs_of_different_types_are_named_at_load() {
     let half = noise("2,f16", 1);

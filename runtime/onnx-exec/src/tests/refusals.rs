@@ -57,6 +57,9 @@ fn results_larger_than_any_memory_are_refused_before_they_are_allocated() {
         refusal("Tile", &[x(), int_list(&[i64::MAX, i64::MAX])], &[]),
         refusal("Expand", &[x(), int_list(&[HUGE, 2, 3])], &[]),
         refusal("Pad", &[x(), int_list(&[0, 0, HUGE, 0])], &[]),
+        refusal("CenterCropPad", &[x(), int_list(&[HUGE, 3])], &[]),
+        refusal("HannWindow", &[Tensor::scalar(HUGE)], &[]),
+        refusal("RoiAlign", &[image(), noise("1,4,f32", 1), int_list(&[0])], &[("output_width", Attribute::Int(HUGE))]),
         refusal("Range", &[number(0), number(HUGE), number(1)], &[]),
         refusal("OneHot", &[x(), number(HUGE), noise("2,f32", 1)], &[]),
         refusal("Resize", &[image(), empty.clone(), empty, sizes], &[]),
@@ -126,6 +129,11 @@ fn operands_that_do_not_fit_are_named() {
     let table = || noise("1,2,1,f32", 1);
     let odd = refusal("RotaryEmbedding", &[noise("1,1,2,3,f32", 1), table(), table()], &[]);
     assert_eq!(odd, "3 of 3 elements cannot be rotated in pairs");
+    let weights = [noise("2,1,3,f32", 1), noise("1,8,3,f32", 2), noise("1,8,2,f32", 3)];
+    let both = [("direction", Attribute::String("bidirectional".into()))];
+    assert_eq!(refusal("LSTM", &weights, &both), "[1, 8, 3] has no direction 1");
+    assert_eq!(refusal("Compress", &[x(), noise("7,bool", 1)], &[]), "the condition is longer than dimension 0");
+    assert_eq!(refusal("Det", &[x()], &[]), "2 x 3 is not square");
     assert_eq!(refusal("Tile", &[x(), int_list(&[1])], &[]), "[2, 3] cannot be repeated [1] times");
     assert_eq!(refusal("Mod", &[int_list(&[1]), int_list(&[0])], &[]), "integer division by zero");
 }

@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 
 use super::{BuildError, GraphBuilder, Var};
-use crate::{Graph, check};
-
-/// The first operator set in which axes and bounds are inputs, as layers write them.
-const OLDEST_OPSET: i64 = 13;
+use crate::{Graph, MODERN_OPSET, check};
 
 impl GraphBuilder {
     /// Returns a builder that continues `graph`. Its outputs remain unless an output is declared, which replaces them
@@ -15,9 +12,9 @@ impl GraphBuilder {
     /// # Errors
     /// When its operator set is too old, so that added nodes would have the form of another one.
     pub fn from_graph(mut graph: Graph) -> Result<Self, BuildError> {
-        if graph.opset < OLDEST_OPSET {
+        if graph.opset < MODERN_OPSET {
             let Graph { name, opset, .. } = graph;
-            return Err(BuildError::OldOperatorSet { graph: name, opset, oldest: OLDEST_OPSET });
+            return Err(BuildError::OldOperatorSet { graph: name, opset, oldest: MODERN_OPSET });
         }
         let mut inference = check::start_inference(&graph);
         for node in &graph.nodes {

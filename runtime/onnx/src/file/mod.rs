@@ -7,8 +7,10 @@ mod external;
 mod initializer;
 mod proto;
 mod read;
+mod role;
 mod stream;
 mod subgraph;
+mod value_info;
 mod write;
 
 use std::path::PathBuf;

@@ -10,9 +10,11 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
-use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, dtype_from_onnx, external, initializer};
+use super::role::RoleGuesser;
+use super::value_info::{declared_spec, unknown_part};
+use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, external, initializer};
 use crate::weights::MappedFile;
-use crate::{Dim, Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
+use crate::{Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
 use flagperf_core::file_kind;
 use flagperf_core::regular_file::open_regular;
 
@@ -145,7 +147,9 @@ impl<'a> ModelReader<'a> {
                 attributes.insert(attribute.name.clone().unwrap_or_default(), value);
             }
             let (inputs, outputs) = (proto.input.clone(), proto.output.clone());
-            Ok(Node { name, op, domain: proto.domain.clone().unwrap_or_default(), inputs, outputs, attributes })
+            // The standard domain has two names.
+            let domain = proto.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default();
+            Ok(Node { name, op, domain, inputs, outputs, attributes })
         };
         protos.iter().enumerate().map(node).collect()
     }
@@ -253,56 +257,6 @@ impl<'a> ModelReader<'a> {
         }
         Ok(graph)
     }
-}
-
-/// Guesses the roles of weights from the nodes that read them, for files that do not store roles.
-struct RoleGuesser {
-    buffers: HashSet<String>,
-}
-
-impl RoleGuesser {
-    fn from_nodes(nodes: &[Node]) -> Self {
-        let statistics = nodes
-            .iter()
-            .filter(|node| node.op == "BatchNormalization")
-            .flat_map(|node| &node.inputs[3.min(node.inputs.len())..]);
-        RoleGuesser { buffers: statistics.cloned().collect() }
-    }
-
-    /// Returns the role of a weight: running statistics are buffers, floating-point tensors with dimensions are
-    /// parameters, all others are constants.
-    fn guess(&self, name: &str, spec: &TensorSpec) -> WeightRole {
-        match () {
-            () if self.buffers.contains(name) => WeightRole::Buffer,
-            () if spec.dtype.is_float() && !spec.dims.is_empty() => WeightRole::Parameter,
-            () => WeightRole::Constant,
-        }
-    }
-}
-
-/// Returns what is not known of a value, or not supported.
-fn unknown_part(info: &ValueInfoProto) -> String {
-    let tensor = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
-    match tensor.map(|tensor| (tensor.elem_type.unwrap_or(0), &tensor.shape)) {
-        None => "another type than a tensor".to_owned(),
-        Some((code, _)) if dtype_from_onnx(i64::from(code)).is_none() => {
-            format!("the element type `{}`", super::type_name(i64::from(code)))
-        }
-        Some(_) => "unknown shape".to_owned(),
-    }
-}
-
-/// Returns the specification of a value, if the file declares both type and shape.
-fn declared_spec(info: &ValueInfoProto) -> Option<TensorSpec> {
-    let tensor = info.r#type.as_ref()?.tensor_type.as_ref()?;
-    let dtype = dtype_from_onnx(i64::from(tensor.elem_type?))?;
-    let dim = |proto: &super::proto::DimensionProto| match (proto.dim_value, &proto.dim_param) {
-        (Some(size), _) => usize::try_from(size).map_or(Dim::Unknown, Dim::Fixed),
-        // Names that are expressions (`s0 + 1`) mean nothing outside the program that wrote them.
-        (None, Some(name)) => name.parse().ok().filter(|dim| matches!(dim, Dim::Named(_))).unwrap_or(Dim::Unknown),
-        (None, None) => Dim::Unknown,
-    };
-    Some(TensorSpec { dims: tensor.shape.as_ref()?.dim.iter().map(dim).collect(), dtype })
 }
 
 #[cfg(test)]

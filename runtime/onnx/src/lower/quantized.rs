@@ -3,19 +3,20 @@
 use super::node_list::{NodeList, input, int, output, required};
 use crate::{Attribute, DType, Node};
 
-/// Returns the dimensions of a value, all of them known in number.
-fn rank(nodes: &NodeList<'_>, value: &str) -> Result<i64, String> {
-    Ok(nodes.spec(value)?.dims.len() as i64)
+/// Returns the number of dimensions of a value, if it is known.
+fn rank(nodes: &NodeList<'_>, value: &str) -> Option<i64> {
+    nodes.spec(value).ok().map(|spec| spec.dims.len() as i64)
 }
 
 /// Adds dimensions of size 1 to a scale or zero point, so that its elements belong to `axis` of a tensor of `rank`
 /// dimensions. A single number stays.
-fn along(nodes: &mut NodeList<'_>, value: &str, axis: i64, rank: i64) -> Result<String, String> {
+fn along(nodes: &mut NodeList<'_>, value: &str, axis: i64, rank: Option<i64>) -> Result<String, String> {
     let dims = &nodes.spec(value)?.dims;
     match dims.len() {
         0 => Ok(value.to_owned()),
         1 if dims[0].fixed() == Some(1) => Ok(nodes.reshape(value, &[])),
         1 => {
+            let rank = rank.ok_or("the number of dimensions is not known")?;
             let axis = if axis < 0 { axis + rank } else { axis };
             let added: Vec<i64> = (0..rank).filter(|dim| *dim != axis).collect();
             Ok(if added.is_empty() { value.to_owned() } else { nodes.unsqueeze(value, &added) })
@@ -55,7 +56,7 @@ fn define_quantized(
 /// QuantizeLinear with one scale, or one for each entry of an axis.
 pub(crate) fn quantize_linear(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (x, scale, zero_point) = (required(node, 0)?, required(node, 1)?, input(node, 2));
-    let (axis, rank) = (int(node, "axis").unwrap_or(1), rank(nodes, x)?);
+    let (axis, rank) = (int(node, "axis").unwrap_or(1), rank(nodes, x));
     let dtype = match (zero_point, int(node, "output_dtype").filter(|code| *code != 0)) {
         (Some(zero_point), _) => nodes.spec(zero_point)?.dtype,
         (None, Some(code)) => {
@@ -73,7 +74,7 @@ pub(crate) fn quantize_linear(nodes: &mut NodeList<'_>, node: &Node) -> Result<(
 /// DequantizeLinear with one scale, or one for each entry of an axis.
 pub(crate) fn dequantize_linear(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (x, scale) = (required(node, 0)?, required(node, 1)?);
-    let (axis, rank, dtype) = (int(node, "axis").unwrap_or(1), rank(nodes, x)?, nodes.spec(scale)?.dtype);
+    let (axis, rank, dtype) = (int(node, "axis").unwrap_or(1), rank(nodes, x), nodes.spec(scale)?.dtype);
     if int(node, "output_dtype").is_some_and(|code| code != 0 && code != i64::from(crate::file::onnx_code(dtype))) {
         return Err("`output_dtype` is not the type of the scale".to_owned());
     }
@@ -129,7 +130,7 @@ pub(crate) fn dynamic_quantize_linear(nodes: &mut NodeList<'_>, node: &Node) -> 
 /// columns.
 fn integer_product(nodes: &mut NodeList<'_>, a: [Option<&str>; 2], b: [Option<&str>; 2]) -> Result<String, String> {
     let [(a, a_zero), (b, b_zero)] = [a, b].map(|[value, zero]| (value.unwrap_or_default(), zero));
-    let (a_rank, b_rank) = (rank(nodes, a)?, rank(nodes, b)?);
+    let (a_rank, b_rank) = (rank(nodes, a), rank(nodes, b));
     let a = centred(nodes, a, a_zero, |nodes, value| along(nodes, value, -2, a_rank))?;
     let b = centred(nodes, b, b_zero, |nodes, value| along(nodes, value, -1, b_rank))?;
     Ok(nodes.add("MatMul", &[&a, &b]))
@@ -147,7 +148,7 @@ pub(crate) fn matmul_integer(nodes: &mut NodeList<'_>, node: &Node) -> Result<()
 pub(crate) fn qlinear_matmul(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (a, b) = (required(node, 0)?, required(node, 3)?);
     let product = integer_product(nodes, [Some(a), input(node, 2)], [Some(b), input(node, 5)])?;
-    let (a_rank, b_rank) = (rank(nodes, a)?, rank(nodes, b)?);
+    let (a_rank, b_rank) = (rank(nodes, a), rank(nodes, b));
     let a_scale = along(nodes, required(node, 1)?, -2, a_rank)?;
     let b_scale = along(nodes, required(node, 4)?, -1, b_rank)?;
     requantize(nodes, node, &product, [&a_scale, &b_scale], a_rank.max(b_rank))
@@ -160,7 +161,7 @@ fn requantize(
     node: &Node,
     integers: &str,
     scales: [&str; 2],
-    rank: i64,
+    rank: Option<i64>,
 ) -> Result<(), String> {
     let (scale, zero_point) = (required(node, 6)?, required(node, 7)?);
     let dtype = nodes.spec(zero_point)?.dtype;
@@ -182,7 +183,7 @@ fn integer_convolution(
     weight: [Option<&str>; 2],
 ) -> Result<String, String> {
     let [(x, x_zero), (weight, weight_zero)] = [x, weight].map(|[value, zero]| (value.unwrap_or_default(), zero));
-    let rank = rank(nodes, weight)?;
+    let rank = rank(nodes, weight);
     let x = centred(nodes, x, x_zero, |nodes, value| along(nodes, value, 1, rank))?;
     let weight = centred(nodes, weight, weight_zero, |nodes, value| along(nodes, value, 0, rank))?;
     let [x, weight] = [&x, &weight].map(|value| nodes.cast(value, DType::F64));
@@ -201,7 +202,7 @@ pub(crate) fn conv_integer(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), 
 /// QLinearConv. The bias is in i32.
 pub(crate) fn qlinear_conv(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (x, weight) = ([Some(required(node, 0)?), input(node, 2)], [Some(required(node, 3)?), input(node, 5)]);
-    let rank = rank(nodes, required(node, 3)?)?;
+    let rank = rank(nodes, required(node, 3)?);
     let mut sums = integer_convolution(nodes, node, x, weight)?;
     if let Some(bias) = input(node, 8) {
         let bias = along(nodes, bias, 1, rank)?;
