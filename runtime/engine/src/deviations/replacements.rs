@@ -41,9 +41,22 @@ pub(super) fn flattened_softmax(list: &mut NodeList<'_>, node: &Node) -> Result<
     Ok(())
 }
 
-/// The index of the first of the largest or smallest elements: that of `TopK`, which prefers lower indices.
+/// The index of the first of the largest or smallest elements: the last in reverse order or, if their number is not known, that
+/// of `TopK`, which prefers lower indices and takes longer.
 pub(super) fn first_index(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (x, y, axis) = (input(node, 0)?, output(node)?, int(node, "axis", 0));
+    let rank = list.spec(x).map_or(0, |spec| spec.dims.len() as i64);
+    let position = usize::try_from(if axis < 0 { axis + rank } else { axis }).unwrap_or(usize::MAX);
+    if let Ok(size) = list.size(x, position) {
+        let size = size as i64;
+        let reversed = list.slice(x, axis, [-1, -size - 1, -1]);
+        let attributes =
+            ["axis", "keepdims"].map(|name| (name, Attribute::Int(int(node, name, i64::from(name != "axis")))));
+        let index = list.add_with(&node.op, &[&reversed], attributes);
+        let last = list.number((size - 1) as f64, DType::I64);
+        list.define("Sub", &[&last, &index], y);
+        return Ok(());
+    }
     let largest = i64::from(node.op == "ArgMax");
     let one = list.ints(&[1]);
     let values = list.name("values");
