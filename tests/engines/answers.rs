@@ -86,7 +86,10 @@ fn tract_classifies_photographs_as_the_interpreter_does() {
         }
     }
     let few = few.display().to_string();
-    let arguments = ["--case", "efficientnet_lite0", "--data", &few, "--set", "repeat=1", "--set", "compiler=tract"];
+    let mut arguments = vec!["--case", "efficientnet_lite0", "--data", &few];
+    for setting in ["compiler=tract", "repeat=1", "batch_size=4"] {
+        arguments.extend(["--set", setting]);
+    }
     let (record, code) = program::record(checkout.path(), &arguments);
     assert_eq!(code, Some(0), "{}", record["failures"]);
     let agreement = &record["phases"][1]["agreement"];

@@ -98,7 +98,7 @@ fn a_class_can_also_be_the_framework() {
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);
     assert_eq!(record["phases"][0]["engine"]["name"], "sidecar");
     let reference = &record["phases"][0]["agreement"];
-    assert_eq!((&reference["samples"], &reference["not_compared"]), (&2.into(), &serde_json::json!([])));
+    assert_eq!((&reference["samples"], &reference["not_compared"]), (&4.into(), &serde_json::json!([])));
     assert!(reference["outputs"]["output"]["relative_l2"].as_f64().is_some_and(|error| error < 1e-5), "{reference}");
     assert!(
         record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5),

@@ -8,6 +8,10 @@ use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
 use flagperf_core::units::SamplesPerSecond;
 
+/// What is unknown about every dataset.
+const CONTENTS: &str =
+    "whether the samples are those of `target_accuracy`: only their names, sizes and classes are compared";
+
 fn interval(relative_half_width: f64) -> ThroughputInterval {
     ThroughputInterval {
         low_samples_per_s: SamplesPerSecond(79.0),
@@ -62,7 +66,11 @@ fn after(change: impl FnOnce(&mut Record)) -> String {
 
 #[test]
 fn a_record_that_meets_every_rule_is_valid() {
-    assert_eq!(ValidityCheck::judge(&official()), ValidityCheck { verdict: Validity::Valid, ..Default::default() });
+    let unknown = vec![CONTENTS.to_owned()];
+    assert_eq!(
+        ValidityCheck::judge(&official()),
+        ValidityCheck { verdict: Validity::Valid, unknown, reasons: Vec::new() }
+    );
 }
 
 #[test]
@@ -193,8 +201,8 @@ fn one_of_several_devices_counts_and_one_that_no_monitor_identifies_is_unknown()
         assert_eq!(check.verdict, Validity::Valid);
         check.unknown
     };
-    assert_eq!(unknown("cuda:0 X", Some("GPU-1")), [""; 0]);
-    assert_eq!(unknown("npu:0", None), ["validate: which device the worker used"]);
+    assert_eq!(unknown("cuda:0 X", Some("GPU-1")), [CONTENTS]);
+    assert_eq!(unknown("npu:0", None), [CONTENTS, "validate: which device the worker used"]);
 }
 
 #[test]
@@ -203,6 +211,6 @@ fn conditions_that_no_monitor_reports_are_unknown_and_no_reason() {
     record.phases[0].conditions = None;
     let check = ValidityCheck::judge(&record);
     assert_eq!(check.verdict, Validity::Valid);
-    let unknown = ["validate: other processes on the device", "validate: throttling of the device"];
+    let unknown = [CONTENTS, "validate: other processes on the device", "validate: throttling of the device"];
     assert_eq!(check.unknown, unknown);
 }
