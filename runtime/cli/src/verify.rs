@@ -97,7 +97,7 @@ fn describe_unfinished(run: &Path) -> String {
     match is_running {
         true => format!("the run `{shown}` has not ended yet\n  hint: verify it when it has ended"),
         false => format!(
-            "the run `{shown}` is unfinished: its main process ended before the last case was complete\n  hint: `flagperf resume \
+            "the run `{shown}` is unfinished: it was interrupted, or its main process ended, before the last case was complete\n  hint: `flagperf resume \
              {shown}` continues it"
         ),
     }

@@ -186,7 +186,8 @@ fn with_remedy(finding: Finding, path: &Path) -> Finding {
     if path.symlink_metadata().is_ok() {
         return finding;
     }
-    let hint = format!("each case has {CONFIGURATIONS} and {PARAMETERS_FILE}, which may be empty, in its folder");
+    let hint =
+        format!("each case has {CONFIGURATIONS} and {PARAMETERS_FILE} in its folder; only the second may be empty");
     finding.with_hint(hint)
 }
 

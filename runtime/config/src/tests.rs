@@ -186,7 +186,7 @@ fn parameters_may_have_any_name_except_those_that_belong_elsewhere() {
     assert_eq!(
         errors(&missing),
         ["configs/toy/parameters.yaml: cannot be read: No such file or directory (os error 2)\n  hint: each case has \
-          configurations.yaml and parameters.yaml, which may be empty, in its folder"]
+          configurations.yaml and parameters.yaml in its folder; only the second may be empty"]
     );
 }
 

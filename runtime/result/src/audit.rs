@@ -184,7 +184,7 @@ impl AuditCheck {
             Some(times) => self.judge_pairs(times, &|times| {
                 format!(
                     "inputs that the engine had not seen took {:.2}x as long as inputs that it had run before ({} of {} \
-                     pairs): does it keep results?",
+                     pairs): does it keep results, or was the machine busy?",
                     times.ratio, times.slower, times.pairs
                 )
             }),

@@ -96,7 +96,7 @@ fn slow_first_pass_warning(measured: &Measurement) -> Option<String> {
     (first.core_s.0 > PASS_TIME_MIN.0 && factor > PASS_RATIO_WARNING).then(|| {
         let name = measured.step.name();
         format!(
-            "{name}: the first pass's core time was {factor:.1}x that of a later pass; does the engine cache results?"
+            "{name}: the first pass's core time was {factor:.1}x that of a later pass; does the engine cache results, or was the machine busy?"
         )
     })
 }
@@ -230,8 +230,7 @@ mod tests {
                 .filter(|warning| warning.contains("cache results"))
                 .collect::<Vec<_>>()
         };
-        let expected =
-            "inference: the first pass's core time was 4.0x that of a later pass; does the engine cache results?";
+        let expected = "inference: the first pass's core time was 4.0x that of a later pass; does the engine cache results, or was the machine busy?";
         assert_eq!(warned(&[2.0, 1.9, 0.5], &[8, 8, 8]), [expected]);
         assert_eq!(warned(&[2.0, 1.5], &[8, 8]), [""; 0], "within the variation of a machine");
         assert_eq!(warned(&[0.008, 0.001], &[8, 8]), [""; 0], "too short to be judged");

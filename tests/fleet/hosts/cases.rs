@@ -68,7 +68,10 @@ fn a_run_whose_main_process_was_killed_is_resumed() {
     let folder = site.run_folder();
     let path = folder.to_str().expect("text");
     let (code, text) = site.run(&["verify", path]);
-    assert!(code == Some(2) && text.contains("is unfinished: its main process ended before"), "{text}");
+    assert!(
+        code == Some(2) && text.contains("is unfinished: it was interrupted, or its main process ended, before"),
+        "{text}"
+    );
     assert!(text.contains(&format!("hint: `flagperf resume {path}` continues it")), "{text}");
     let words = ["resume", path, "--plain"];
     let (code, text) = site.run(&words);

@@ -88,7 +88,7 @@ fn an_engine_that_computes_is_exact_or_within_tolerance() {
 fn fresh_inputs_that_take_longer_reveal_kept_results() {
     let found = failures(|audit| scaled(&mut audit.fresh_s, 1.8));
     let expected = "inputs that the engine had not seen took 1.80x as long as inputs that it had run before (20 of 20 \
-                    pairs): does it keep results?";
+                    pairs): does it keep results, or was the machine busy?";
     assert_eq!(found[0], expected);
     assert!(failures(|audit| scaled(&mut audit.fresh_s, 1.05)).is_empty(), "below the ratio");
     assert!(failures(|audit| scaled(&mut audit.fresh_s[..8], 1.8)).is_empty(), "8 of 20 pairs may be chance");
@@ -141,7 +141,7 @@ fn a_few_pairs_show_only_large_differences_and_two_none() {
         format!("the times of only {pairs} pairs of steps were compared (official: at least 10): increase `repeat`")
     };
     assert_eq!((judged(3, 1.2).failures, judged(3, 1.2).doubts), (vec![], vec![text(3)]));
-    assert!(judged(3, 5.0).failures[0].ends_with("(3 of 3 pairs): does it keep results?"));
+    assert!(judged(3, 5.0).failures[0].ends_with("(3 of 3 pairs): does it keep results, or was the machine busy?"));
     let two = judged(2, 5.0);
     assert_eq!(two.notes, ["times of fresh inputs are not judged: 2 of at least 3 pairs"]);
     assert_eq!((two.failures, two.doubts), (vec![], vec![text(2)]));
