@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use super::executor::OPSET_MAX;
 use super::op::Op;
 use super::resolve::{has_kernel, resolve};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    DType, Graph, InferError, MODERN_OPSET, Node, Operator, Subgraph, Tensor, TensorSpec, UninferredNode, ValueInfo,
-    WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
+    DType, Graph, InferError, MODERN_OPSET, Node, OPSET_NEWEST, Operator, Subgraph, Tensor, TensorSpec, UninferredNode,
+    ValueInfo, WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
 };
 
 /// Levels of subgraphs.
@@ -292,5 +291,5 @@ fn decomposed(graph: &Graph) -> Result<Cow<'_, Graph>, ExecError> {
     let lacking: Vec<&str> = graph.nodes.iter().filter(lacks).map(|node| node.op.as_str()).collect();
     let is_old = graph.opset < MODERN_OPSET;
     let modern = if is_old { Cow::Owned(upgrade(graph)?) } else { Cow::Borrowed(graph) };
-    if lacking.is_empty() { Ok(modern) } else { Ok(Cow::Owned(lower(&modern, OPSET_MAX, &lacking)?)) }
+    if lacking.is_empty() { Ok(modern) } else { Ok(Cow::Owned(lower(&modern, OPSET_NEWEST, &lacking)?)) }
 }

@@ -5,7 +5,7 @@ use super::operands::{Operands, Value};
 use super::ops::TensorOps;
 use super::program::Program;
 use super::{ExecError, OpError};
-use flagperf_onnx::{DType, Graph, NamedSizes, Tensor, TensorSpec, ValueInfo};
+use flagperf_onnx::{DType, Graph, NamedSizes, OPSET_NEWEST, Tensor, TensorSpec, ValueInfo};
 
 /// A graph loaded into a tensor library. Operators are resolved, weights converted and constants computed once, on
 /// load.
@@ -16,9 +16,6 @@ pub struct Executor<O: TensorOps> {
     program: Program<O>,
 }
 
-/// The newest version of the standard operator set that the executor knows.
-pub(super) const OPSET_MAX: i64 = 28;
-
 impl<O: TensorOps> Executor<O> {
     /// Loads a graph.
     ///
@@ -26,8 +23,8 @@ impl<O: TensorOps> Executor<O> {
     /// When an operator, an operator set or an element type is not supported, an attribute or weight is invalid, or a
     /// value is not defined.
     pub fn load(graph: &Graph, ops: O) -> Result<Self, ExecError> {
-        if graph.opset > OPSET_MAX {
-            return Err(ExecError::OperatorSet { version: graph.opset, newest: OPSET_MAX });
+        if graph.opset > OPSET_NEWEST {
+            return Err(ExecError::OperatorSet { version: graph.opset, newest: OPSET_NEWEST });
         }
         check_types(graph, &ops)?;
         let program = Program::load(ExecutionPlan::of_graph(graph)?, &ops)?;

@@ -285,16 +285,18 @@ fn unknown_agreement(record: &Record) -> Option<String> {
 fn dependent_reference(record: &Record) -> Option<String> {
     let engine = |step: Step| record.phase_of(step)?.engine.as_ref();
     let is_vendors = |step| engine(step).is_some_and(|engine| engine.plugin.is_some() || engine.sidecar.is_some());
-    let text = "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no \
-                outputs";
+    if !is_vendors(Step::Validation) || !is_vendors(Step::Inference) {
+        return None;
+    }
     let reference = record.phase_of(Step::Validation)?.agreement.as_ref();
-    let reason = match reference.map(|reference| (reference.outputs.is_empty(), reference.not_compared.first())) {
-        _ if !is_vendors(Step::Validation) || !is_vendors(Step::Inference) => return None,
-        Some((false, _)) => return None,
-        Some((true, Some(reason))) => format!(": {reason}"),
-        Some((true, None)) | None => String::new(),
-    };
-    Some(format!("{text}{reason}"))
+    if reference.is_some_and(|reference| !reference.outputs.is_empty()) {
+        return None;
+    }
+    let reason = reference.and_then(|reference| reference.not_compared.first());
+    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    Some(format!(
+        "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs{reason}"
+    ))
 }
 
 /// Returns what the audit of inference did not include.
