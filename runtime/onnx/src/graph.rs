@@ -1,5 +1,6 @@
 //! The graph: ONNX nodes over named values. Weights are specifications, not bytes.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
@@ -46,6 +47,16 @@ pub struct Graph {
     pub functions: Vec<Vec<u8>>,
     /// Whether the metadata of the file declares its weights random: see [`Graph::weights_are_random`].
     pub declares_random_weights: bool,
+}
+
+impl Graph {
+    /// Returns the specifications of the values, as far as they are known.
+    pub(crate) fn specs(&self) -> HashMap<String, TensorSpec> {
+        let declared = self.inputs.iter().map(|input| (input.name.clone(), input.spec.clone()));
+        let weights = self.weights.iter().map(|(name, weight)| (name.clone(), weight.spec.clone()));
+        let stored = self.values.iter().map(|(name, spec)| (name.clone(), spec.clone()));
+        stored.chain(weights).chain(declared).collect()
+    }
 }
 
 /// A named input or output.

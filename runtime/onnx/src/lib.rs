@@ -6,6 +6,7 @@ mod builder;
 mod check;
 mod count;
 mod file;
+mod gradient;
 mod graph;
 pub mod layers;
 mod limits;
@@ -15,6 +16,7 @@ mod operators;
 mod precision;
 mod random;
 mod shape_inference;
+mod training;
 mod weights;
 
 pub use builder::{BuildError, GraphBuilder, NODES_MAX, OPSET, Var, WEIGHT_ELEMENTS_MAX};
@@ -27,12 +29,17 @@ pub use file::{
 pub use flagperf_core::tensor::{
     DType, Dim, Element, HostMemory, NamedSizes, SpecError, Tensor, TensorError, TensorSpec, byte_count,
 };
+pub use gradient::{Differentiated, GradientError, differentiate};
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits};
 pub use lower::{Decomposition, LowerError, NodeList, lower, replace_nodes};
 pub use operator_set::{MODERN_OPSET, upgrade};
-pub use operators::{OPSET_NEWEST, Operator, find_operator, find_unknown_operator};
+pub use operators::{OPSET_NEWEST, Operator, find_operator, find_unknown_operator, operators_with_derivative};
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision, to_precision};
 pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};
+pub use training::{
+    Moments, Optimizer, OptimizerKind, State, StateKind, StepScalars, TrainingError, TrainingOptions, TrainingStep,
+    training_step,
+};
 pub use weights::{WeightError, WeightMismatches, WeightOptions, WeightReader};

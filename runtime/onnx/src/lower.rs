@@ -28,7 +28,7 @@ pub(crate) use quantized::{
     conv_integer, dequantize_linear, dynamic_quantize_linear, matmul_integer, qlinear_conv, qlinear_matmul,
     quantize_linear,
 };
-pub(crate) use rewrite::rewrite;
+pub(crate) use rewrite::{Rewriting, rewrite};
 pub(crate) use rotary::rotary_embedding;
 
 /// A decomposition: appends nodes that compute the outputs of a node.

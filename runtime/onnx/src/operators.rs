@@ -22,7 +22,7 @@ use crate::shape_inference::dtypes::{
     SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
 };
 use crate::shape_inference::rules::{self, BROADCAST, FIRST, UNKNOWN, VARIADIC};
-use crate::{Graph, Node, OPSET, count, lower};
+use crate::{Graph, Node, OPSET, count, gradient, lower};
 
 /// The newest version of the standard operator set that the table describes.
 pub const OPSET_NEWEST: i64 = 28;
@@ -30,10 +30,11 @@ pub const OPSET_NEWEST: i64 = 28;
 /// One row for each operator, by name: name, version, types, shape rule.
 #[rustfmt::skip]
 static OPERATORS: [Operator; 203] = [
-    op("Abs",                       1,  ANY,            FIRST),
+    op("Abs",                       1,  ANY,            FIRST).derives(gradient::abs),
     op("Acos",                      7,  ANY,            FIRST),
     op("Acosh",                     9,  ANY,            FIRST),
-    op("Add",                       1,  SAME,           Some(|n| n.apply(&ops::Add))).converts(7, convert::broadcast),
+    op("Add",                       1,  SAME,           Some(|n| n.apply(&ops::Add))).converts(7, convert::broadcast)
+        .derives(gradient::add),
     op("AffineGrid",                20, ANY,            UNKNOWN),
     op("And",                       1,  TO_BOOL,        BROADCAST).converts(7, convert::broadcast),
     op("ArgMax",                    1,  TO_INDEX,       Some(rules::arg_reduction)),
@@ -44,9 +45,9 @@ static OPERATORS: [Operator; 203] = [
     op("Atanh",                     9,  ANY,            FIRST),
     op("Attention",                 23, FLOAT,          Some(rules::attention))
         .counts(count::attention).lowers(lower::attention),
-    op("AveragePool",               1,  FLOAT,          Some(rules::pool)),
+    op("AveragePool",               1,  FLOAT,          Some(rules::pool)).derives(gradient::average_pool),
     op("BatchNormalization",        1,  SAME_FLOAT,     Some(rules::batch_normalization))
-        .converts(9, convert::batch_normalization),
+        .converts(9, convert::batch_normalization).derives(gradient::batch_normalization),
     op("Bernoulli",                 15, ANY,            UNKNOWN),
     op("BitCast",                   26, ANY,            UNKNOWN),
     op("BitShift",                  11, ANY,            BROADCAST),
@@ -55,65 +56,73 @@ static OPERATORS: [Operator; 203] = [
     op("BitwiseOr",                 18, SAME,            BROADCAST),
     op("BitwiseXor",                18, SAME,            BROADCAST),
     op("BlackmanWindow",            17, ANY,            UNKNOWN),
-    op("Cast",                      1,  CAST,           Some(rules::cast)).converts(6, convert::cast),
+    op("Cast",                      1,  CAST,           Some(rules::cast)).converts(6, convert::cast)
+        .derives(gradient::cast),
     op("CastLike",                  15, LIKE_SECOND,    FIRST),
     op("CausalConvWithState",       27, ANY,            UNKNOWN),
-    op("Ceil",                      1,  ANY,            FIRST),
+    op("Ceil",                      1,  ANY,            FIRST).derives(gradient::zero),
     op("Celu",                      12, ANY,            FIRST).lowers(lower::celu),
     op("CenterCropPad",             18, ANY,            UNKNOWN),
-    op("Clip",                      1,  SAME,           FIRST).converts(11, convert::clip),
+    op("Clip",                      1,  SAME,           FIRST).converts(11, convert::clip).derives(gradient::clip),
     op("Col2Im",                    18, ANY,            UNKNOWN),
     op("Compress",                  9,  ANY,            UNKNOWN),
-    op("Concat",                    1,  SAME,           Some(rules::concat)).converts(4, convert::concat),
+    op("Concat",                    1,  SAME,           Some(rules::concat)).converts(4, convert::concat)
+        .derives(gradient::concat),
     op("ConcatFromSequence",        11, ANY,            UNKNOWN),
     op("Constant",                  1,  ANY,            UNKNOWN),
     op("ConstantOfShape",           9,  FILL,           Some(rules::constant_of_shape)),
-    op("Conv",                      1,  SAME_FLOAT,     Some(rules::conv)).counts(count::convolution),
+    op("Conv",                      1,  SAME_FLOAT,     Some(rules::conv)).counts(count::convolution)
+        .derives(gradient::conv),
     op("ConvInteger",               10, ANY,            UNKNOWN).counts(count::convolution).lowers(lower::conv_integer),
     op("ConvTranspose",             1,  SAME_FLOAT,     Some(rules::conv_transpose))
-        .counts(count::transposed_convolution),
-    op("Cos",                       7,  ANY,            FIRST),
+        .counts(count::transposed_convolution).derives(gradient::conv_transpose),
+    op("Cos",                       7,  ANY,            FIRST).derives(gradient::cos),
     op("Cosh",                      9,  ANY,            FIRST),
     op("CumProd",                   26, ANY,            FIRST),
-    op("CumSum",                    11, ANY,            FIRST),
+    op("CumSum",                    11, ANY,            FIRST).derives(gradient::cumulative_sum),
     op("DFT",                       17, ANY,            UNKNOWN),
     op("DeformConv",                19, ANY,            UNKNOWN).counts(count::unknown),
-    op("DepthToSpace",              1,  ANY,            Some(rules::depth_to_space)),
+    op("DepthToSpace",              1,  ANY,            Some(rules::depth_to_space)).derives(gradient::depth_to_space),
     op("DequantizeLinear",          10, ANY,            UNKNOWN).lowers(lower::dequantize_linear),
     op("Det",                       11, ANY,            UNKNOWN),
-    op("Div",                       1,  SAME,           Some(|n| n.apply(&ops::Div))).converts(7, convert::broadcast),
+    op("Div",                       1,  SAME,           Some(|n| n.apply(&ops::Div))).converts(7, convert::broadcast)
+        .derives(gradient::div),
     op("Dropout",                   1,  AND_MASK,       Some(|n| n.apply(&ops::Dropout)))
-        .converts(12, convert::dropout),
+        .converts(12, convert::dropout).derives(gradient::dropout),
     op("DynamicQuantizeLinear",     11, ANY,            UNKNOWN).lowers(lower::dynamic_quantize_linear),
-    op("Einsum",                    12, SAME,           Some(rules::einsum)).counts(count::einsum),
-    op("Elu",                       1,  FLOAT,          FIRST),
+    op("Einsum",                    12, SAME,           Some(rules::einsum)).counts(count::einsum)
+        .derives(gradient::einsum),
+    op("Elu",                       1,  FLOAT,          FIRST).derives(gradient::elu),
     op("Equal",                     1,  SAME_TO_BOOL,   Some(|n| n.apply(&ops::Equal))).converts(7, convert::broadcast),
-    op("Erf",                       9,  FLOAT,          FIRST),
-    op("Exp",                       1,  FLOAT,          FIRST),
-    op("Expand",                    8,  ANY,            Some(|n| n.apply(&ops::Expand))),
+    op("Erf",                       9,  FLOAT,          FIRST).derives(gradient::erf),
+    op("Exp",                       1,  FLOAT,          FIRST).derives(gradient::exp),
+    op("Expand",                    8,  ANY,            Some(|n| n.apply(&ops::Expand))).derives(gradient::expand),
     op("EyeLike",                   9,  ANY,            UNKNOWN),
-    op("Flatten",                   1,  ANY,            Some(rules::flatten)),
-    op("Floor",                     1,  ANY,            FIRST),
+    op("Flatten",                   1,  ANY,            Some(rules::flatten)).derives(gradient::reshape),
+    op("Floor",                     1,  ANY,            FIRST).derives(gradient::zero),
     op("GRU",                       1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
-    op("Gather",                    1,  ANY,            Some(rules::gather)),
-    op("GatherElements",            11, ANY,            Some(|n| n.apply(&ops::GatherElements))),
-    op("GatherND",                  11, ANY,            Some(rules::gather_nd)),
+    op("Gather",                    1,  ANY,            Some(rules::gather)).derives(gradient::gather),
+    op("GatherElements",            11, ANY,            Some(|n| n.apply(&ops::GatherElements)))
+        .derives(gradient::gather_elements),
+    op("GatherND",                  11, ANY,            Some(rules::gather_nd)).derives(gradient::gather_nd),
     op("Gelu",                      20, FLOAT,          FIRST).lowers(lower::gelu),
     op("Gemm",                      1,  SAME,           Some(rules::gemm))
-        .counts(count::gemm).converts(7, convert::gemm),
-    op("GlobalAveragePool",         1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool))),
+        .counts(count::gemm).converts(7, convert::gemm).derives(gradient::gemm),
+    op("GlobalAveragePool",         1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool)))
+        .derives(gradient::global_average_pool),
     op("GlobalLpPool",              1,  ANY,            UNKNOWN).lowers(lower::global_lp_pool),
-    op("GlobalMaxPool",             1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool))),
+    op("GlobalMaxPool",             1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool)))
+        .derives(gradient::global_max_pool),
     op("Greater",                   1,  SAME_TO_BOOL,   BROADCAST).converts(7, convert::broadcast),
     op("GreaterOrEqual",            12, SAME_TO_BOOL,   BROADCAST),
     op("GridSample",                16, ANY,            Some(|n| n.apply(&ops::GridSample))),
     op("GroupNormalization",        21, FLOAT,          FIRST).lowers(lower::group_normalization),
     op("HammingWindow",             17, ANY,            UNKNOWN),
     op("HannWindow",                17, ANY,            UNKNOWN),
-    op("HardSigmoid",               1,  FLOAT,          FIRST),
-    op("HardSwish",                 14, FLOAT,          FIRST),
+    op("HardSigmoid",               1,  FLOAT,          FIRST).derives(gradient::hard_sigmoid),
+    op("HardSwish",                 14, FLOAT,          FIRST).derives(gradient::hard_swish),
     op("Hardmax",                   1,  ANY,            FIRST).converts(13, convert::softmax).lowers(lower::hardmax),
-    op("Identity",                  1,  ANY,            Some(|n| n.apply(&ops::Identity))),
+    op("Identity",                  1,  ANY,            Some(|n| n.apply(&ops::Identity))).derives(gradient::identity),
     op("If",                        1,  ANY,            UNKNOWN),
     op("ImageDecoder",              20, ANY,            UNKNOWN),
     op("InstanceNormalization",     1,  SAME_FLOAT,     FIRST),
@@ -123,30 +132,33 @@ static OPERATORS: [Operator; 203] = [
     op("LSTM",                      1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
     op("LayerNormalization",        17, AND_STATISTICS,     Some(rules::layer_normalization))
         .lowers(lower::layer_normalization),
-    op("LeakyRelu",                 1,  FLOAT,          FIRST),
+    op("LeakyRelu",                 1,  FLOAT,          FIRST).derives(gradient::leaky_relu),
     op("Less",                      1,  SAME_TO_BOOL,   BROADCAST).converts(7, convert::broadcast),
     op("LessOrEqual",               12, SAME_TO_BOOL,   BROADCAST),
     op("LinearAttention",           27, ANY,            UNKNOWN),
-    op("Log",                       1,  FLOAT,          FIRST),
-    op("LogSoftmax",                1,  FLOAT,          FIRST).converts(13, convert::softmax),
+    op("Log",                       1,  FLOAT,          FIRST).derives(gradient::log),
+    op("LogSoftmax",                1,  FLOAT,          FIRST).converts(13, convert::softmax)
+        .derives(gradient::log_softmax),
     op("Loop",                      1,  ANY,            UNKNOWN),
     op("LpNormalization",           1,  ANY,            FIRST).lowers(lower::lp_normalization),
     op("LpPool",                    1,  ANY,            Some(rules::pool)).lowers(lower::lp_pool),
-    op("MatMul",                    1,  SAME,           Some(rules::matmul)).counts(count::matmul),
+    op("MatMul",                    1,  SAME,           Some(rules::matmul)).counts(count::matmul)
+        .derives(gradient::matmul),
     op("MatMulInteger",             10, ANY,            UNKNOWN).counts(count::matmul).lowers(lower::matmul_integer),
-    op("Max",                       1,  SAME,           VARIADIC),
-    op("MaxPool",                   1,  AND_INDICES,    Some(rules::pool)),
+    op("Max",                       1,  SAME,           VARIADIC).derives(gradient::extreme),
+    op("MaxPool",                   1,  AND_INDICES,    Some(rules::pool)).derives(gradient::max_pool),
     op("MaxRoiPool",                1,  ANY,            UNKNOWN),
     op("MaxUnpool",                 9,  ANY,            UNKNOWN),
-    op("Mean",                      1,  SAME,           VARIADIC),
+    op("Mean",                      1,  SAME,           VARIADIC).derives(gradient::mean_of),
     op("MeanVarianceNormalization", 9,  ANY,            FIRST).lowers(lower::mean_variance),
     op("MelWeightMatrix",           17, ANY,            UNKNOWN),
-    op("Min",                       1,  SAME,           VARIADIC),
-    op("Mish",                      18, FLOAT,          FIRST),
+    op("Min",                       1,  SAME,           VARIADIC).derives(gradient::extreme),
+    op("Mish",                      18, FLOAT,          FIRST).derives(gradient::mish),
     op("Mod",                       10, SAME,           BROADCAST),
-    op("Mul",                       1,  SAME,           Some(|n| n.apply(&ops::Mul))).converts(7, convert::broadcast),
+    op("Mul",                       1,  SAME,           Some(|n| n.apply(&ops::Mul))).converts(7, convert::broadcast)
+        .derives(gradient::mul),
     op("Multinomial",               7,  ANY,            UNKNOWN),
-    op("Neg",                       1,  ANY,            Some(|n| n.apply(&ops::Neg))),
+    op("Neg",                       1,  ANY,            Some(|n| n.apply(&ops::Neg))).derives(gradient::neg),
     op("NegativeLogLikelihoodLoss", 12, ANY,            UNKNOWN).lowers(lower::negative_log_likelihood),
     op("NonMaxSuppression",         10, TO_INDEX,       Some(rules::non_max_suppression)).f32(),
     op("NonZero",                   9,  TO_INDEX,       Some(|n| n.apply(&ops::NonZero))),
@@ -156,9 +168,12 @@ static OPERATORS: [Operator; 203] = [
     op("OptionalGetElement",        15, ANY,            UNKNOWN),
     op("OptionalHasElement",        15, ANY,            UNKNOWN),
     op("Or",                        1,  TO_BOOL,        BROADCAST).converts(7, convert::broadcast),
-    op("PRelu",                     1,  SAME,           FIRST).converts(7, convert::parametric_relu),
-    op("Pad",                       1,  ANY,            Some(|n| n.apply(&ops::Pad))).converts(11, convert::pad),
-    op("Pow",                       1,  ANY,            BROADCAST).converts(7, convert::broadcast),
+    op("PRelu",                     1,  SAME,           FIRST).converts(7, convert::parametric_relu)
+        .derives(gradient::parametric_relu),
+    op("Pad",                       1,  ANY,            Some(|n| n.apply(&ops::Pad))).converts(11, convert::pad)
+        .derives(gradient::pad),
+    op("Pow",                       1,  ANY,            BROADCAST).converts(7, convert::broadcast)
+        .derives(gradient::pow),
     op("QLinearConv",               10, ANY,            UNKNOWN)
         .counts(count::quantized_convolution).lowers(lower::qlinear_conv),
     op("QLinearMatMul",             10, ANY,            UNKNOWN).counts(count::matmul).lowers(lower::qlinear_matmul),
@@ -170,30 +185,40 @@ static OPERATORS: [Operator; 203] = [
     op("RandomUniform",             1,  ANY,            UNKNOWN),
     op("RandomUniformLike",         1,  ANY,            UNKNOWN),
     op("Range",                     11, SAME,           Some(|n| n.apply(&ops::Range))),
-    op("Reciprocal",                1,  ANY,            FIRST),
-    op("ReduceL1",                  1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceL2",                  1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceLogSum",              1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceLogSumExp",           1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceMax",                 1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceMean",                1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceMin",                 1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("Reciprocal",                1,  ANY,            FIRST).derives(gradient::reciprocal),
+    op("ReduceL1",                  1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_l1),
+    op("ReduceL2",                  1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_l2),
+    op("ReduceLogSum",              1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_log_sum),
+    op("ReduceLogSumExp",           1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_log_sum_exp),
+    op("ReduceMax",                 1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_extreme),
+    op("ReduceMean",                1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_mean),
+    op("ReduceMin",                 1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_extreme),
     op("ReduceProd",                1,  ANY,            Some(rules::reduction)).axes_input(18),
-    op("ReduceSum",                 1,  ANY,            Some(rules::reduction)).axes_input(13),
-    op("ReduceSumSquare",           1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceSum",                 1,  ANY,            Some(rules::reduction)).axes_input(13)
+        .derives(gradient::reduce_sum),
+    op("ReduceSumSquare",           1,  ANY,            Some(rules::reduction)).axes_input(18)
+        .derives(gradient::reduce_sum_square),
     op("RegexFullMatch",            20, ANY,            UNKNOWN),
-    op("Relu",                      1,  ANY,            FIRST),
-    op("Reshape",                   1,  ANY,            Some(rules::reshape)).converts(5, convert::reshape),
+    op("Relu",                      1,  ANY,            FIRST).derives(gradient::relu),
+    op("Reshape",                   1,  ANY,            Some(rules::reshape)).converts(5, convert::reshape)
+        .derives(gradient::reshape),
     op("Resize",                    10, ANY,            Some(rules::resize)).f32_input(2).converts(11, convert::resize),
     op("ReverseSequence",           10, ANY,            FIRST),
     op("RoiAlign",                  10, ANY,            UNKNOWN),
     op("RotaryEmbedding",           23, FLOAT,          FIRST).lowers(lower::rotary_embedding),
-    op("Round",                     11, ANY,            FIRST),
+    op("Round",                     11, ANY,            FIRST).derives(gradient::zero),
     op("STFT",                      17, ANY,            UNKNOWN),
     op("Scan",                      8,  ANY,            UNKNOWN).converts(9, convert::scan),
     op("Scatter",                   9,  ANY,            UNKNOWN).converts(11, convert::scatter),
-    op("ScatterElements",           11, ANY,            FIRST),
-    op("ScatterND",                 11, ANY,            FIRST),
+    op("ScatterElements",           11, ANY,            FIRST).derives(gradient::scatter_elements),
+    op("ScatterND",                 11, ANY,            FIRST).derives(gradient::scatter_nd),
     op("Selu",                      1,  FLOAT,          FIRST),
     op("SequenceAt",                11, ANY,            UNKNOWN),
     op("SequenceConstruct",         11, ANY,            UNKNOWN),
@@ -204,41 +229,47 @@ static OPERATORS: [Operator; 203] = [
     op("SequenceMap",               17, ANY,            UNKNOWN),
     op("Shape",                     1,  TO_INDEX,       Some(rules::shape)),
     op("Shrink",                    9,  ANY,            FIRST).lowers(lower::shrink),
-    op("Sigmoid",                   1,  FLOAT,          FIRST),
-    op("Sign",                      9,  ANY,            FIRST),
-    op("Sin",                       7,  ANY,            FIRST),
+    op("Sigmoid",                   1,  FLOAT,          FIRST).derives(gradient::sigmoid),
+    op("Sign",                      9,  ANY,            FIRST).derives(gradient::zero),
+    op("Sin",                       7,  ANY,            FIRST).derives(gradient::sin),
     op("Sinh",                      9,  ANY,            FIRST),
     op("Size",                      1,  TO_INDEX,       Some(rules::size)),
-    op("Slice",                     1,  ANY,            Some(rules::slice)).converts(10, convert::slice),
-    op("Softmax",                   1,  FLOAT,          FIRST).converts(13, convert::softmax),
+    op("Slice",                     1,  ANY,            Some(rules::slice)).converts(10, convert::slice)
+        .derives(gradient::slice),
+    op("Softmax",                   1,  FLOAT,          FIRST).converts(13, convert::softmax)
+        .derives(gradient::softmax),
     op("SoftmaxCrossEntropyLoss",   12, ANY,            UNKNOWN).lowers(lower::softmax_cross_entropy),
-    op("Softplus",                  1,  FLOAT,          FIRST),
+    op("Softplus",                  1,  FLOAT,          FIRST).derives(gradient::softplus),
     op("Softsign",                  1,  ANY,            FIRST).lowers(lower::softsign),
-    op("SpaceToDepth",              1,  ANY,            Some(rules::space_to_depth)),
-    op("Split",                     1,  ANY,            Some(rules::split)).converts(13, convert::split),
+    op("SpaceToDepth",              1,  ANY,            Some(rules::space_to_depth)).derives(gradient::space_to_depth),
+    op("Split",                     1,  ANY,            Some(rules::split)).converts(13, convert::split)
+        .derives(gradient::split),
     op("SplitToSequence",           11, ANY,            UNKNOWN),
-    op("Sqrt",                      1,  FLOAT,          FIRST),
-    op("Squeeze",                   1,  ANY,            Some(rules::squeeze)).axes_input(13),
+    op("Sqrt",                      1,  FLOAT,          FIRST).derives(gradient::sqrt),
+    op("Squeeze",                   1,  ANY,            Some(rules::squeeze)).axes_input(13).derives(gradient::reshape),
     op("StringConcat",              20, ANY,            UNKNOWN),
     op("StringNormalizer",          10, ANY,            UNKNOWN),
     op("StringSplit",               20, ANY,            UNKNOWN),
-    op("Sub",                       1,  SAME,           Some(|n| n.apply(&ops::Sub))).converts(7, convert::broadcast),
-    op("Sum",                       1,  SAME,           VARIADIC),
+    op("Sub",                       1,  SAME,           Some(|n| n.apply(&ops::Sub))).converts(7, convert::broadcast)
+        .derives(gradient::sub),
+    op("Sum",                       1,  SAME,           VARIADIC).derives(gradient::add),
     op("SwiGLU",                    28, ANY,            FIRST).lowers(lower::swiglu),
     op("Swish",                     24, ANY,            FIRST).lowers(lower::swish),
     op("Tan",                       7,  FLOAT,          FIRST),
-    op("Tanh",                      1,  FLOAT,          FIRST),
+    op("Tanh",                      1,  FLOAT,          FIRST).derives(gradient::tanh),
     op("TensorScatter",             24, ANY,            UNKNOWN),
     op("TfIdfVectorizer",           9,  ANY,            UNKNOWN),
     op("ThresholdedRelu",           10, ANY,            FIRST).lowers(lower::thresholded_relu),
-    op("Tile",                      1,  ANY,            Some(|n| n.apply(&ops::Tile))),
-    op("TopK",                      1,  AND_INDICES,    Some(rules::top_k)).converts(10, convert::top_k),
-    op("Transpose",                 1,  ANY,            Some(rules::transpose)),
-    op("Trilu",                     14, ANY,            FIRST),
+    op("Tile",                      1,  ANY,            Some(|n| n.apply(&ops::Tile))).derives(gradient::tile),
+    op("TopK",                      1,  AND_INDICES,    Some(rules::top_k)).converts(10, convert::top_k)
+        .derives(gradient::top_k),
+    op("Transpose",                 1,  ANY,            Some(rules::transpose)).derives(gradient::transpose),
+    op("Trilu",                     14, ANY,            FIRST).derives(gradient::trilu),
     op("Unique",                    11, ANY,            UNKNOWN),
-    op("Unsqueeze",                 1,  ANY,            Some(rules::unsqueeze)).axes_input(13),
+    op("Unsqueeze",                 1,  ANY,            Some(rules::unsqueeze)).axes_input(13)
+        .derives(gradient::reshape),
     op("Upsample",                  7,  ANY,            Some(rules::resize)).f32_input(1).converts(10, convert::resize),
-    op("Where",                     9,  SELECTED,       Some(|n| n.apply(&ops::Where))),
+    op("Where",                     9,  SELECTED,       Some(|n| n.apply(&ops::Where))).derives(gradient::select),
     op("Xor",                       1,  TO_BOOL,        BROADCAST).converts(7, convert::broadcast),
 ];
 
@@ -246,6 +277,11 @@ static OPERATORS: [Operator; 203] = [
 pub fn find_operator(name: &str) -> Option<&'static Operator> {
     let row = OPERATORS.binary_search_by_key(&name, |operator| operator.name);
     row.ok().map(|index| &OPERATORS[index])
+}
+
+/// Returns the names of the operators that have a derivative of their own. Composite operators are decomposed.
+pub fn operators_with_derivative() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().filter(|row| row.derivative.is_some()).map(|row| row.name)
 }
 
 /// Returns the version of the operator set that an operator needs, or 0 if every version since [`OPSET`] has it.

@@ -6,6 +6,7 @@ mod apply;
 mod attention;
 mod control;
 mod executor;
+mod gradient;
 #[cfg(feature = "cpu")]
 mod fused;
 #[cfg(feature = "cpu")]

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use crate::operator_set::unused_name;
 use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, Weight, WeightRole, WeightSource};
 
-/// The nodes that replace one node. Their names begin with its name.
+/// The nodes that replace one node, or are added for one. Their names begin with its name.
 pub struct NodeList<'a> {
     graph: &'a mut Graph,
     specs: &'a HashMap<String, TensorSpec>,
@@ -16,8 +16,8 @@ pub struct NodeList<'a> {
 }
 
 impl<'a> NodeList<'a> {
-    pub(super) fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, replaced: &Node) -> Self {
-        NodeList { graph, specs, prefix: replaced.name.clone(), count: 0 }
+    pub(super) fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, prefix: &str) -> Self {
+        NodeList { graph, specs, prefix: prefix.to_owned(), count: 0 }
     }
 
     /// Returns the version of the operator set for which the replaced node was written.
@@ -34,6 +34,14 @@ impl<'a> NodeList<'a> {
     pub fn size(&self, value: &str, axis: usize) -> Result<usize, String> {
         let size = self.spec(value)?.dims.get(axis).and_then(crate::Dim::fixed);
         size.ok_or_else(|| format!("dimension {axis} of `{value}` is not known"))
+    }
+
+    /// Returns the values of a constant; `None` if the value is computed or read from a file.
+    pub fn known(&self, value: &str) -> Option<&Tensor> {
+        match &self.graph.weights.get(value)?.source {
+            WeightSource::Value(tensor) => Some(tensor),
+            _ => None,
+        }
     }
 
     /// Returns a name that no value has. The count makes it different from all names that this list returned before.
@@ -118,6 +126,21 @@ impl<'a> NodeList<'a> {
     pub fn numbers(&mut self, numbers: &[f64], dtype: DType) -> String {
         let list = Tensor::from_vec([numbers.len()], numbers.to_vec());
         self.constant(list.expect("the shape is the length of the list").cast(dtype))
+    }
+
+    /// Returns the name of an output of a node of the graph, which is added if the node does not have it yet.
+    pub fn output_of(&mut self, node: &Node, i: usize) -> String {
+        if let Some(name) = output(node, i) {
+            return name.to_owned();
+        }
+        let first = &node.outputs[0];
+        let mut nodes = self.graph.nodes.iter_mut();
+        let own = nodes.find(|own| own.outputs.first() == Some(first)).expect("the node is part of the graph");
+        own.outputs.resize(own.outputs.len().max(i + 1), String::new());
+        if own.outputs[i].is_empty() {
+            own.outputs[i] = format!("{first}:{i}");
+        }
+        own.outputs[i].clone()
     }
 
     /// Adds a node as it is.

@@ -1,4 +1,4 @@
-//! Replaces nodes of a graph by others, in one pass that infers the shapes of what it adds.
+//! Replaces nodes of a graph by others, or adds nodes, and infers the shapes of what it adds.
 //!
 //! Knows no operators.
 
@@ -14,51 +14,76 @@ pub(crate) fn rewrite(
     rule: impl Fn(&Node) -> Option<Decomposition>,
     failed: impl Fn(&Node, String) -> LowerError,
 ) -> Result<Graph, LowerError> {
-    let mut inference = check::start_inference(graph);
-    let mut specs = value_specs(graph);
-    let mut rewritten = Graph { nodes: Vec::new(), ..graph.clone() };
+    let mut rewriting = Rewriting::without_nodes(graph);
     for node in &graph.nodes {
-        let (node_count, weight_count) = (rewritten.nodes.len(), rewritten.weights.len());
         match rule(node) {
-            None => rewritten.nodes.push(node.clone()),
+            None => rewriting.keep(node.clone()),
             Some(decompose) => {
-                let mut nodes = NodeList::new(&mut rewritten, &specs, node);
-                decompose(&mut nodes, node).map_err(|reason| failed(node, reason))?;
+                rewriting.extend(&node.name, |nodes| decompose(nodes, node)).map_err(|reason| failed(node, reason))?
             }
         }
-        infer_new(&rewritten, node_count, weight_count, &mut inference, &mut specs);
     }
-    Ok(rewritten)
+    Ok(rewriting.finish())
 }
 
-/// Returns the specifications of the values of a graph, as far as they are known.
-fn value_specs(graph: &Graph) -> HashMap<String, TensorSpec> {
-    let declared = graph.inputs.iter().map(|input| (input.name.clone(), input.spec.clone()));
-    let weights = graph.weights.iter().map(|(name, weight)| (name.clone(), weight.spec.clone()));
-    let stored = graph.values.iter().map(|(name, spec)| (name.clone(), spec.clone()));
-    stored.chain(weights).chain(declared).collect()
+/// A graph to which nodes are added, with the shapes and types of its values.
+pub(crate) struct Rewriting {
+    graph: Graph,
+    inference: ShapeInference,
+    specs: HashMap<String, TensorSpec>,
 }
 
-/// Adds the specifications of the values that the nodes from `node_count` on define.
-fn infer_new(
-    graph: &Graph,
-    node_count: usize,
-    weight_count: usize,
-    inference: &mut ShapeInference,
-    specs: &mut HashMap<String, TensorSpec>,
-) {
-    for (name, weight) in graph.weights.iter().skip(weight_count) {
-        if let WeightSource::Value(tensor) = &weight.source {
-            inference.constant(name, tensor);
-            specs.insert(name.clone(), weight.spec.clone());
+impl Rewriting {
+    /// Starts with the inputs, weights and outputs of a graph, but without its nodes.
+    pub fn without_nodes(graph: &Graph) -> Self {
+        let (inference, specs) = (check::start_inference(graph), graph.specs());
+        Rewriting { graph: Graph { nodes: Vec::new(), ..graph.clone() }, inference, specs }
+    }
+
+    /// Starts with a whole graph.
+    pub fn new(graph: &Graph) -> Self {
+        let mut rewriting = Rewriting::without_nodes(graph);
+        graph.nodes.iter().for_each(|node| rewriting.keep(node.clone()));
+        rewriting
+    }
+
+    /// Adds a node as it is.
+    pub fn keep(&mut self, node: Node) {
+        let node_count = self.graph.nodes.len();
+        self.graph.nodes.push(node);
+        self.infer_new(node_count, self.graph.weights.len());
+    }
+
+    /// Adds nodes whose names begin with `prefix`.
+    pub fn extend<T>(&mut self, prefix: &str, add: impl FnOnce(&mut NodeList<'_>) -> T) -> T {
+        let (node_count, weight_count) = (self.graph.nodes.len(), self.graph.weights.len());
+        let added = add(&mut NodeList::new(&mut self.graph, &self.specs, prefix));
+        self.infer_new(node_count, weight_count);
+        added
+    }
+
+    /// Returns the graph.
+    pub fn finish(self) -> Graph {
+        self.graph
+    }
+
+    /// Adds the specifications of the values that the nodes from `node_count` on define.
+    fn infer_new(&mut self, node_count: usize, weight_count: usize) {
+        for (name, weight) in self.graph.weights.iter().skip(weight_count) {
+            if let WeightSource::Value(tensor) = &weight.source {
+                self.inference.constant(name, tensor);
+                self.specs.insert(name.clone(), weight.spec.clone());
+            }
         }
-    }
-    for node in &graph.nodes[node_count..] {
-        let inferred = inference.node(node).unwrap_or_else(|_| vec![None; node.outputs.len()]);
-        for (name, spec) in node.outputs.iter().zip(inferred) {
-            match spec {
-                Some(spec) => drop(specs.insert(name.clone(), spec)),
-                None => specs.get(name).into_iter().for_each(|declared| inference.declare(name, declared)),
+        for node in &self.graph.nodes[node_count..] {
+            let inferred = self.inference.node(node).unwrap_or_else(|_| vec![None; node.outputs.len()]);
+            for (name, spec) in node.outputs.iter().zip(inferred) {
+                match spec {
+                    Some(spec) => drop(self.specs.insert(name.clone(), spec)),
+                    None => {
+                        self.specs.get(name).into_iter().for_each(|declared| self.inference.declare(name, declared));
+                    }
+                }
             }
         }
     }

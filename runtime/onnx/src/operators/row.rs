@@ -1,6 +1,7 @@
 //! The columns of the table of operators.
 
 use crate::count::MultiplyAdds;
+use crate::gradient::Derivative;
 use crate::lower::Decomposition;
 use crate::shape_inference::{ShapeRule, Types};
 
@@ -20,6 +21,8 @@ pub struct Operator {
     pub(crate) multiply_adds: MultiplyAdds,
     /// The decomposition into operators of [`OPSET`](crate::OPSET).
     pub(crate) decomposition: Option<Decomposition>,
+    /// The gradients of a node's inputs from those of its outputs.
+    pub(crate) derivative: Option<Derivative>,
     /// The version from which on nodes have their present form, and the conversion of older nodes to that form.
     pub(crate) conversion: Option<(i64, Decomposition)>,
     /// The version in which the attribute `axes` became input 1.
@@ -39,6 +42,7 @@ pub(super) const fn op(name: &'static str, since: i64, types: Types, shape: Opti
         shape,
         multiply_adds: |_| Some(0),
         decomposition: None,
+        derivative: None,
         conversion: None,
         axes_input_since: None,
         f32_input: None,
@@ -54,6 +58,10 @@ impl Operator {
 
     pub(super) const fn lowers(self, decomposition: Decomposition) -> Self {
         Operator { decomposition: Some(decomposition), ..self }
+    }
+
+    pub(super) const fn derives(self, derivative: Derivative) -> Self {
+        Operator { derivative: Some(derivative), ..self }
     }
 
     pub(super) const fn converts(self, before: i64, conversion: Decomposition) -> Self {

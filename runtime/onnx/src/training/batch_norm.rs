@@ -1,0 +1,69 @@
+//! Batch normalization in training: the statistics are those of the batch, and the running statistics follow them.
+
+use indexmap::IndexMap;
+
+use super::TrainingError;
+use crate::lower::{NodeList, Rewriting, float, int, required};
+use crate::{Graph, Node};
+
+/// Returns the graph in which each BatchNormalization uses the statistics of the batch, and the next value of each running
+/// statistic by its name.
+pub(super) fn use_batch_statistics(graph: &Graph) -> Result<(Graph, IndexMap<String, String>), TrainingError> {
+    let mut rewriting = Rewriting::without_nodes(graph);
+    let mut next = IndexMap::new();
+    for node in &graph.nodes {
+        if node.op != "BatchNormalization" || !node.domain.is_empty() {
+            rewriting.keep(node.clone());
+            continue;
+        }
+        let statistics = rewriting
+            .extend(&node.name, |nodes| normalize(nodes, node))
+            .map_err(|reason| TrainingError::Node { node: node.name.clone(), op: node.op.clone(), reason })?;
+        next.extend(node.inputs[3..5].iter().cloned().zip(statistics));
+    }
+    Ok((rewriting.finish(), next))
+}
+
+/// Adds the normalization with the mean and the biased variance of the batch. Returns the next running mean and variance:
+/// as in PyTorch, the running variance follows the unbiased one.
+fn normalize(n: &mut NodeList<'_>, node: &Node) -> Result<[String; 2], String> {
+    if int(node, "training_mode").unwrap_or(0) != 0 {
+        return Err("`training_mode` is set already".to_owned());
+    }
+    let (x, scale, bias) = (required(node, 0)?, required(node, 1)?, required(node, 2)?);
+    let spec = n.spec(x)?;
+    let sizes = spec.fixed_shape().ok_or_else(|| format!("not every size of `{x}` (`{spec}`) is known"))?;
+    let count = sizes.iter().product::<usize>() / sizes[1].max(1);
+    if count < 2 {
+        return Err("one value per channel has no variance".to_owned());
+    }
+    let (wide, dtype) = (n.spec(required(node, 3)?)?.dtype, spec.dtype);
+    let axes: Vec<i64> = (0..sizes.len() as i64).filter(|axis| *axis != 1).collect();
+    let channel: Vec<i64> = (0..sizes.len()).map(|axis| if axis == 1 { -1 } else { 1 }).collect();
+    let x = if wide == dtype { x.to_owned() } else { n.cast(x, wide) };
+    let mean = n.reduce("ReduceMean", &x, &axes);
+    let centred = n.add("Sub", &[&x, &mean]);
+    let square = n.add("Mul", &[&centred, &centred]);
+    let variance = n.reduce("ReduceMean", &square, &axes);
+    let epsilon = n.number(float(node, "epsilon", 1e-5), wide);
+    let shifted = n.add("Add", &[&variance, &epsilon]);
+    let root = n.add("Sqrt", &[&shifted]);
+    let [scale, bias] = [scale, bias].map(|factor| n.reshape(factor, &channel));
+    let [scale, bias] = [scale, bias].map(|factor| if wide == dtype { factor } else { n.cast(&factor, wide) });
+    let factor = n.add("Div", &[&scale, &root]);
+    let scaled = n.add("Mul", &[&centred, &factor]);
+    if wide == dtype {
+        n.define("Add", &[&scaled, &bias], &node.outputs[0]);
+    } else {
+        let sum = n.add("Add", &[&scaled, &bias]);
+        n.define_cast(&sum, dtype, &node.outputs[0]);
+    }
+    let kept = float(node, "momentum", 0.9);
+    let unbiased = count as f64 / (count - 1) as f64;
+    let parts = [(required(node, 3)?, mean, 1.0 - kept), (required(node, 4)?, variance, (1.0 - kept) * unbiased)];
+    Ok(parts.map(|(running, batch, weight)| {
+        let batch = n.reshape(&batch, &[-1]);
+        let (old, new) = (n.scale(running, kept, wide), n.scale(&batch, weight, wide));
+        n.add("Add", &[&old, &new])
+    }))
+}
