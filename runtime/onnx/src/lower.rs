@@ -23,7 +23,9 @@ pub(crate) use activation::{celu, hardmax, shrink, softsign, swiglu, swish, thre
 pub(crate) use attention::attention;
 pub(crate) use local_norm::{global_lp_pool, local_response, lp_normalization, lp_pool, mean_variance};
 pub(crate) use loss::{negative_log_likelihood, softmax_cross_entropy};
-pub(crate) use normalization::{gelu, group_normalization, layer_normalization, rms_normalization};
+pub(crate) use normalization::{
+    gelu, group_normalization, instance_normalization, layer_normalization, rms_normalization,
+};
 pub(crate) use quantized::{
     conv_integer, dequantize_linear, dynamic_quantize_linear, matmul_integer, qlinear_conv, qlinear_matmul,
     quantize_linear,

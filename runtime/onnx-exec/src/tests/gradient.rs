@@ -29,6 +29,13 @@ enum Input {
         high: f64,
     },
     Constant(Tensor),
+    Omitted,
+}
+
+impl Input {
+    fn name(&self, i: usize) -> String {
+        if matches!(self, Input::Omitted) { String::new() } else { format!("x{i}") }
+    }
 }
 
 /// One use of an operator.
@@ -58,6 +65,11 @@ impl Case {
 
     fn constant(mut self, tensor: Tensor) -> Self {
         self.inputs.push(Input::Constant(tensor));
+        self
+    }
+
+    fn omitted(mut self) -> Self {
+        self.inputs.push(Input::Omitted);
         self
     }
 
@@ -93,7 +105,7 @@ impl Case {
     fn learned(&self) -> impl Iterator<Item = (usize, &Vec<usize>, [f64; 2])> {
         self.inputs.iter().enumerate().filter_map(|(i, input)| match input {
             Input::Learned { shape, low, high } => Some((i, shape, [*low, *high])),
-            Input::Constant(_) => None,
+            Input::Constant(_) | Input::Omitted => None,
         })
     }
 
@@ -111,7 +123,7 @@ impl Case {
         graph.nodes.push(Node {
             name: "node".to_owned(),
             op: self.op.to_owned(),
-            inputs: (0..self.inputs.len()).map(|i| format!("x{i}")).collect(),
+            inputs: self.inputs.iter().enumerate().map(|(i, input)| input.name(i)).collect(),
             outputs: (0..self.outputs).map(|i| format!("y{i}")).collect(),
             attributes: self.attributes.clone(),
             ..Node::default()

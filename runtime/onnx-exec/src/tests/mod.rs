@@ -15,6 +15,8 @@ mod multi_head_attention;
 mod operators;
 mod reference;
 mod refusals;
+#[cfg(feature = "cpu")]
+mod training;
 mod vectors;
 
 use indexmap::IndexMap;

@@ -101,3 +101,16 @@ pub(crate) fn group_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Resu
     }
     Ok(())
 }
+
+/// InstanceNormalization.
+pub(crate) fn instance_normalization(nodes: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, scale, bias) = (required(node, 0)?, required(node, 1)?, required(node, 2)?);
+    let spec = nodes.spec(x)?;
+    let axes: Vec<i64> = (2..spec.dims.len() as i64).collect();
+    let normal = normalize(nodes, x, &axes, float(node, "epsilon", 1e-5), true, spec.dtype);
+    let channel: Vec<i64> = (1..=axes.len() as i64).collect();
+    let [scale, bias] = [scale, bias].map(|factor| nodes.unsqueeze(factor, &channel));
+    let scaled = nodes.add("Mul", &[&normal, &scale]);
+    nodes.define("Add", &[&scaled, &bias], &node.outputs[0]);
+    Ok(())
+}

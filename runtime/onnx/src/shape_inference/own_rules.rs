@@ -21,6 +21,17 @@ pub(crate) fn space_to_depth(node: &mut ShapedNode<'_>) -> Inferred {
     Ok(vec![SymTensor::from_shape(vec![batch.clone(), channels, divided(height)?, divided(width)?])])
 }
 
+/// Returns the shapes of a loss over classes: of the loss, and of the log-probabilities if they are an output.
+pub(crate) fn class_loss(node: &mut ShapedNode<'_>) -> Inferred {
+    let unknown = || SymTensor::unknown("unknown input shape");
+    let loss = match node.attributes.string("reduction")? {
+        Some("none") => node.sizes(1).map_or_else(unknown, SymTensor::from_shape),
+        _ => SymTensor::from_shape(Vec::new()),
+    };
+    let logarithms = node.sizes(0).map_or_else(unknown, SymTensor::from_shape);
+    Ok([loss, logarithms].into_iter().take(node.outputs).collect())
+}
+
 /// Returns the shape of a matrix product with a vector: a row on the left, a column on the right.
 pub(super) fn matmul_with_vector(node: &mut ShapedNode<'_>) -> Inferred {
     let (Some(mut a), Some(mut b)) = (node.sizes(0), node.sizes(1)) else {

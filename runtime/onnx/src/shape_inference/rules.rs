@@ -10,7 +10,7 @@ use super::symbols::is_too_long;
 use super::window::{WindowKind, window_shape};
 use super::{Attributes, InferError, own_rules};
 
-pub(crate) use super::own_rules::{recurrent, resize, space_to_depth};
+pub(crate) use super::own_rules::{class_loss, recurrent, resize, space_to_depth};
 
 /// The outputs are not inferred.
 pub(crate) const UNKNOWN: Option<ShapeRule> = None;

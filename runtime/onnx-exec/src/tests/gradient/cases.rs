@@ -206,7 +206,7 @@ fn windows() -> Vec<Case> {
     ]
 }
 
-/// Normalizations, and composite operators, whose decompositions are differentiated.
+/// Normalizations, and composite operators: the latter are decomposed, and their decompositions differentiated.
 fn composites() -> Vec<Case> {
     vec![
         case("BatchNormalization")
@@ -216,6 +216,31 @@ fn composites() -> Vec<Case> {
             .constant(list(&[0.1, -0.3, 0.5]))
             .constant(list(&[0.5, 1.0, 2.0])),
         case("LayerNormalization").x(&[2, 5]).x(&[5]).x(&[5]),
+        case("LayerNormalization").x(&[2, 3, 4]).x(&[3, 4]).int("axis", 1),
+        case("GroupNormalization").x(&[2, 4, 3]).x(&[2]).x(&[2]).int("num_groups", 2),
+        case("InstanceNormalization").x(&[2, 3, 4]).x(&[3]).x(&[3]),
+        case("RMSNormalization").x(&[2, 5]).x(&[5]),
+        case("LpNormalization").x(&[2, 5]),
+        case("LRN").x(&[1, 4, 3]).int("size", 3),
+        case("MeanVarianceNormalization").x(&[2, 3, 2, 2]),
+        case("SwiGLU").x(&[2, 6]).x(&[2, 6]),
+        case("SoftmaxCrossEntropyLoss").x(&[4, 3]).constant(indices(&[4], &[0, 2, 1, 2])),
+        case("SoftmaxCrossEntropyLoss")
+            .x(&[3, 4, 2])
+            .constant(indices(&[3, 2], &[0, 3, 1, 2, 2, 1]))
+            .int("ignore_index", 2),
+        case("SoftmaxCrossEntropyLoss").x(&[2, 3]).constant(indices(&[2], &[0, 2])).text("reduction", "sum"),
+        case("NegativeLogLikelihoodLoss").x(&[4, 3]).constant(indices(&[4], &[0, 2, 1, 2])),
+        case("Attention").x(&[1, 2, 3, 4]).x(&[1, 2, 5, 4]).x(&[1, 2, 5, 2]),
+        case("Attention")
+            .x(&[1, 3, 8])
+            .x(&[1, 3, 4])
+            .x(&[1, 3, 4])
+            .int("q_num_heads", 4)
+            .int("kv_num_heads", 2)
+            .int("is_causal", 1),
+        case("Attention").x(&[1, 2, 3, 4]).x(&[1, 2, 5, 4]).x(&[1, 2, 5, 2]).x(&[3, 5]),
+        case("RotaryEmbedding").x(&[1, 2, 3, 4]).within(&[1, 3, 2], 0.1, 1.0).within(&[1, 3, 2], 0.1, 1.0).omitted(),
     ]
 }
 

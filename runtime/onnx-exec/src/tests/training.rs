@@ -1,0 +1,125 @@
+//! Compares 100 training steps with those of PyTorch: `training.json`, made by make_training.py.
+
+use flagperf_onnx::{
+    DType, Dim, Graph, GraphBuilder, Moments, Optimizer, OptimizerKind, StateKind, Tensor, TensorSpec, TrainingOptions,
+    Var, layers, training_step,
+};
+use indexmap::IndexMap;
+use serde_json::Value as Json;
+
+use crate::{CpuOps, Executor};
+
+const BATCH: usize = 8;
+
+/// The network of make_training.py with its loss.
+fn network() -> Graph {
+    let mut graph = GraphBuilder::new("network");
+    let g = &mut graph;
+    let spec = |sizes: &[usize], dtype| {
+        let dims = std::iter::once(Dim::Named("N".to_owned())).chain(sizes.iter().map(|size| Dim::Fixed(*size)));
+        TensorSpec::new(dims.collect::<Vec<_>>(), dtype)
+    };
+    let x = g.input("x", spec(&[1, 8, 8], DType::F32)).unwrap();
+    let labels = g.input("labels", spec(&[], DType::I64)).unwrap();
+    let padded = |input, output| layers::Conv2d {
+        padding: layers::Padding::Explicit([1; 4]),
+        ..layers::Conv2d::new(input, output, 3)
+    };
+    let conv = layers::Conv2d { bias: false, ..padded(1, 4) };
+    let y = layers::conv2d(g, "conv", &x, conv).unwrap();
+    let y = layers::batch_norm(g, "norm", &y, layers::BatchNorm::default()).unwrap();
+    let y = layers::tanh(g, "tanh", &y).unwrap();
+    let y = layers::avg_pool2d(g, "pool", &y, layers::Pool2d::new(2)).unwrap();
+    let y = layers::conv2d(g, "deep", &y, layers::Conv2d { stride: [2; 2], ..padded(4, 6) }).unwrap();
+    let y = layers::gelu(g, "gelu", &y).unwrap();
+    let y = layers::mean(g, "mean", &y, &[2, 3], false).unwrap();
+    let logits: Var = layers::linear(g, "head", &y, layers::Linear::new(6, 5)).unwrap();
+    let smoothing = layers::CrossEntropy { label_smoothing: 0.1, ignore_index: None };
+    let loss = layers::cross_entropy(g, "loss", &logits, &labels, smoothing).unwrap();
+    g.output("loss", &loss).unwrap();
+    graph.finish().unwrap()
+}
+
+/// The numbers with which make_training.py fills a tensor.
+fn wave(shape: &[usize], seed: usize, scale: f64) -> Tensor {
+    let count = shape.iter().product();
+    let values = (0..count).map(|i: usize| (scale * (i as f64 * 0.7 + seed as f64).sin()) as f32);
+    Tensor::from_vec(shape, values.collect()).unwrap()
+}
+
+fn batch(step: usize) -> [Tensor; 2] {
+    let labels: Vec<i64> = (0..BATCH).map(|i| ((3 * i + step) % 5) as i64).collect();
+    let wave: Vec<f32> = wave(&[BATCH, 1, 8, 8], step, 1.0).to_f64().iter().map(|value| *value as f32).collect();
+    let x = wave.iter().enumerate().map(|(i, value)| value + 0.2f32 * labels[i / 64] as f32).collect();
+    [Tensor::from_vec([BATCH, 1, 8, 8], x).unwrap(), Tensor::from_vec([BATCH], labels).unwrap()]
+}
+
+fn optimizer(name: &str) -> (Optimizer, f64) {
+    let moments = Moments::default();
+    let sgd = |momentum, nesterov| OptimizerKind::Sgd { momentum, nesterov };
+    let (kind, weight_decay, norm_weight_decay, rate) = match name {
+        "sgd" => (sgd(0.0, false), 0.0, None, 0.1),
+        "sgd momentum" => (sgd(0.9, false), 1e-2, Some(0.0), 0.05),
+        "sgd nesterov" => (sgd(0.9, true), 1e-2, None, 0.05),
+        "adam" => (OptimizerKind::Adam(moments), 1e-2, None, 1e-2),
+        "adamw" => (OptimizerKind::AdamW(moments), 0.1, Some(0.0), 1e-2),
+        "lamb" => (OptimizerKind::Lamb(Moments { eps: 1e-6, ..moments }), 0.01, Some(0.0), 1e-2),
+        "rmsprop" => (OptimizerKind::RmsProp { alpha: 0.99, eps: 1e-8, momentum: 0.9 }, 1e-2, None, 1e-3),
+        other => panic!("{other}"),
+    };
+    (Optimizer { kind, weight_decay, norm_weight_decay, bias_weight_decay: None }, rate)
+}
+
+/// The largest relative differences of losses, norms and sums of states.
+fn train(name: &str, expected: &Json) -> [f64; 3] {
+    let (optimizer, rate) = optimizer(name);
+    let sizes = IndexMap::from([("N".to_owned(), BATCH)]);
+    let options = TrainingOptions { optimizer: optimizer.clone(), clip_norm: Some(0.1), sizes };
+    let step = training_step(&network(), "loss", &options).unwrap();
+    let executor = Executor::load(&step.graph, CpuOps).unwrap();
+    let parameters =
+        ["conv.weight", "norm.weight", "norm.bias", "deep.weight", "deep.bias", "head.weight", "head.bias"];
+    let mut states: Vec<Tensor> = step
+        .states
+        .iter()
+        .map(|state| {
+            let shape = state.initial.spec.fixed_shape().unwrap();
+            match parameters.iter().position(|name| *name == state.name) {
+                Some(seed) => wave(&shape, seed, 0.4),
+                None => {
+                    let value = if state.name.ends_with("running_var") { 1f32 } else { 0.0 };
+                    Tensor::from_vec(shape.clone(), vec![value; shape.iter().product()]).unwrap()
+                }
+            }
+        })
+        .collect();
+    let relative = |actual: f64, expected: &Json| {
+        let expected = expected.as_f64().unwrap();
+        (actual - expected).abs() / expected.abs()
+    };
+    let mut largest = [0f64; 3];
+    for number in 0..100 {
+        let scalars = optimizer.scalars(number as u64 + 1, rate).values().map(Tensor::scalar);
+        let inputs: Vec<Tensor> = batch(number).into_iter().chain(scalars).chain(states).collect();
+        let mut outputs = executor.run_host(&inputs).unwrap();
+        states = outputs.split_off(2);
+        for (i, kind) in ["losses", "norms"].into_iter().enumerate() {
+            largest[i] = largest[i].max(relative(outputs[i].to_f64()[0], &expected[kind][number]));
+        }
+    }
+    for (state, value) in step.states.iter().zip(&states).filter(|(state, _)| state.kind != StateKind::Memory) {
+        let sum: f64 = value.to_f64().iter().sum();
+        largest[2] = largest[2].max(relative(sum, &expected["sums"][&state.name]));
+    }
+    largest
+}
+
+#[test]
+fn a_hundred_steps_of_every_optimizer_equal_those_of_pytorch() {
+    let expected: IndexMap<String, Json> = serde_json::from_str(include_str!("training.json")).unwrap();
+    for (name, expected) in &expected {
+        let [losses, norms, sums] = train(name, expected);
+        println!("{name:14} losses {losses:.1e}, norms {norms:.1e}, sums of states {sums:.1e}");
+        assert!(losses < 1e-5, "{name}: losses {losses}");
+    }
+}
