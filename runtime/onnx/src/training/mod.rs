@@ -1,14 +1,16 @@
 //! Makes a training step from a model: one graph that takes a batch and the state of the training, and gives the loss and
 //! the next state. The state consists of parameters, running statistics and what the optimizer remembers.
 //!
-//! Knows no engine, no loop and no schedule: the caller feeds outputs back as inputs, and gives the learning rate.
+//! Knows no engine and no loop: the caller feeds the next state back, and gives the learning rate of each step.
 
 mod batch_norm;
 mod clip;
 mod error;
 mod optimizer;
+mod schedule;
 mod step;
 
 pub use error::TrainingError;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
+pub use schedule::{Decay, Schedule, WarmUp};
 pub use step::{State, StateKind, TrainingOptions, TrainingStep, training_step};
