@@ -2,6 +2,8 @@
 
 use indexmap::IndexMap;
 
+use super::mixing::Mixing;
+use super::random::Epoch;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::tensor::{Tensor, TensorSpec};
 
@@ -66,6 +68,19 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     /// When the sample cannot be read; the error contains its file.
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError>;
+
+    /// Reads the sample `index` as [`Dataset::read`] does, with the random transforms of an epoch of a training.
+    ///
+    /// # Errors
+    /// As [`Dataset::read`].
+    fn read_in_epoch(&self, index: usize, _epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        self.read(index, fields)
+    }
+
+    /// Returns how the samples of a batch are mixed in a training; `None` if they are not.
+    fn mixing(&self) -> Option<&Mixing> {
+        None
+    }
 }
 
 /// A sample that could not be read.

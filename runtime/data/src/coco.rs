@@ -14,6 +14,7 @@ use bytemuck::NoUninit;
 use self::annotations::{AnnotatedObject, Annotations};
 use super::image_file::read_image;
 use super::pixels::ImageTransforms;
+use super::random::{Epoch, SampleDraw};
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SAMPLE_BYTES_MAX, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::tensor::{DType, TensorSpec};
@@ -47,6 +48,7 @@ impl Coco {
     /// # Errors
     /// When the file of annotations is not valid, or an image is missing; the error contains the id.
     pub fn open(root: &DataRoot, options: &CocoOptions, transforms: ImageTransforms) -> Result<Self, DataError> {
+        transforms.check_truth("boxes")?;
         root.resolve(&options.images)?;
         let annotations = Annotations::read(root, &options.annotations)?;
         let file_bytes = find_images(root, options, &annotations)?;
@@ -60,13 +62,14 @@ impl Coco {
         Ok(Coco { root: root.path().to_owned(), options: options.clone(), annotations, fields, transforms, facts })
     }
 
-    fn read_sample(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), String> {
+    fn read_sample(&self, draw: &SampleDraw, fields: &mut [&mut [u8]]) -> Result<(), String> {
         let [image, boxes, classes, areas, crowds, counts, ids, placements] = fields else {
             return Err(format!("{} fields requested, but a sample has 8", fields.len()));
         };
+        let index = draw.sample as usize;
         let annotated = &self.annotations.images[index];
         let path = self.root.join(&self.options.images).join(&*annotated.file);
-        let (size, expected) = (read_image(&path, &self.transforms, index as u64, image)?, annotated.size);
+        let (size, expected) = (read_image(&path, &self.transforms, draw, image)?, annotated.size);
         if size != expected {
             return Err(format!(
                 "the file has {}x{} pixels, but image {} in `{}` has {}x{}",
@@ -85,7 +88,7 @@ impl Coco {
         write_padded(objects, |object| [u8::from(object.is_crowd)], crowds);
         counts.copy_from_slice(&(objects.len() as i64).to_ne_bytes());
         ids.copy_from_slice(&annotated.id.to_ne_bytes());
-        let placement = self.transforms.placement(size, index as u64)?;
+        let placement = self.transforms.placement(size, draw)?;
         let [[across, down], [left, top]] = [placement.scale, placement.shift];
         placements.copy_from_slice(bytemuck::bytes_of(&[across, down, left, top]));
         Ok(())
@@ -118,7 +121,12 @@ impl Dataset for Coco {
     }
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
-        self.read_sample(index, fields).map_err(|reason| SampleError { sample: self.sample_name(index), reason })
+        self.read_in_epoch(index, Epoch::default(), fields)
+    }
+
+    fn read_in_epoch(&self, index: usize, epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        let read = self.read_sample(&SampleDraw { sample: index as u64, epoch }, fields);
+        read.map_err(|reason| SampleError { sample: self.sample_name(index), reason })
     }
 }
 

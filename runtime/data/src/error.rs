@@ -50,7 +50,7 @@ pub enum DataError {
         second: usize,
     },
     #[error(
-        "{0} (first resize, resize_to, center_crop, crop, pad, letterbox, flip in any order; then scale, normalize, to)"
+        "{0} (first resize, resize_to, center_crop, crop, pad, letterbox, flip in any order; then scale, normalize, to; in a training, random transforms of pixels are among the first, then follow random_erasing, mixup, cutmix)"
     )]
     Transforms(String),
     #[error("field `{field}` of `{spec}` is too large: a sample may have at most {max} bytes", max = SAMPLE_BYTES_MAX)]

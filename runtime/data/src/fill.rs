@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use rayon::ThreadPool;
 
 use super::perturbation::Perturbation;
+use super::random::Epoch;
 use super::slot::Slot;
 use super::{Dataset, SampleError};
 
@@ -18,6 +19,8 @@ pub struct FillTask {
     /// Position of the batch in its pass.
     pub position: u64,
     pub request: BatchRequest,
+    /// The epoch of a training, whose random transforms are applied.
+    pub epoch: Option<Epoch>,
 }
 
 /// A batch to read.
@@ -57,7 +60,7 @@ pub fn fill_slot(
             return;
         }
         let sample = task.request.samples[row];
-        match (read_sample(dataset, sample as usize, &mut fields), &task.request.perturbation) {
+        match (read_sample(dataset, sample as usize, task.epoch, &mut fields), &task.request.perturbation) {
             (Ok(()), None) => {}
             (Ok(()), Some(perturbation)) => perturb(perturbation, dataset, sample, &mut fields),
             (Err(error), _) => {
@@ -74,6 +77,15 @@ pub fn fill_slot(
         }),
         None => rows.for_each(|(row, fields)| read_row(row, fields)),
     }
+    if let (Some(epoch), Some(mixing)) = (task.epoch, dataset.mixing())
+        && let Some(rows) = slot.rows_mut()
+    {
+        let mix = || mixing.apply(epoch, &task.request.samples, dataset.fields(), rows);
+        match pool {
+            Some(pool) => pool.install(mix),
+            None => mix(),
+        }
+    }
     if let Some(open) = dataset.open_length() {
         slot.shorten(dataset.fields(), &open);
     }
@@ -87,14 +99,23 @@ fn perturb(perturbation: &Perturbation, dataset: &dyn Dataset, sample: u64, fiel
     let other = perturbation.other_sample(sample, dataset.len() as u64).and_then(|other| {
         let mut memory: Vec<Vec<u8>> = fields.iter().map(|field| vec![0; field.len()]).collect();
         let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
-        read_sample(dataset, other as usize, &mut slices).ok().map(|()| memory)
+        read_sample(dataset, other as usize, None, &mut slices).ok().map(|()| memory)
     });
     perturbation.apply(dataset, sample, fields, other.as_deref());
 }
 
 /// Reads a sample and converts a panic to an error: a decoder that panics on a damaged file must not end the loader.
-fn read_sample(dataset: &dyn Dataset, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
-    catch_unwind(AssertUnwindSafe(|| dataset.read(index, fields))).unwrap_or_else(|panic| {
+fn read_sample(
+    dataset: &dyn Dataset,
+    index: usize,
+    epoch: Option<Epoch>,
+    fields: &mut [&mut [u8]],
+) -> Result<(), SampleError> {
+    let read = || match epoch {
+        Some(epoch) => dataset.read_in_epoch(index, epoch, fields),
+        None => dataset.read(index, fields),
+    };
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let reason = format!("panicked while reading: {}", flagperf_core::panic::panic_text(&*panic));
         Err(SampleError { sample: dataset.sample_name(index), reason })
     })

@@ -9,6 +9,7 @@ use flagperf_core::regular_file::open_regular;
 use super::decode::decode;
 use super::geometry::Size;
 use super::pixels::{CropScratch, ImageTransforms};
+use super::random::SampleDraw;
 
 /// Largest size of an image file in bytes; larger ones could not be decoded anyway.
 const FILE_BYTES_MAX: u64 = 1 << 28;
@@ -29,14 +30,19 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Reads and decodes an image and writes its transformed values to `out`. `index` is that of the sample. Returns the
-/// width and the height in the file.
+/// Reads and decodes an image and writes its transformed values to `out`. Random transforms depend on `draw`.
+/// Returns the width and the height in the file.
 ///
 /// # Errors
 /// When the file cannot be read or decoded, or the transforms do not apply to its size.
-pub fn read_image(path: &Path, transforms: &ImageTransforms, index: u64, out: &mut [u8]) -> Result<Size, String> {
+pub fn read_image(
+    path: &Path,
+    transforms: &ImageTransforms,
+    draw: &SampleDraw,
+    out: &mut [u8],
+) -> Result<Size, String> {
     SCRATCH.with_borrow_mut(|scratch| {
-        let read = read_into(path, transforms, index, scratch, out);
+        let read = read_into(path, transforms, draw, scratch, out);
         if scratch.file.capacity() + scratch.rgb.capacity() > SCRATCH_BYTES_MAX {
             *scratch = Scratch::default();
         }
@@ -47,13 +53,13 @@ pub fn read_image(path: &Path, transforms: &ImageTransforms, index: u64, out: &m
 fn read_into(
     path: &Path,
     transforms: &ImageTransforms,
-    index: u64,
+    draw: &SampleDraw,
     scratch: &mut Scratch,
     out: &mut [u8],
 ) -> Result<Size, String> {
     read_file(path, &mut scratch.file)?;
     let size = decode(&scratch.file, &mut scratch.rgb)?;
-    transforms.apply(&scratch.rgb, size, index, &mut scratch.crop, out)?;
+    transforms.apply(&scratch.rgb, size, draw, &mut scratch.crop, out)?;
     Ok(size)
 }
 

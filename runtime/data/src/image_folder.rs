@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::class_list::ClassList;
 use super::image_file::read_image;
 use super::pixels::ImageTransforms;
+use super::random::{Epoch, SampleDraw};
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hexadecimal;
@@ -119,6 +120,10 @@ impl Dataset for ImageFolder {
     }
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        self.read_in_epoch(index, Epoch::default(), fields)
+    }
+
+    fn read_in_epoch(&self, index: usize, epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
         let [image, label] = fields else {
             return Err(failed(format!("{} fields requested, but a sample has 2", fields.len())));
@@ -126,7 +131,8 @@ impl Dataset for ImageFolder {
         let class = i64::from(self.folders[self.samples[index].folder as usize].class);
         label.copy_from_slice(&class.to_ne_bytes());
         let path = self.images.join(self.sample_name(index));
-        read_image(&path, &self.transforms, index as u64, image).map(drop).map_err(failed)
+        let draw = SampleDraw { sample: index as u64, epoch };
+        read_image(&path, &self.transforms, &draw, image).map(drop).map_err(failed)
     }
 }
 

@@ -11,6 +11,7 @@ use super::geometry::PADDED_LABEL;
 use super::image_file::{read_file, read_image};
 use super::image_folder::visible_files;
 use super::pixels::ImageTransforms;
+use super::random::{Epoch, SampleDraw};
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hash_bytes;
@@ -47,6 +48,7 @@ impl ImageMasks {
     /// # Errors
     /// When a folder is missing or empty, an image has no mask, or a mask has no image.
     pub fn open(root: &DataRoot, options: &ImageMaskOptions, transforms: ImageTransforms) -> Result<Self, DataError> {
+        transforms.check_truth("masks")?;
         let images = visible_files(root, &root.resolve(&options.images)?)?;
         let mut masks: BTreeMap<String, u64> =
             visible_files(root, &root.resolve(&options.masks)?)?.into_iter().collect();
@@ -84,10 +86,10 @@ impl ImageMasks {
         Ok(ImageMasks { root, options: options.clone(), samples, fields, transforms, facts })
     }
 
-    fn read_sample(&self, index: usize, image: &mut [u8], mask: &mut [u8]) -> Result<(), String> {
-        let (image_name, mask_name) = &self.samples[index];
+    fn read_sample(&self, draw: &SampleDraw, image: &mut [u8], mask: &mut [u8]) -> Result<(), String> {
+        let (image_name, mask_name) = &self.samples[draw.sample as usize];
         let path = self.root.join(&self.options.images).join(image_name);
-        let size = read_image(&path, &self.transforms, index as u64, image)?;
+        let size = read_image(&path, &self.transforms, draw, image)?;
         let mut file = Vec::new();
         read_file(&self.root.join(&self.options.masks).join(mask_name), &mut file)?;
         let in_mask = |reason: String| format!("its mask `{mask_name}`: {reason}");
@@ -105,7 +107,7 @@ impl ImageMasks {
             let classes = self.options.classes;
             return Err(in_mask(format!("the label {} at {x},{y} is outside the {classes} classes", labels[at])));
         }
-        self.transforms.apply_to_mask(labels, size, index as u64, mask)
+        self.transforms.apply_to_mask(labels, size, draw, mask)
     }
 }
 
@@ -127,11 +129,15 @@ impl Dataset for ImageMasks {
     }
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        self.read_in_epoch(index, Epoch::default(), fields)
+    }
+
+    fn read_in_epoch(&self, index: usize, epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
         let [image, points @ .., mask] = fields else {
             return Err(failed(format!("{} fields requested, but a sample has more", fields.len())));
         };
-        self.read_sample(index, image, mask).map_err(failed)?;
+        self.read_sample(&SampleDraw { sample: index as u64, epoch }, image, mask).map_err(failed)?;
         match (points, self.fields.get(1)) {
             ([points], Some(field)) => write_points(mask, &self.fields[2].spec, &field.spec, points).map_err(failed),
             _ => Ok(()),

@@ -4,6 +4,7 @@
 
 mod array_file;
 mod arrays;
+mod augmentation;
 mod batch;
 mod class_list;
 mod coco;
@@ -20,15 +21,18 @@ mod indexed_file;
 mod line_file;
 mod loader;
 mod masking;
+mod mixing;
 mod padding;
 mod perturbation;
 mod pipeline;
 mod pixels;
 mod prompts;
 mod questions;
+mod random;
 mod repeated;
 mod resize;
 mod root;
+mod sampler;
 mod slot;
 mod squad;
 pub mod stored_files;
@@ -39,6 +43,9 @@ mod transform;
 
 pub use array_file::StoredType;
 pub use arrays::ArrayField;
+pub use augmentation::{
+    ColorJitter, CropRange, ErasedValue, Interpolation, Outside, Policy, PolicyKind, RandomErasing,
+};
 pub use batch::{Batch, Dataset, Field, FieldRole, OpenLength, SampleError};
 pub use coco::CocoOptions;
 pub use error::DataError;
@@ -46,13 +53,16 @@ pub use geometry::{Geometry, Target};
 pub use image_masks::ImageMaskOptions;
 pub use loader::{BadSamplePolicy, BatchRequest, LoadError, Loader, LoaderOptions};
 pub use masking::Masking;
+pub use mixing::{Mix, Mixing};
 pub use padding::{PaddingOptions, PaddingSide};
 pub use perturbation::Perturbation;
 pub use pipeline::{Pipeline, SampleSource};
 pub use prompts::{NumberList, PromptOptions};
 pub use questions::QuestionOptions;
+pub use random::Epoch;
 pub use resize::Filter;
 pub use root::DataRoot;
+pub use sampler::TrainingSampler;
 pub use slot::{MemoryLender, RecycleError};
 pub use squad::SquadOptions;
 pub use synthetic::{SAMPLE_BYTES_MAX, SyntheticField};

@@ -3,6 +3,7 @@
 //! A slot holds one batch. Each slot that is being filled has a thread that waits for its rows while the reader threads
 //! read them, so several batches are in progress at once, and all readers are busy even with batches of one row.
 
+mod epoch;
 mod error;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ pub use self::error::LoadError;
 pub use super::fill::BatchRequest;
 use super::fill::{FillTask, FilledSlot, fill_slot};
 use super::slot::{MemoryLender, Slot};
-use super::{Batch, Dataset, Field, RecycleError};
+use super::{Batch, Dataset, Epoch, Field, RecycleError};
 pub use flagperf_config::BadSamplePolicy;
 use flagperf_core::engine_error::EngineError;
 use flagperf_core::lent_memory::{HeapMemory, LentMemory};
@@ -49,6 +50,8 @@ pub struct Loader {
     batches: Vec<Arc<[u64]>>,
     /// The batches of the pass in progress, in order.
     plan: Vec<BatchRequest>,
+    /// The epoch of a training that the pass in progress is.
+    epoch: Option<Epoch>,
     /// Whether the pass in progress takes its batches from `preloaded_batches`.
     is_plan_preloaded: bool,
     dataset: Arc<dyn Dataset>,
@@ -110,6 +113,7 @@ impl Loader {
         Ok(Loader {
             batches,
             plan: Vec::new(),
+            epoch: None,
             is_plan_preloaded: false,
             next_batch: 0,
             next_task: 0,
@@ -166,11 +170,11 @@ impl Loader {
     pub fn start_pass_in_order(&mut self, order: Vec<usize>) -> Result<(), LoadError> {
         if self.options.preloaded && self.preloaded_batches.is_empty() {
             let all = (0..self.batches.len()).map(|number| self.request(number)).collect();
-            self.start_plan(all, false);
+            self.start_plan(all, false, None);
             self.preloaded_batches = self.by_ref().collect::<Result<_, _>>()?;
         }
         if self.preloaded_batches.is_empty() {
-            self.start_plan(order.into_iter().map(|number| self.request(number)).collect(), false);
+            self.start_plan(order.into_iter().map(|number| self.request(number)).collect(), false, None);
         } else {
             self.plan = order.into_iter().map(|number| self.request(number)).collect();
             (self.next_batch, self.next_task) = (0, self.plan.len() as u64);
@@ -190,16 +194,16 @@ impl Loader {
             HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>)
         };
         // Without a pass in progress, every slot is free and can be counted.
-        self.start_plan(Vec::new(), self.is_plan_staged);
+        self.start_plan(Vec::new(), self.is_plan_staged, None);
         while self.staging.len() < self.batches.len().min(self.options.prefetch + 1) {
             let slot = Slot::new(self.dataset.as_ref(), self.options.batch_size, &mut allocate);
             self.staging.push(slot.map_err(LoadError::Memory)?);
         }
-        self.start_plan(plan, true);
+        self.start_plan(plan, true, None);
         Ok(())
     }
 
-    fn start_plan(&mut self, plan: Vec<BatchRequest>, is_staged: bool) {
+    fn start_plan(&mut self, plan: Vec<BatchRequest>, is_staged: bool, epoch: Option<Epoch>) {
         self.pass.fetch_add(1, Ordering::Relaxed);
         while self.in_flight > 0 {
             self.receive_filled();
@@ -210,6 +214,7 @@ impl Loader {
         self.reclaim();
         self.is_plan_staged = is_staged;
         (self.plan, self.next_batch, self.next_task, self.is_plan_preloaded) = (plan, 0, 0, false);
+        self.epoch = epoch;
         self.submit_tasks();
     }
 
@@ -267,7 +272,8 @@ impl Loader {
     fn take_task(&mut self) -> Option<(Slot, FillTask)> {
         let request = self.plan.get(self.next_task as usize)?.clone();
         let slot = if self.is_plan_staged { self.staging.pop() } else { self.free.pop() }?;
-        let task = FillTask { pass: self.pass.load(Ordering::Relaxed), position: self.next_task, request };
+        let task =
+            FillTask { pass: self.pass.load(Ordering::Relaxed), position: self.next_task, request, epoch: self.epoch };
         self.next_task += 1;
         Some((slot, task))
     }

@@ -7,6 +7,7 @@ use super::arrays::{ArrayField, Arrays};
 use super::coco::{Coco, CocoOptions};
 use super::image_folder::ImageFolder;
 use super::image_masks::{ImageMaskOptions, ImageMasks};
+use super::mixing::{LabelProbabilities, mixing_of};
 use super::pixels::ImageTransforms;
 use super::prompts::{PromptOptions, Prompts};
 use super::questions::{QuestionOptions, Questions};
@@ -61,7 +62,8 @@ impl Pipeline {
     /// Opens the dataset under `root`: lists its samples without reading them. Float inputs get the type `dtype`.
     ///
     /// # Errors
-    /// When the folder is missing or empty, the class list does not match, or the transforms are not supported.
+    /// When the folder is missing or empty, the class list does not match, or the transforms are not supported, such as
+    /// random ones.
     pub fn open(&self, root: &Path, dtype: DType) -> Result<Arc<dyn Dataset>, DataError> {
         self.open_with_samples(root, dtype, 0)
     }
@@ -72,12 +74,35 @@ impl Pipeline {
     /// # Errors
     /// As [`Pipeline::open`].
     pub fn open_with_samples(&self, root: &Path, dtype: DType, least: usize) -> Result<Arc<dyn Dataset>, DataError> {
+        self.check_not_random()?;
         let dataset = self.open_source(root, dtype, least)?;
         let is_repeated = !matches!(self.source, SampleSource::Synthetic { .. }) && dataset.facts().synthetic;
         Ok(match is_repeated && dataset.len() < least {
             true => Arc::new(Repeated::new(dataset, least)),
             false => dataset,
         })
+    }
+
+    /// Opens the dataset of a training as [`Pipeline::open`] does; its transforms may be random.
+    ///
+    /// # Errors
+    /// As [`Pipeline::open`].
+    pub fn open_for_training(&self, root: &Path, dtype: DType) -> Result<Arc<dyn Dataset>, DataError> {
+        let dataset = self.open_source(root, dtype, 0)?;
+        Ok(match mixing_of(&self.transforms)? {
+            Some((ways, classes)) => Arc::new(LabelProbabilities::new(dataset, ways, classes)?),
+            None => dataset,
+        })
+    }
+
+    /// Checks that no transform is random: without epochs, each pass would read the same samples.
+    fn check_not_random(&self) -> Result<(), DataError> {
+        match self.transforms.iter().find(|transform| transform.is_random()) {
+            Some(random) => {
+                Err(DataError::Transforms(format!("`{random}` draws for each epoch, which only a training has")))
+            }
+            None => Ok(()),
+        }
     }
 
     fn open_source(&self, root: &Path, dtype: DType, least: usize) -> Result<Arc<dyn Dataset>, DataError> {
@@ -134,6 +159,7 @@ impl Pipeline {
     /// # Errors
     /// Those errors of [`Pipeline::open`] that can be found this way.
     pub fn check(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+        self.check_not_random()?;
         match &self.source {
             SampleSource::ImageFolder { images, classes } => {
                 ImageTransforms::new(&self.transforms, dtype)?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::mixing::Mixing;
+use super::random::Epoch;
 use super::{Dataset, Field, OpenLength, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hash_bytes;
@@ -52,6 +54,14 @@ impl Dataset for Repeated {
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         self.dataset.read(self.original(index), fields)
+    }
+
+    fn read_in_epoch(&self, index: usize, epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        self.dataset.read_in_epoch(self.original(index), epoch, fields)
+    }
+
+    fn mixing(&self) -> Option<&Mixing> {
+        self.dataset.mixing()
     }
 }
 

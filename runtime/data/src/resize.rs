@@ -31,6 +31,14 @@ pub enum Filter {
 }
 
 impl Filter {
+    /// Returns the name, as in scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Filter::Bilinear => "bilinear",
+            Filter::Bicubic => "bicubic",
+        }
+    }
+
     /// Returns the radius in pixels of the coarser of source and target.
     fn radius(self) -> f64 {
         match self {
@@ -74,6 +82,8 @@ pub struct ResizeScratch {
     resized_rows: Vec<u8>,
     /// The sums of one row of the vertical pass.
     sums: Vec<i32>,
+    /// The part of an image that is cut out before it is resized.
+    pub cut: Vec<u8>,
 }
 
 /// The filter weights of one axis: for each kept pixel, the first source pixel and the weights from there on.
@@ -151,7 +161,7 @@ impl pulp::NullaryFnOnce for ResizePasses<'_> {
 
     #[inline(always)]
     fn call(self) {
-        let ResizeScratch { columns_in, columns_out, resized_rows, sums } = self.scratch;
+        let ResizeScratch { columns_in, columns_out, resized_rows, sums, .. } = self.scratch;
         let left = self.across.first.first().copied().unwrap_or(0);
         for (sources, targets) in
             self.source.chunks(self.stride * LANES).zip(resized_rows.chunks_mut(self.width * LANES))

@@ -1,5 +1,7 @@
 //! Tests of the loader.
 
+mod epochs;
+
 use std::sync::Mutex;
 use std::thread::ThreadId;
 use std::time::Duration;
