@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Seed;
-use crate::measure::{AuditReport, PassReport, StepColumns};
+use crate::measure::{AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TrainingEnd};
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
 
@@ -141,6 +141,14 @@ pub enum Event {
     Agreement(Agreement),
     /// What the audit of inference observed.
     Audit(Box<AuditReport>),
+    /// The dataset with which a model is trained; [`Event::Dataset`] is that of its evaluation.
+    TrainingDataset(DatasetFacts),
+    /// What the steps of an epoch computed, after the times of its pass.
+    EpochLosses(Box<EpochLosses>),
+    /// The model was evaluated between epochs.
+    Evaluation(Evaluation),
+    /// A training reached its target or its last epoch.
+    TrainingEnd(TrainingEnd),
     /// A line for the logs.
     Log {
         /// Severity.

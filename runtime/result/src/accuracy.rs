@@ -35,6 +35,9 @@ pub struct Accuracy {
     pub validation: IndexMap<String, f64>,
     /// Metrics of inference; empty when there are none or they are meaningless.
     pub inference: IndexMap<String, f64>,
+    /// Metrics of the last evaluation of a training.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub training: IndexMap<String, f64>,
     /// Why accuracy is unknown; `None` when it is known.
     pub unknown: Option<String>,
     /// Descriptions of the missed targets, one fragment each.
@@ -57,7 +60,8 @@ impl Accuracy {
         };
         // `None` for a step that was not measured or whose metrics are meaningless.
         let (validation, inference) = (metrics(Step::Validation), metrics(Step::Inference));
-        let missed: Vec<String> = [("validation", &validation), ("inference", &inference)]
+        let training = metrics(Step::Training);
+        let missed: Vec<String> = [("validation", &validation), ("inference", &inference), ("training", &training)]
             .into_iter()
             .filter_map(|(step, metrics)| Some((step, metrics.as_ref()?)))
             .flat_map(|(step, metrics)| undefined_metrics(step, metrics).chain(missed_targets(step, metrics, &target)))
@@ -66,6 +70,7 @@ impl Accuracy {
             target,
             validation: validation.unwrap_or_default(),
             inference: inference.unwrap_or_default(),
+            training: training.unwrap_or_default(),
             unknown: unknown(phases),
             ..Accuracy::default()
         };
@@ -75,7 +80,7 @@ impl Accuracy {
             .chain(unevaluated_loops(phases))
             .chain(miscounted_metrics(phases))
             .collect();
-        let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
+        let has_any = [&accuracy.validation, &accuracy.inference, &accuracy.training].iter().any(|m| !m.is_empty());
         let known = has_any && accuracy.unknown.is_none();
         accuracy.verdict = match (known, accuracy.target.is_empty(), accuracy.missed.is_empty()) {
             (_, _, false) => Verdict::Missed,
@@ -92,7 +97,8 @@ impl Accuracy {
 
 /// Returns why metrics are meaningless regardless of the evaluator; `None` when they are meaningful.
 fn meaningless_reason(phases: &[PhaseRecord]) -> Option<String> {
-    let random = phases.iter().any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
+    // A training may begin with random weights.
+    let random = phases.iter().filter(|p| p.phase != Phase::Train).any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
     let synthetic = phases.iter().any(|p| p.dataset.as_ref().is_some_and(|dataset| dataset.synthetic));
     if phases.iter().any(|p| p.engine.as_ref().is_some_and(|engine| engine.name == "null")) {
         return Some("the null engine computes nothing".to_owned());
@@ -117,7 +123,9 @@ fn non_finite_outputs(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
 
 /// Describes the loops without samples or observations, which fail the case with any weights and without a target.
 fn unevaluated_loops(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
-    phases.iter().flat_map(|phase| &phase.measured).filter_map(|m| match (m.samples, m.observations) {
+    // The samples of a training are not those of its evaluations.
+    let measured = phases.iter().flat_map(|phase| &phase.measured).filter(|m| m.step != Step::Training);
+    measured.filter_map(|m| match (m.samples, m.observations) {
         (0, _) => Some(format!("{}: no sample could be read ({} failed)", m.step.name(), m.failed_samples)),
         (samples, 0) => Some(format!("{}: the evaluator counted none of {samples} samples", m.step.name())),
         _ => None,

@@ -89,6 +89,10 @@ impl PhaseCollector {
                 let ended = self.open_loop(report.step).and_then(|open| open.end(report));
                 self.note_contradiction(ended);
             }
+            Event::TrainingDataset(facts) => record.training.get_or_insert_default().dataset = Some(facts.clone()),
+            Event::EpochLosses(losses) => record.training.get_or_insert_default().add_losses(losses),
+            Event::Evaluation(evaluation) => record.training.get_or_insert_default().add_evaluation(evaluation),
+            Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
             Event::Protected(protection) => record.protection = Some(*protection),
             Event::Audit(audit) => record.audit = Some((**audit).clone()),
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),
@@ -168,6 +172,11 @@ impl PhaseCollector {
         if let Some(step) = open {
             return Some(format!("step `{}` did not end", step.step.name()));
         }
+        if self.record.phase == Phase::Train {
+            // A training ends at its target, so that the number of its epochs is not known before.
+            let ended = self.record.training.as_ref().map_or(0, |training| training.ended_rounds());
+            return (ended != passes as usize).then(|| format!("{ended} of {passes} trainings ended"));
+        }
         let ended = self.loops.iter().find(|found| found.step() == measured).map_or(0, LoopCollector::passes);
         (ended != passes as usize).then(|| format!("{} has {ended} of {passes} passes", measured.name()))
     }
@@ -195,6 +204,9 @@ impl PhaseCollector {
     /// Returns the record of the phase and its warnings. `ending` describes how the process ended.
     pub fn finish(mut self, now: Nanos, ending: Option<String>) -> (PhaseRecord, Vec<String>) {
         self.record.time_s = now.since(self.started);
+        if let Some(training) = &mut self.record.training {
+            training.finish(self.loops.last().and_then(LoopCollector::measurement).as_ref());
+        }
         self.record.measured = self.loops.iter().filter_map(LoopCollector::measurement).collect();
         self.record.ending = ending;
         (self.record, self.warnings)

@@ -230,6 +230,9 @@ pub struct PhaseRecord {
     /// What the audit of inference observed.
     #[serde(default)]
     pub audit: Option<AuditReport>,
+    /// What a training observed besides the times of its steps; `None` for a phase that does not train.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingRecord>,
     /// The first samples that could not be read, with the reasons.
     pub failed_samples: Vec<SampleFailure>,
     /// Files that the phase wrote.
@@ -264,6 +267,7 @@ impl PhaseRecord {
             measured: Vec::new(),
             agreement: None,
             audit: None,
+            training: None,
             failed_samples: Vec::new(),
             files: Vec::new(),
             memory_bytes_max: None,

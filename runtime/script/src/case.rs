@@ -69,7 +69,9 @@ pub struct CaseScripts {
     adapter: Option<Arc<CompiledScript>>,
     evaluator: Arc<CompiledScript>,
     pub(super) export: Option<CompiledScript>,
-    dir: PathBuf,
+    /// `None` when the case cannot be trained.
+    pub(super) training: Option<CompiledScript>,
+    pub(super) dir: PathBuf,
     limits: Limits,
     services: HostServices,
 }
@@ -94,6 +96,7 @@ impl CaseScripts {
             evaluator: Arc::new(folder.load_required(Stage::Evaluator)?),
             adapter: None,
             export: folder.load(Stage::Export)?,
+            training: folder.load(Stage::Training)?,
             dir: dir.to_owned(),
             limits: *limits,
             services,
@@ -138,12 +141,7 @@ impl CaseScripts {
     /// # Errors
     /// When the script fails or does not return a pipeline.
     pub fn build_dataloader(&self, config: &ScriptConfig) -> Result<Pipeline, ScriptError> {
-        let script = &self.dataloader;
-        call_with_config(script, "build_dataloader", config, None, |returned| {
-            let pipeline = returned.read_lock::<ScriptPipeline>().map(|pipeline| pipeline.0.clone());
-            let actual = returned.type_name();
-            pipeline.ok_or_else(|| format!("`build_dataloader` must return a pipeline (`data::...`), not {actual}"))
-        })
+        call_with_config(&self.dataloader, "build_dataloader", config, None, to_pipeline)
     }
 
     /// Returns an error of the dataset at the call in dataloader.rhai that describes it, once
@@ -212,7 +210,7 @@ impl CaseScripts {
 
     fn scripts(&self) -> impl Iterator<Item = &CompiledScript> {
         let always = [&self.dataloader, &*self.forward, &*self.evaluator];
-        always.into_iter().chain(&self.model).chain(&self.export).chain(self.adapter.as_deref())
+        always.into_iter().chain(&self.model).chain(&self.export).chain(&self.training).chain(self.adapter.as_deref())
     }
 
     /// Returns whether the case has a forward function of its own for inference.
@@ -282,7 +280,7 @@ impl ScriptFolder<'_> {
             Stage::Adapter if self.vendor.is_empty() => return Ok(None),
             // It belongs to a vendor.
             Stage::Monitor => return Ok(None),
-            Stage::Adapter | Stage::Export => true,
+            Stage::Adapter | Stage::Export | Stage::Training => true,
             Stage::Model => self.choice.without_model,
             Stage::Dataloader | Stage::Forward | Stage::Evaluator => false,
         };
@@ -332,8 +330,15 @@ fn path_exists(file: &Path) -> bool {
     file.symlink_metadata().is_ok()
 }
 
+/// Returns the pipeline that a `build_dataloader` returned.
+pub(super) fn to_pipeline(returned: &Dynamic) -> Result<Pipeline, String> {
+    let pipeline = returned.read_lock::<ScriptPipeline>().map(|pipeline| pipeline.0.clone());
+    let actual = returned.type_name();
+    pipeline.ok_or_else(|| format!("`build_dataloader` must return a pipeline (`data::...`), not {actual}"))
+}
+
 /// Calls `function` with the configuration as its last argument, after `first` if there is one.
-fn call_with_config<T>(
+pub(super) fn call_with_config<T>(
     script: &CompiledScript,
     function: &'static str,
     config: &ScriptConfig,

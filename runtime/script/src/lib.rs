@@ -20,6 +20,7 @@ mod stack;
 mod stage;
 mod suggestion;
 mod syntax;
+mod training;
 
 pub use allocator::{MEMORY_EXIT_STATUS, limit_worker_memory, worker_heap_bytes};
 pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions, load_evaluator};

@@ -16,6 +16,8 @@ pub enum Stage {
     Forward,
     /// `<vendor>/forward.rhai`: one step with the compiler of a vendor.
     Adapter,
+    /// `training.rhai`: the data, the loss and the optimizer of a training.
+    Training,
     /// `monitor.rhai` in the folder of a vendor: reads what the vendor's command prints about its devices.
     Monitor,
 }
@@ -63,8 +65,15 @@ const fn step_function(name: &'static str, parameters: &'static [&'static str], 
 
 impl Stage {
     /// Every stage of a case.
-    pub const ALL: [Stage; 6] =
-        [Stage::Dataloader, Stage::Model, Stage::Forward, Stage::Evaluator, Stage::Export, Stage::Adapter];
+    pub const ALL: [Stage; 7] = [
+        Stage::Dataloader,
+        Stage::Model,
+        Stage::Forward,
+        Stage::Evaluator,
+        Stage::Export,
+        Stage::Adapter,
+        Stage::Training,
+    ];
 
     /// Returns the file name of the script in the folder of its case.
     pub const fn file(self) -> &'static str {
@@ -74,6 +83,7 @@ impl Stage {
             Stage::Export => "export.rhai",
             Stage::Evaluator => "evaluator.rhai",
             Stage::Forward | Stage::Adapter => "forward.rhai",
+            Stage::Training => "training.rhai",
             Stage::Monitor => flagperf_config::MONITOR_SCRIPT,
         }
     }
@@ -100,6 +110,16 @@ impl Stage {
                 }
             }
             Stage::Adapter => const { &[step_function("engine_forward", &["engine", "batch"], true)] },
+            Stage::Training => {
+                const {
+                    &[
+                        required("build_dataloader", &["config"]),
+                        required("compute_loss", &["model", "config"]),
+                        required("create_optimizer", &["config"]),
+                        Function { required: false, ..required("create_scheduler", &["config"]) },
+                    ]
+                }
+            }
             Stage::Monitor => const { &[required("read_devices", &["output"])] },
         }
     }
@@ -111,6 +131,7 @@ impl Stage {
             Stage::Model => &["nn", "tensor", "log"],
             Stage::Export => &["nn", "log"],
             Stage::Evaluator => &["metric", "boxes", "tensor", "log"],
+            Stage::Training => &["data", "image", "nn", "optim", "tensor", "log"],
             Stage::Monitor => &["text"],
             Stage::Forward | Stage::Adapter => &["session", "boxes", "tensor", "timing", "log"],
         }

@@ -21,5 +21,6 @@ mod phase;
 mod reference;
 mod step;
 mod totals;
+mod training;
 
 pub use phase::{Emit, run};

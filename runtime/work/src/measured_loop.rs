@@ -28,7 +28,7 @@ use flagperf_host::descendants_peak;
 use flagperf_plan::Job;
 use flagperf_script::EvaluatorFn;
 
-pub use batches::Batches;
+pub use batches::{Batches, loader_options};
 pub use evidence::Evidence;
 pub use loaded_model::LoadedModel;
 pub use progress::Progress;

@@ -48,6 +48,7 @@ pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Fa
     let phase = || match &job.task {
         Task::Validate { export } => worker.validate(export.as_deref()),
         Task::Infer { model } => worker.infer(model),
+        Task::Train { settings } => worker.train(settings),
     };
     let thread_failure =
         |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");
@@ -72,11 +73,11 @@ pub fn peak_memory() -> Bytes {
     Bytes(usage.ok().and_then(|u| u64::try_from(u.max_rss()).ok()).unwrap_or(0) * 1024)
 }
 
-struct Worker<'a> {
-    job: &'a Job,
-    emit: &'a Emit,
+pub(super) struct Worker<'a> {
+    pub(super) job: &'a Job,
+    pub(super) emit: &'a Emit,
     release: &'a (dyn Fn() + Sync),
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     memory: DeviceMemorySampler,
     /// Peak resident memory before the host computed anything beside the engine.
     memory_peak: OnceLock<Bytes>,
@@ -250,7 +251,7 @@ impl Worker<'_> {
     }
 
     /// Compiles and checks the scripts (step `init`).
-    fn load_scripts(&self) -> Result<CaseScripts, Failure> {
+    pub(super) fn load_scripts(&self) -> Result<CaseScripts, Failure> {
         self.run_step(Step::Init, "reading scripts", || {
             let emit = self.emit.clone();
             let log = move |level, source, message| emit(Event::Log { level, source, message });
@@ -262,7 +263,7 @@ impl Worker<'_> {
         })
     }
 
-    fn open_dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
+    pub(super) fn open_dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
         let dataset = self.read_dataset(scripts, self.job.settings.precision)?;
         debug!(samples = dataset.len(), "opened the dataset");
         (self.emit)(Event::Dataset(dataset.facts().clone()));
@@ -282,7 +283,7 @@ impl Worker<'_> {
     }
 
     /// Loads sessions and emits the properties of the engine with the time that loading took.
-    fn load_timed(&self, load: impl FnOnce() -> Result<Sessions, Failure>) -> Result<Sessions, Failure> {
+    pub(super) fn load_timed(&self, load: impl FnOnce() -> Result<Sessions, Failure>) -> Result<Sessions, Failure> {
         let start = self.clock.now();
         let sessions = load()?;
         let facts = engine_facts(self.job, &sessions, self.clock.now().since(start));
@@ -378,7 +379,7 @@ impl Worker<'_> {
     }
 
     /// Runs a step and emits its begin and end events. A failure names the step.
-    fn run_step<T>(&self, step: Step, detail: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn run_step<T>(&self, step: Step, detail: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let _span = debug_span!("step", step = ?step).entered();
         debug!("{detail}");
         (self.emit)(Event::StepBegin { step, detail: detail.to_owned() });

@@ -10,6 +10,7 @@ mod measurement;
 mod output_link;
 mod pass_report;
 mod step_columns;
+mod training;
 mod warmup;
 
 pub use audit::{AuditReport, ChangedModelReport};
@@ -20,4 +21,5 @@ pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes,
 pub use output_link::{CopyTimeBound, OutputLink};
 pub use pass_report::PassReport;
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
+pub use training::{EpochLosses, Evaluation, TrainingEnd};
 pub use warmup::Warmup;

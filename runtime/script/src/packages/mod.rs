@@ -13,6 +13,7 @@ pub(super) mod image;
 pub(super) mod log;
 pub(super) mod metric;
 pub(super) mod nn;
+pub(super) mod optim;
 pub(super) mod options;
 mod parts;
 pub(super) mod session;

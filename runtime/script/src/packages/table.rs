@@ -2,7 +2,7 @@
 
 use rhai::{Engine, Module};
 
-use super::{boxes, data, image, log, metric, nn, session, tensor, text, timing};
+use super::{boxes, data, image, log, metric, nn, optim, session, tensor, text, timing};
 
 /// A package: its name, and the module with its functions and types.
 pub(super) struct Package {
@@ -18,6 +18,7 @@ pub(super) const PACKAGES: &[Package] = &[
     Package { name: "log", module: log::module },
     Package { name: "metric", module: metric::module },
     Package { name: "nn", module: nn::module },
+    Package { name: "optim", module: optim::module },
     Package { name: "session", module: session::module },
     Package { name: "tensor", module: tensor::module },
     Package { name: "text", module: text::module },

@@ -91,7 +91,8 @@ impl Batches {
     }
 }
 
-fn loader_options(job: &Job) -> LoaderOptions {
+/// Returns the options of a loader for the batches of a job.
+pub fn loader_options(job: &Job) -> LoaderOptions {
     let (batch_size, workers) = (job.settings.batch_size as usize, job.settings.num_workers as usize);
     LoaderOptions {
         batch_size,

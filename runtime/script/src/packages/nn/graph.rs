@@ -80,6 +80,21 @@ impl Graph {
         Graph { name, state: Arc::new(Mutex::new(GraphState::Complete(Box::new(graph)))) }
     }
 
+    /// Returns a graph that continues a complete one.
+    pub(crate) fn continued(graph: flagperf_onnx::Graph) -> Result<Self, BuildError> {
+        let name = graph.name.as_str().into();
+        Ok(Graph::under_construction(name, GraphBuilder::from_graph(graph)?))
+    }
+
+    /// Takes out a continued graph, for the host, with `value` as its only output `name`.
+    pub(crate) fn take_with_output(&self, name: &str, value: &Node) -> Result<flagperf_onnx::Graph, String> {
+        self.build(|builder| builder.output(name, &value.var)).map_err(|error| error.to_string())?;
+        match std::mem::replace(&mut *lock(&self.state), GraphState::Taken) {
+            GraphState::Building(builder) => builder.finish().map_err(|error| error.to_string()),
+            _ => Err(format!("graph `{}` is complete: a training script only adds layers", self.name)),
+        }
+    }
+
     /// Takes the graph out, for the host. A graph without learned weights is complete without a call of `weights`.
     pub(crate) fn take(&self) -> Result<flagperf_onnx::Graph, String> {
         match std::mem::replace(&mut *lock(&self.state), GraphState::Taken) {

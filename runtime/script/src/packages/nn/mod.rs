@@ -9,6 +9,7 @@ mod convolutions;
 mod elementwise;
 mod graph;
 mod layers;
+mod losses;
 mod normalizations;
 mod operand;
 mod operators;
@@ -19,5 +20,5 @@ mod shape;
 mod weights;
 
 pub(super) use attention::Rotary;
-pub(crate) use graph::Graph;
+pub(crate) use graph::{Graph, Node};
 pub(super) use package::module;

@@ -1,0 +1,52 @@
+//! What a training loop observes: its steps, its evaluations, and where it ended.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::units::Seconds;
+
+/// What the steps of one epoch computed, as columns with one value per step. Their times are those of the pass of the same
+/// number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochLosses {
+    /// Which training of the case, from 0.
+    pub round: u32,
+    /// The epoch, from 0.
+    pub epoch: u32,
+    /// The learning rates.
+    pub learning_rate: Vec<f64>,
+    /// The losses, of the batch before the step changed the parameters.
+    pub loss: Vec<f64>,
+    /// The norms of all gradients together, before they were limited.
+    pub gradient_norm: Vec<f64>,
+}
+
+/// An evaluation by the host, with parameters that it read back from the engine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Evaluation {
+    /// Which training of the case, from 0.
+    pub round: u32,
+    /// The epochs before it.
+    pub epochs: u32,
+    /// The steps before it.
+    pub steps: u64,
+    /// The samples of the evaluation's dataset.
+    pub samples: u64,
+    /// The metrics.
+    pub metrics: IndexMap<String, f64>,
+    /// Wall time, with reading the parameters back.
+    pub time_s: Seconds,
+}
+
+/// The end of a training.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct TrainingEnd {
+    /// Which training of the case, from 0.
+    pub round: u32,
+    /// Wall time from the first request for a batch to the end of the last evaluation.
+    pub train_s: Seconds,
+    /// Wall time of the initialisation before it: data, model, engine.
+    pub init_s: Seconds,
+}

@@ -1,0 +1,88 @@
+//! What `training.rhai` states about the training of a case: its data, loss, optimizer and schedule.
+
+use flagperf_data::Pipeline;
+use flagperf_onnx::{Decay, Optimizer, Schedule};
+use rhai::Dynamic;
+
+use super::case::{CaseScripts, ScriptConfig, call_with_config, to_pipeline};
+use super::compiled::CompiledScript;
+use super::error::{ScriptError, file_error};
+use super::packages::nn::{Graph, Node};
+use super::packages::optim;
+use super::stage::Stage;
+
+impl CaseScripts {
+    /// The name of the output that contains the loss.
+    pub const LOSS: &'static str = "loss";
+
+    fn training_script(&self) -> Result<&CompiledScript, ScriptError> {
+        let file = self.dir.join(Stage::Training.file());
+        self.training.as_ref().ok_or_else(|| file_error(&file, "does not exist, so the case cannot be trained"))
+    }
+
+    /// Calls `build_dataloader(config)` of training.rhai: the data to train with.
+    ///
+    /// # Errors
+    /// When the case has no training.rhai, the script fails or does not return a pipeline.
+    pub fn build_training_dataloader(&self, config: &ScriptConfig) -> Result<Pipeline, ScriptError> {
+        call_with_config(self.training_script()?, "build_dataloader", config, None, to_pipeline)
+    }
+
+    /// Returns an error of the training data at the call in training.rhai that describes them.
+    pub fn training_data_error(&self, reason: impl Into<String>) -> ScriptError {
+        match self.training_script() {
+            Ok(script) => script.error_at_source("build_dataloader", reason),
+            Err(error) => error,
+        }
+    }
+
+    /// Calls `compute_loss(model, config)` with a graph that continues the model. Returns the graph with the loss as its
+    /// only output [`CaseScripts::LOSS`].
+    ///
+    /// # Errors
+    /// When the script fails or does not return a value of the graph.
+    pub fn compute_loss(
+        &self,
+        model: flagperf_onnx::Graph,
+        config: &ScriptConfig,
+    ) -> Result<flagperf_onnx::Graph, ScriptError> {
+        let script = self.training_script()?;
+        let graph = Graph::continued(model).map_err(|e| script.function_error("compute_loss", e.to_string()))?;
+        let model = Dynamic::from(graph.clone());
+        call_with_config(script, "compute_loss", config, Some(model), |returned| {
+            let loss = returned.read_lock::<Node>().map(|node| node.clone());
+            let loss = loss.ok_or_else(|| {
+                format!("`compute_loss` must return a value of the model's graph, not {}", returned.type_name())
+            })?;
+            graph.take_with_output(CaseScripts::LOSS, &loss)
+        })
+    }
+
+    /// Calls `create_optimizer(config)`. Returns the optimizer and the largest norm of the gradients.
+    ///
+    /// # Errors
+    /// When the script fails or does not return an optimizer.
+    pub fn create_optimizer(&self, config: &ScriptConfig) -> Result<(Optimizer, Option<f64>), ScriptError> {
+        call_with_config(self.training_script()?, "create_optimizer", config, None, |returned| {
+            let optimizer = returned.read_lock::<optim::Optimizer>().map(|own| (own.rule.clone(), own.clip_norm));
+            let actual = returned.type_name();
+            optimizer.ok_or_else(|| format!("`create_optimizer` must return an optimizer (`optim::...`), not {actual}"))
+        })
+    }
+
+    /// Calls `create_scheduler(config)`. Without this function, the learning rate does not change.
+    ///
+    /// # Errors
+    /// When the script fails or does not return a schedule.
+    pub fn create_scheduler(&self, config: &ScriptConfig) -> Result<Schedule, ScriptError> {
+        let script = self.training_script()?;
+        if !script.defines("create_scheduler") {
+            return Ok(Schedule { decay: Decay::Constant, warm_up: None, per_step: false });
+        }
+        call_with_config(script, "create_scheduler", config, None, |returned| {
+            let schedule = returned.read_lock::<optim::Schedule>().map(|schedule| schedule.0.clone());
+            let actual = returned.type_name();
+            schedule.ok_or_else(|| format!("`create_scheduler` must return a schedule (`optim::...`), not {actual}"))
+        })
+    }
+}

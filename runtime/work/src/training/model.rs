@@ -1,0 +1,94 @@
+//! The model of a training: its step, and the graph that is evaluated with the parameters as inputs.
+
+use flagperf_core::event::Failure;
+use flagperf_core::tensor::{Dim, Tensor};
+use flagperf_onnx::{
+    Graph, Model, Optimizer, Schedule, State, StateKind, TrainingOptions, TrainingStep, ValueInfo, WeightReader,
+    training_step,
+};
+use flagperf_plan::Job;
+use flagperf_script::{CaseScripts, Sessions};
+use indexmap::IndexMap;
+
+use super::super::load::load_model;
+use super::super::phase::failure;
+
+/// A model that can be trained.
+pub struct TrainingModel {
+    /// The model as the case's script builds it.
+    pub model: Model,
+    /// One step: batch, numbers of the step and states to loss and next states.
+    pub step: TrainingStep,
+    /// The states before the first step, in the order of [`TrainingStep::states`].
+    pub first_states: Vec<Tensor>,
+    /// The model with its parameters and running statistics as inputs after its own.
+    pub evaluated: Graph,
+    /// For each of these inputs, the index of the state.
+    pub evaluated_states: Vec<usize>,
+    pub optimizer: Optimizer,
+    pub schedule: Schedule,
+}
+
+impl TrainingModel {
+    /// Builds the training step from the case's scripts, for the batch size of the job.
+    ///
+    /// # Errors
+    /// When a script fails, the model has several graphs, or the loss cannot be differentiated.
+    pub fn build(scripts: &CaseScripts, job: &Job) -> Result<Self, Failure> {
+        let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
+        let [graph] = &model.graphs.values().collect::<Vec<_>>()[..] else {
+            return Err(failure(&"a model of several graphs cannot be trained", "create_model must return one graph"));
+        };
+        let with_loss = scripts.compute_loss((*graph).clone(), &job.config).map_err(|e| failure(&e, ""))?;
+        let (optimizer, clip_norm) = scripts.create_optimizer(&job.config).map_err(|e| failure(&e, ""))?;
+        let schedule = scripts.create_scheduler(&job.config).map_err(|e| failure(&e, ""))?;
+        let sizes = batch_sizes(&with_loss, job.settings.batch_size as usize);
+        let options = TrainingOptions { optimizer: optimizer.clone(), clip_norm, sizes };
+        let step = training_step(&with_loss, CaseScripts::LOSS, &options)
+            .map_err(|e| failure(&e, "training.rhai and model.rhai of the case build this graph"))?;
+        let first_states = first_states(&with_loss, &step.states)?;
+        let (evaluated, evaluated_states) = evaluated_graph(graph, &step.states);
+        Ok(TrainingModel { step, first_states, evaluated, evaluated_states, optimizer, schedule, model })
+    }
+
+    /// Loads the training step into the job's engine.
+    ///
+    /// # Errors
+    /// When the engine refuses the step.
+    pub fn load_step(&self, job: &Job) -> Result<Sessions, Failure> {
+        load_model(&Model::single(self.step.graph.clone()), job)
+    }
+}
+
+/// Returns the sizes of the named first dimensions, all of which are the batch.
+fn batch_sizes(graph: &Graph, batch_size: usize) -> IndexMap<String, usize> {
+    let first = graph.inputs.iter().filter_map(|input| input.spec.dims.first());
+    let names = first.filter_map(|dim| if let Dim::Named(name) = dim { Some(name.clone()) } else { None });
+    names.map(|name| (name, batch_size)).collect()
+}
+
+fn first_states(graph: &Graph, states: &[State]) -> Result<Vec<Tensor>, Failure> {
+    let mut reader = WeightReader::new(graph);
+    let first = |state: &State| match state.kind {
+        StateKind::Memory => {
+            let shape = state.initial.spec.fixed_shape().expect("weights have fixed shapes");
+            let zeros = vec![0f32; shape.iter().product()];
+            Ok(Tensor::from_vec(shape, zeros).expect("the length is the shape"))
+        }
+        StateKind::Parameter | StateKind::Statistic => reader.tensor(&state.name).map_err(|e| failure(&e, "")),
+    };
+    states.iter().map(first).collect()
+}
+
+/// Returns the graph with the states among its weights as inputs after its own, and their indices.
+fn evaluated_graph(graph: &Graph, states: &[State]) -> (Graph, Vec<usize>) {
+    let mut evaluated = graph.clone();
+    let mut indices = Vec::new();
+    for (index, state) in states.iter().enumerate().filter(|(_, state)| state.kind != StateKind::Memory) {
+        if let Some(weight) = evaluated.weights.shift_remove(&state.name) {
+            evaluated.inputs.push(ValueInfo { name: state.name.clone(), spec: weight.spec });
+            indices.push(index);
+        }
+    }
+    (evaluated, indices)
+}

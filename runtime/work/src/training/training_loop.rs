@@ -1,0 +1,280 @@
+//! The training loop: epochs of steps, and evaluations between them.
+
+use std::sync::Arc;
+
+use flagperf_core::event::{Event, Failure, Level};
+use flagperf_core::measure::{
+    Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainingEnd,
+};
+use flagperf_core::metric;
+use flagperf_core::step::Step;
+use flagperf_core::tensor::Tensor;
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
+use flagperf_engine::{EngineError, HeapMemory, LentMemory, Value};
+use flagperf_host::descendants_peak;
+use flagperf_plan::{Job, TrainingSettings};
+use flagperf_script::Sessions;
+use indexmap::IndexMap;
+
+use super::super::lend::lend_input;
+use super::super::measured_loop::loader_options;
+use super::super::phase::{Emit, failure, peak_memory};
+use super::{Evaluator, TrainingModel};
+
+/// The outputs of a step before the states: the loss and the norm of the gradients.
+const RESULTS: usize = 2;
+
+/// A training that is ready to run.
+pub struct TrainingLoop<'a> {
+    job: &'a Job,
+    settings: &'a TrainingSettings,
+    model: &'a TrainingModel,
+    sessions: Sessions,
+    loader: Loader,
+    sampler: TrainingSampler,
+    /// Multiply-adds of a step for each sample: three times those of the model.
+    multiply_adds_per_sample: Option<u64>,
+    /// Epochs of all rounds that have ended, each of which is a pass.
+    passes: u32,
+}
+
+/// What changes while a training runs.
+struct Progress {
+    round: u32,
+    /// Steps done.
+    steps: u64,
+    states: Vec<Value>,
+    start: Nanos,
+}
+
+/// Where the events of a loop go, and its clock.
+type Output<'o> = (&'o dyn Clock, &'o Emit);
+
+impl<'a> TrainingLoop<'a> {
+    /// Prepares a loop over a dataset, of which every epoch leaves out the samples that do not fill a batch.
+    ///
+    /// # Errors
+    /// When the dataset is smaller than a batch, or memory cannot be lent.
+    pub fn new(
+        job: &'a Job,
+        settings: &'a TrainingSettings,
+        model: &'a TrainingModel,
+        sessions: Sessions,
+        dataset: Arc<dyn Dataset>,
+    ) -> Result<Self, Failure> {
+        let batch = job.settings.batch_size as usize;
+        let sampler = TrainingSampler {
+            seed: job.parameters.seed,
+            samples: dataset.len(),
+            batch,
+            rank: 0,
+            world: 1,
+            drop_last: true,
+        };
+        if sampler.batches() == 0 {
+            let reason = format!("the training data has {} samples, fewer than a batch of {batch}", dataset.len());
+            return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));
+        }
+        let mut lend = |field: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
+            let inputs = &model.step.graph.inputs;
+            let position = inputs.iter().position(|input| input.name == field.name);
+            lend_input(&sessions, &field.name, position, bytes)
+                .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
+        };
+        let loader = Loader::new(dataset, loader_options(job), &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
+        let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
+        let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
+        Ok(TrainingLoop { job, settings, model, sessions, loader, sampler, multiply_adds_per_sample, passes: 0 })
+    }
+
+    /// Trains from the first states until the target or the last epoch. `init` is the time before the training.
+    ///
+    /// # Errors
+    /// When a step fails, or its loss is not finite.
+    pub fn run(
+        &mut self,
+        round: u32,
+        init: Seconds,
+        evaluator: &mut Evaluator,
+        output: Output<'_>,
+    ) -> Result<(), Failure> {
+        let (clock, emit) = output;
+        let states = self.model.first_states.iter().cloned().map(Value::Host).collect();
+        let mut progress = Progress { round, steps: 0, states, start: clock.now() };
+        for epoch in 0..self.settings.max_epochs {
+            self.run_epoch(epoch, &mut progress, output)?;
+            let is_due = epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
+            let metrics = match is_due {
+                true => self.evaluate(epoch, &progress, evaluator, output)?,
+                false => IndexMap::new(),
+            };
+            let is_reached = is_due && self.is_reached(&metrics)?;
+            self.end_epoch(metrics, output);
+            if is_reached {
+                break;
+            }
+        }
+        emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
+        Ok(())
+    }
+
+    /// Returns whether metrics reach the target; without a target, every epoch is trained.
+    fn is_reached(&self, metrics: &IndexMap<String, f64>) -> Result<bool, Failure> {
+        let target = &self.settings.target;
+        if let Some(name) = target.keys().find(|name| !metrics.contains_key(*name)) {
+            let known = metrics.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let reason = format!("the evaluator returns no metric `{name}`, which `target` names (known: {known})");
+            return Err(failure(&reason, "`target` is set in the case's training.yaml"));
+        }
+        Ok(!target.is_empty() && target.iter().all(|(name, target)| metric::is_reached(name, metrics[name], *target)))
+    }
+
+    /// Returns the metrics of the model with the states, which are read back from the engine.
+    fn evaluate(
+        &self,
+        epoch: u32,
+        progress: &Progress,
+        evaluator: &mut Evaluator,
+        (clock, emit): Output<'_>,
+    ) -> Result<IndexMap<String, f64>, Failure> {
+        let start = clock.now();
+        let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
+        let metrics = evaluator.evaluate(&states.map_err(|e| failure(&e, ""))?)?;
+        let time_s = clock.now().since(start);
+        let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
+        let message = format!("epoch {}: {}", epoch + 1, shown.join(", "));
+        emit(Event::Log { level: Level::Info, source: "evaluation".to_owned(), message });
+        emit(Event::Evaluation(Evaluation {
+            round: progress.round,
+            epochs: epoch + 1,
+            steps: progress.steps,
+            samples: evaluator.samples,
+            metrics: metrics.clone(),
+            time_s,
+        }));
+        Ok(metrics)
+    }
+
+    /// Runs the steps of an epoch, which is a pass of the loop, and emits what they computed.
+    fn run_epoch(&mut self, epoch: u32, progress: &mut Progress, output: Output<'_>) -> Result<(), Failure> {
+        let (clock, emit) = output;
+        let pass = self.passes;
+        let mut losses = EpochLosses { round: progress.round, epoch, ..EpochLosses::default() };
+        let mut steps: Vec<StepTimes> = Vec::new();
+        emit(Event::PassBegin { step: Step::Training, pass });
+        let mut mark = clock.now();
+        self.loader.start_epoch(&self.sampler, u64::from(epoch));
+        while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
+            let loaded = clock.now();
+            let [loss, norm] = self.run_step(&batch, progress, &mut losses)?;
+            let computed = clock.now();
+            self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+            check_finite([loss, norm], progress.steps)?;
+            losses.loss.push(loss);
+            losses.gradient_norm.push(norm);
+            self.report(epoch, progress, steps.len() as u64 + 1, output);
+            let end = clock.now();
+            steps.push(StepTimes {
+                pass,
+                samples: self.job.settings.batch_size,
+                load_wait_s: loaded.since(mark),
+                core_s: computed.since(loaded),
+                host_s: end.since(computed),
+                ..StepTimes::default()
+            });
+            mark = end;
+        }
+        self.passes += 1;
+        for steps in steps.chunks(STEPS_PER_EVENT) {
+            emit(Event::Steps { step: Step::Training, times: StepColumns(steps.to_vec()) });
+        }
+        emit(Event::EpochLosses(Box::new(losses)));
+        Ok(())
+    }
+
+    /// Emits the end of the pass. A training has no warm-up: its first steps count.
+    fn end_epoch(&self, accuracy: IndexMap<String, f64>, (_, emit): Output<'_>) {
+        let device_memory = self.sessions.values().filter_map(|session| session.lock().ok()?.device_memory());
+        emit(Event::PassEnd(Box::new(PassReport {
+            step: Step::Training,
+            pass: self.passes - 1,
+            batch_size: self.job.settings.batch_size,
+            warmup_steady: true,
+            output_count: RESULTS as u32,
+            accuracy,
+            multiply_adds_per_sample: self.multiply_adds_per_sample,
+            device_memory_bytes_max: device_memory.max(),
+            memory_bytes_max: Bytes(peak_memory().0 + descendants_peak()),
+            ..PassReport::default()
+        })));
+    }
+
+    /// Runs one step, and returns its loss and the norm of its gradients.
+    fn run_step(
+        &self,
+        batch: &Batch,
+        progress: &mut Progress,
+        losses: &mut EpochLosses,
+    ) -> Result<[f64; RESULTS], Failure> {
+        let factor = self.model.schedule.factor(progress.steps, self.sampler.batches() as u64);
+        progress.steps += 1;
+        let rate = self.settings.learning_rate * factor;
+        losses.learning_rate.push(rate);
+        let scalars = self.model.optimizer.scalars(progress.steps, rate).values();
+        let mut inputs = self.batch_inputs(batch, scalars.len() + progress.states.len())?;
+        inputs.extend(scalars.map(|scalar| Value::Host(Tensor::scalar(scalar))));
+        inputs.append(&mut progress.states);
+        let session = self.sessions.values().next().expect("a training step is one graph");
+        let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
+        let mut outputs = session.submit(&inputs).map_err(|e| failure(&e, ""))?;
+        session.sync().map_err(|e| failure(&e, ""))?;
+        progress.states = outputs.split_off(RESULTS);
+        let mut results = [0.0; RESULTS];
+        for (result, output) in results.iter_mut().zip(&outputs) {
+            *result = output.to_host().map_err(|e| failure(&e, ""))?.to_f64()[0];
+        }
+        Ok(results)
+    }
+
+    /// Returns the fields of the batch that the step reads; the last `others` inputs are no fields.
+    fn batch_inputs(&self, batch: &Batch, others: usize) -> Result<Vec<Value>, Failure> {
+        let inputs = &self.model.step.graph.inputs;
+        let field = |name: &String| {
+            let tensor = batch.inputs.get(name).or_else(|| batch.truth.get(name));
+            tensor.map(|tensor| Value::Host(tensor.clone())).ok_or_else(|| {
+                let known: Vec<&str> = batch.inputs.keys().chain(batch.truth.keys()).map(String::as_str).collect();
+                let reason = format!(
+                    "the training step has the input `{name}`, but the batches of training.rhai have {}",
+                    known.join(", ")
+                );
+                failure(&reason, "inputs of the graph have the names of fields of the dataset")
+            })
+        };
+        inputs[..inputs.len() - others].iter().map(|input| field(&input.name)).collect()
+    }
+
+    fn report(&self, epoch: u32, progress: &Progress, batch: u64, (clock, emit): Output<'_>) {
+        if batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))) {
+            emit(Event::Progress {
+                step: Step::Training,
+                warmup: false,
+                pass: epoch,
+                passes: self.settings.max_epochs,
+                batch,
+                batches: self.sampler.batches() as u64,
+                samples: progress.steps * u64::from(self.job.settings.batch_size),
+                elapsed_s: clock.now().since(progress.start),
+            });
+        }
+    }
+}
+
+fn check_finite([loss, norm]: [f64; RESULTS], step: u64) -> Result<(), Failure> {
+    if loss.is_finite() && norm.is_finite() {
+        return Ok(());
+    }
+    let reason = format!("step {step}: the loss is {loss} and the norm of the gradients {norm}");
+    Err(failure(&reason, "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite"))
+}
