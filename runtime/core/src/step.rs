@@ -1,4 +1,4 @@
-//! The seven steps of a case and the two phases in which workers run them.
+//! The steps of a case and the phases in which workers run them.
 //!
 //! Knows the names and the order of the steps, not what happens in them.
 
@@ -13,6 +13,8 @@ pub enum Phase {
     Validate,
     /// The compiler's part: dataloader, compilation, inference.
     Infer,
+    /// The framework's part of a case that trains: dataloader, model, training. Such a case has no other phase.
+    Train,
 }
 
 /// The properties of a phase: its row of the table [`Phase::facts`]. A further phase is a row here, a variant of the job's
@@ -31,7 +33,7 @@ pub struct PhaseFacts {
 
 impl Phase {
     /// Every phase, in the order in which a case runs them.
-    pub const ALL: [Phase; 2] = [Phase::Validate, Phase::Infer];
+    pub const ALL: [Phase; 3] = [Phase::Validate, Phase::Infer, Phase::Train];
 
     /// Returns the row of the phase.
     pub const fn facts(self) -> &'static PhaseFacts {
@@ -49,6 +51,13 @@ impl Phase {
                 role: EngineRole::Compiler,
                 compared_with: Some(Phase::Validate),
                 is_audited: true,
+            },
+            Phase::Train => &PhaseFacts {
+                name: "train",
+                measured_step: Step::Training,
+                role: EngineRole::Framework,
+                compared_with: None,
+                is_audited: false,
             },
         }
     }
@@ -94,7 +103,7 @@ impl EngineRole {
     }
 }
 
-/// The seven steps of a case, in order (a to g in FlagPerf).
+/// The steps of a case, in order: the seven of inference (a to g in FlagPerf), and training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -107,6 +116,8 @@ pub enum Step {
     Validation,
     /// d: write the model as ONNX.
     Export,
+    /// In a case that trains, between b and g: train the model in the framework until it reaches its target.
+    Training,
     /// e: let the compiler build its engine.
     Compile,
     /// f: run the compiled engine.
@@ -123,6 +134,7 @@ impl Step {
             Step::Build => "build",
             Step::Validation => "validation",
             Step::Export => "export",
+            Step::Training => "training",
             Step::Compile => "compile",
             Step::Inference => "inference",
             Step::Record => "record",
@@ -151,6 +163,6 @@ mod tests {
             let reference = phase.facts().compared_with;
             assert!(reference.is_none_or(|reference| Phase::ALL[..index].contains(&reference)), "{phase:?}");
         }
-        assert_eq!(Phase::ALL.map(Phase::is_reference), [true, false]);
+        assert_eq!(Phase::ALL.map(Phase::is_reference), [true, false, false]);
     }
 }

@@ -31,7 +31,7 @@ pub struct Job {
     pub data_dir: PathBuf,
     /// Existing folder for logs, raw samples and outputs of the case.
     pub log_dir: PathBuf,
-    /// The values of configurations.yaml after every overlay.
+    /// The values of configurations.yaml, or of training.yaml for a case that trains, after every overlay.
     pub settings: CaseSettings,
     /// The `config` of scripts: settings, parameters, the vendor's own keys, and `vendor`, `case` and `framework`.
     pub config: IndexMap<String, Value>,
@@ -70,6 +70,7 @@ impl Job {
         match self.task {
             Task::Validate { .. } => Phase::Validate,
             Task::Infer { .. } => Phase::Infer,
+            Task::Train { .. } => Phase::Train,
         }
     }
 
@@ -99,8 +100,8 @@ pub enum AuditScope {
 /// What the record calls the file of validation's outputs.
 pub const OUTPUTS_KIND: &str = "outputs";
 
-/// What a phase does, beyond the settings that both phases share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a phase does, beyond the settings that all phases share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum Task {
     /// Validation: the case's script creates the model, and the framework runs it.
@@ -111,6 +112,8 @@ pub enum Task {
     },
     /// Inference: the compiler loads a model and runs it.
     Infer { model: ModelInput },
+    /// Training: the case's script creates the model, and the framework trains it until it reaches the target.
+    Train { settings: TrainingSettings },
 }
 
 impl Task {
@@ -119,8 +122,26 @@ impl Task {
         match self {
             Task::Validate { export } => Task::Validate { export: export.map(|path| run.join(path)) },
             Task::Infer { model } => Task::Infer { model: model.in_run_folder(run) },
+            Task::Train { .. } => self,
         }
     }
+}
+
+/// The values of training.yaml after every overlay, beside those in [`CaseSettings`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainingSettings {
+    /// Samples per batch of an evaluation.
+    pub eval_batch_size: u32,
+    /// The learning rate that the case's schedule starts from.
+    pub learning_rate: f64,
+    /// Epochs after which the training ends without having reached its target.
+    pub max_epochs: u32,
+    /// Epochs from one evaluation to the next.
+    pub eval_interval: u32,
+    /// The metric and the value of it that end the training.
+    pub target: IndexMap<String, f64>,
+    /// The hardware in the key of the case: `A100`.
+    pub hardware: String,
 }
 
 /// The values of configurations.yaml after every overlay.

@@ -39,6 +39,6 @@ pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use container::{CaseContainer, Preparation};
 pub use effective_values::{EffectiveValue, effective_values};
 pub use engine_checks::VERSION_HINT;
-pub use job::{AuditScope, CaseSettings, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task};
+pub use job::{AuditScope, CaseSettings, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task, TrainingSettings};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};

@@ -47,7 +47,7 @@ impl CheckRequest {
         let first = case.jobs.first()?;
         let validation = case.jobs.iter().find_map(|job| match &job.task {
             Task::Validate { export } => Some(export),
-            Task::Infer { .. } => None,
+            Task::Infer { .. } | Task::Train { .. } => None,
         });
         let onnx = case.jobs.iter().find_map(|job| match &job.task {
             Task::Infer { model: ModelInput::Onnx(path) } => Some((path.clone(), &job.engine)),

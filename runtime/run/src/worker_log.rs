@@ -162,6 +162,7 @@ const fn stage_name(step: Step) -> &'static str {
         Step::Build => "Build",
         Step::Validation => "Model Forward",
         Step::Export => "Export",
+        Step::Training => "Training",
         Step::Compile => "Vendor Compile",
         Step::Inference => "Vendor Inference",
         Step::Record => "Record",
