@@ -2,8 +2,6 @@
 //!
 //! Knows nothing about graphs: the host adds the update of each parameter.
 
-#![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
-
 use flagperf_onnx::{Decay, Moments, Optimizer as Rule, OptimizerKind, Schedule as Change, WarmUp};
 use rhai::plugin::*;
 use rhai::{Array, Map, Module};
