@@ -77,7 +77,8 @@ fn accuracy_text(record: &Record) -> Option<String> {
     let metrics = |metrics: &IndexMap<String, f64>| {
         metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
     };
-    let measured = if accuracy.inference.is_empty() { &accuracy.validation } else { &accuracy.inference };
+    let of_steps = [&accuracy.inference, &accuracy.validation, &accuracy.training];
+    let measured = of_steps.into_iter().find(|metrics| !metrics.is_empty()).unwrap_or(&accuracy.validation);
     match accuracy.verdict {
         Verdict::Met => {
             let place = other_dataset(record).map_or("", |_| ", on a dataset that is not known to be the target's");

@@ -11,6 +11,7 @@ mod rows;
 mod summary_report;
 mod table;
 mod text;
+mod training;
 mod usage;
 
 pub use bars::BarDisplay;

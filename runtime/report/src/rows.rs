@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
+use super::training::{training_of, training_rows};
 use super::usage::usage_rows;
 use flagperf_core::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
@@ -24,7 +25,8 @@ pub struct Section {
 /// Returns the sections of a record's table: first FlagPerf's rows, with its names and in its order, then those of
 /// flagperf.
 pub fn sections(record: &Record) -> Vec<Section> {
-    let mut sections = vec![section("", flagperf_rows(record))];
+    let first = training_of(record).map_or_else(|| flagperf_rows(record), |training| training_rows(record, training));
+    let mut sections = vec![section("", first)];
     for measured in record.phases.iter().flat_map(|phase| &phase.measured) {
         sections.push(section(measured.step.name(), loop_rows(measured)));
     }

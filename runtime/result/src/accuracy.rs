@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PhaseRecord;
 use flagperf_core::metric;
-use flagperf_core::step::Step;
+use flagperf_core::step::{Phase, Step};
 
 /// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +98,10 @@ impl Accuracy {
 /// Returns why metrics are meaningless regardless of the evaluator; `None` when they are meaningful.
 fn meaningless_reason(phases: &[PhaseRecord]) -> Option<String> {
     // A training may begin with random weights.
-    let random = phases.iter().filter(|p| p.phase != Phase::Train).any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
+    let random = phases
+        .iter()
+        .filter(|p| p.phase != Phase::Train)
+        .any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
     let synthetic = phases.iter().any(|p| p.dataset.as_ref().is_some_and(|dataset| dataset.synthetic));
     if phases.iter().any(|p| p.engine.as_ref().is_some_and(|engine| engine.name == "null")) {
         return Some("the null engine computes nothing".to_owned());

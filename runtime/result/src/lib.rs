@@ -32,6 +32,7 @@ pub mod testing;
 mod settings_difference;
 mod signature;
 mod summary;
+mod training;
 mod validity;
 mod write;
 
@@ -63,6 +64,7 @@ pub use scripts::{ScriptHashes, hash_scripts};
 pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
+pub use training::{TrainingRecord, TrainingRound};
 pub use validity::{
     OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,
     ValidityCheck, other_dataset, padding_warnings,

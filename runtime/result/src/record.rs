@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Accuracy, AgreementCheck, AuditCheck, DeviceConditions, FinishInfo, FlopCount, LibraryRecord, Machine, PeakRecord,
-    Provenance, ValidityCheck,
+    Provenance, TrainingRecord, ValidityCheck,
 };
 use flagperf_config::{Vendor, default_unit, display_value};
 use flagperf_core::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};

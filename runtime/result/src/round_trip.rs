@@ -3,7 +3,9 @@
 use indexmap::IndexMap;
 
 use flagperf_core::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Protection, Step};
-use flagperf_core::measure::{AuditReport, PassReport, SpanTimes, StepColumns, StepTimes, VendorTime};
+use flagperf_core::measure::{
+    AuditReport, EpochLosses, Evaluation, PassReport, SpanTimes, StepColumns, StepTimes, TrainingEnd, VendorTime,
+};
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, Seconds};
 
@@ -31,6 +33,10 @@ fn kind_index(event: &Event) -> usize {
         Event::Protected(_) => 18,
         Event::Ready { .. } => 19,
         Event::Observed { .. } => 20,
+        Event::TrainingDataset(_) => 21,
+        Event::EpochLosses(_) => 22,
+        Event::Evaluation(_) => 23,
+        Event::TrainingEnd(_) => 24,
     }
 }
 
@@ -84,6 +90,14 @@ fn events(x: f64) -> Vec<Event> {
         Event::Protected(Protection::default()),
         Event::Ready { step },
         Event::Observed { facts: serde_json::json!({"run": "a", "phases": [{"time_s": 0.1}], "device": null}) },
+        Event::TrainingDataset(DatasetFacts::default()),
+        Event::EpochLosses(Box::new(EpochLosses { loss: vec![0.5], ..EpochLosses::default() })),
+        Event::Evaluation(Evaluation {
+            metrics: IndexMap::from([("top1".to_owned(), x)]),
+            time_s: Seconds(x),
+            ..Evaluation::default()
+        }),
+        Event::TrainingEnd(TrainingEnd { round: 0, train_s: Seconds(x), init_s: Seconds(x) }),
     ]
 }
 

@@ -113,6 +113,7 @@ impl ValidityCheck {
             unknown_agreement(record).into_iter().collect(),
             partial_audit(record).into_iter().collect(),
             dependent_reference(record).into_iter().collect(),
+            unchecked_training(record).into_iter().collect(),
             departures(record),
             failed_samples(record),
             padding_warnings(record),
@@ -278,6 +279,13 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     record.measurement(Step::Inference)?;
     let reason = record.agreement.unknown.as_ref()?;
     Some(format!("the outputs of inference are not known to be right: {reason}"))
+}
+
+/// Returns that no other engine has computed steps of the training again: the host evaluates the parameters, but cannot know
+/// how they were computed.
+fn unchecked_training(record: &Record) -> Option<String> {
+    record.measurement(Step::Training)?;
+    Some("no step of the training was computed again by another engine".to_owned())
 }
 
 /// Returns that both sides of the agreement are engines of the vendor, which can agree on wrong outputs, and that flagperf's

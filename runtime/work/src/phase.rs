@@ -379,7 +379,12 @@ impl Worker<'_> {
     }
 
     /// Runs a step and emits its begin and end events. A failure names the step.
-    pub(super) fn run_step<T>(&self, step: Step, detail: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn run_step<T>(
+        &self,
+        step: Step,
+        detail: &str,
+        body: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let _span = debug_span!("step", step = ?step).entered();
         debug!("{detail}");
         (self.emit)(Event::StepBegin { step, detail: detail.to_owned() });

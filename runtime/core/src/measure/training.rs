@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::units::Seconds;
+use crate::units::{Seconds, nulls_are_nan};
 
 /// What the steps of one epoch computed, as columns with one value per step. Their times are those of the pass of the same
 /// number.
@@ -34,6 +34,8 @@ pub struct Evaluation {
     /// The samples of the evaluation's dataset.
     pub samples: u64,
     /// The metrics.
+    #[serde(deserialize_with = "nulls_are_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "IndexMap<String, Option<f64>>"))]
     pub metrics: IndexMap<String, f64>,
     /// Wall time, with reading the parameters back.
     pub time_s: Seconds,

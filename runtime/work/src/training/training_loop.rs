@@ -105,7 +105,8 @@ impl<'a> TrainingLoop<'a> {
         let mut progress = Progress { round, steps: 0, states, start: clock.now() };
         for epoch in 0..self.settings.max_epochs {
             self.run_epoch(epoch, &mut progress, output)?;
-            let is_due = epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
+            let is_due =
+                epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
             let metrics = match is_due {
                 true => self.evaluate(epoch, &progress, evaluator, output)?,
                 false => IndexMap::new(),
