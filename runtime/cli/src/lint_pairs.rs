@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::arguments::LintArguments;
 use flagperf_config::{
-    CaseConfig, CaseKey, Config, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor, load,
-    load_without_vendor, unknown_case,
+    CaseConfig, CaseKey, Config, EngineEntry, Environment, Finding, Findings, Origin, Overrides, SettingsFile,
+    TrainingKey, Vendor, load, load_without_vendor, unknown_case,
 };
 use flagperf_core::precision::Precision;
 use flagperf_plan::{Catalogue, unknown_vendor};
@@ -23,6 +23,8 @@ pub(super) struct Pair {
     pub(super) vendor: Option<String>,
     /// The framework; null for the standard case.
     pub(super) framework: Option<String>,
+    /// Whether the case is checked for training, and not for inference.
+    pub(super) training: bool,
 }
 
 /// The configuration of several pairs, which have the same vendor.
@@ -36,7 +38,7 @@ impl PairGroup {
     /// Returns the pair of one of the keys.
     pub(super) fn pair(&self, key: &CaseKey) -> Pair {
         let framework = self.vendor.is_some().then(|| key.framework.clone());
-        Pair { case: key.case.clone(), vendor: self.vendor.clone(), framework }
+        Pair { case: key.case.clone(), vendor: self.vendor.clone(), framework, training: key.training.is_some() }
     }
 }
 
@@ -124,16 +126,16 @@ impl PairSource<'_> {
 
     /// Returns the pairs without a vendor: the engine that computes nothing stands in for every engine.
     fn standard_group(&self) -> Result<PairGroup, Findings> {
-        let key = |case: &&str| CaseKey {
-            case: (*case).to_owned(),
-            framework: Vendor::STAND_IN.to_owned(),
-            scale: Scale::ONE,
+        let files = |case: &&str| {
+            SettingsFile::ALL.into_iter().filter(|file| self.catalogue.cases[*case].overlays(file).is_some())
         };
-        let keys: Vec<CaseKey> = self.selected_cases().iter().map(key).collect();
+        let cases = self.selected_cases();
+        let keys: Vec<CaseKey> =
+            cases.iter().flat_map(|case| files(case).map(move |file| key(case, Vendor::STAND_IN, &file))).collect();
         let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
         let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
         for case in &mut config.cases {
-            case.key.origin = case.configurations();
+            case.key.origin = case.settings_file();
         }
         let compilers = config.cases.iter().filter_map(|case| case.settings.get("compiler")?.value.as_str());
         let compilers: IndexMap<_, _> = compilers.map(|name| (name.to_owned(), EngineEntry::null())).collect();
@@ -146,12 +148,15 @@ impl PairSource<'_> {
     fn vendor_group(&self, name: &str) -> Result<PairGroup, Findings> {
         let LintArguments { cases, vendor, .. } = self.arguments;
         let both_are_named = !cases.is_empty() && !vendor.is_empty();
-        let has_overlay = |case: &&&str| self.catalogue.cases[**case].overlays.contains(name);
         let selected = self.selected_cases();
-        let cases = selected.iter().filter(|case| both_are_named || has_overlay(case));
         let read = self.catalogue.vendors.get(name).and_then(Option::as_ref);
-        let mut keys: Vec<CaseKey> =
-            cases.flat_map(|case| read.map(|vendor| self.keys_of(case, vendor))).flatten().collect();
+        let mut keys: Vec<CaseKey> = Vec::new();
+        for (case, file) in selected.iter().flat_map(|case| SettingsFile::ALL.map(|file| (*case, file))) {
+            let overlays = self.catalogue.cases[case].overlays(&file);
+            if overlays.is_some_and(|vendors| both_are_named || vendors.contains(name)) {
+                keys.extend(read.into_iter().flat_map(|vendor| self.keys_of(case, vendor, &file)));
+            }
+        }
         let mut config = self.load_pairs(name, &keys)?;
         let is_for_others = |case: &&CaseConfig| read.is_some_and(|vendor| self.is_for_other_frameworks(vendor, case));
         let others: Vec<_> = config.cases.iter().filter(is_for_others).map(|case| case.key.value.clone()).collect();
@@ -190,13 +195,12 @@ impl PairSource<'_> {
 
     /// Returns the keys of a case with a vendor: one for each framework of vendor.yaml, and the entries of host.yaml that
     /// add a version to one.
-    fn keys_of(&self, case: &str, vendor: &Vendor) -> Vec<CaseKey> {
+    fn keys_of(&self, case: &str, vendor: &Vendor, file: &SettingsFile) -> Vec<CaseKey> {
         let listed = self.host.site_values.get("CASES").and_then(|listed| listed.value.as_object());
         let listed = listed.into_iter().flat_map(|listed| listed.keys()).filter_map(|key| key.parse().ok());
-        let listed = listed.filter(|key: &CaseKey| key.case == case && vendor.framework(key).is_some());
-        let key =
-            |framework: &String| CaseKey { case: case.to_owned(), framework: framework.clone(), scale: Scale::ONE };
-        let mut keys: Vec<CaseKey> = vendor.frameworks.keys().map(key).collect();
+        let is_own = |key: &CaseKey| key.case == case && key.settings_file().name == file.name;
+        let listed = listed.filter(|key: &CaseKey| is_own(key) && vendor.framework(key).is_some());
+        let mut keys: Vec<CaseKey> = vendor.frameworks.keys().map(|framework| key(case, framework, file)).collect();
         for key in listed {
             if !keys.contains(&key) {
                 keys.push(key);
@@ -204,4 +208,12 @@ impl PairSource<'_> {
         }
         keys
     }
+}
+
+/// Returns the key of a case on one device that is configured from `file`. The hardware of a training stands for any: the
+/// sections of an overlay for every size are checked.
+fn key(case: &str, framework: &str, file: &SettingsFile) -> CaseKey {
+    let is_training = file.name == SettingsFile::TRAINING.name;
+    let training = is_training.then(|| TrainingKey { hardware: Vendor::STAND_IN.to_owned(), repeat: 1 });
+    CaseKey { training, ..CaseKey::new(case, framework) }
 }

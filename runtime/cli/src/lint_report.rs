@@ -57,7 +57,7 @@ pub(super) fn table_text(report: &LintReport) -> String {
     let title = ["CASE", "VENDOR", "FRAMEWORK", "RESULT"].map(str::to_owned);
     let rows = report.pairs.iter().map(|(pair, findings)| {
         let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
-        [pair.case.clone(), or_none(&pair.vendor), or_none(&pair.framework), summary(findings)]
+        [case_name(pair), or_none(&pair.vendor), or_none(&pair.framework), summary(findings)]
     });
     let mut text = plain_table([title].into_iter().chain(rows), columns());
     for found in &report.findings {
@@ -67,6 +67,11 @@ pub(super) fn table_text(report: &LintReport) -> String {
         [Level::Error, Level::Warning, Level::Info].map(|level| counted(report.count(level), level_word(level)));
     let _ = writeln!(text, "\n{} checked: {}", counted(report.pairs.len(), "pair"), total.join(", "));
     escape_lines(&text).into_owned()
+}
+
+/// Returns the case of a pair, and whether it is trained.
+fn case_name(pair: &Pair) -> String {
+    if pair.training { format!("{} (training)", pair.case) } else { pair.case.clone() }
 }
 
 /// Returns `ok`, or the numbers of errors and warnings.
@@ -95,8 +100,11 @@ fn pairs_line(found: &LintFinding) -> String {
         return String::new();
     }
     let name = |pair: &Pair| match (&pair.vendor, &pair.framework) {
+        (Some(vendor), Some(framework)) if pair.training => {
+            format!("{}:{framework} with {vendor} (training)", pair.case)
+        }
         (Some(vendor), Some(framework)) => format!("{}:{framework} with {vendor}", pair.case),
-        _ => format!("{} without a vendor", pair.case),
+        _ => format!("{} without a vendor", case_name(pair)),
     };
     let mut names: Vec<String> = found.pairs.iter().take(PAIRS_NAMED).map(name).collect();
     let more = found.pairs.len().saturating_sub(PAIRS_NAMED);

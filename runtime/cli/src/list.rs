@@ -1,11 +1,12 @@
 //! `flagperf list`: prints the cases, the vendors, the engines or their options.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use super::arguments::ListKind;
 use super::output::{print_message, print_result};
 use super::setup::find_checkout;
-use flagperf_config::{THREADS_MAX, find_root};
+use flagperf_config::{SettingsFile, THREADS_MAX, find_root};
 use flagperf_core::description::{EngineDescription, EngineOption, OptionKind};
 use flagperf_core::exit_code;
 use flagperf_plan::Catalogue;
@@ -35,13 +36,21 @@ pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
 fn case_rows(catalogue: &Catalogue) -> Vec<[String; 2]> {
     let about = |case: &flagperf_plan::CaseFolder| match (case.configured, case.scripts.is_empty()) {
         (true, false) => {
-            let vendors: Vec<&str> = case.overlays.iter().map(String::as_str).collect();
-            format!("overlays: {}", if vendors.is_empty() { "none".to_owned() } else { vendors.join(", ") })
+            let overlays = |file: &SettingsFile| Some(vendor_list(file, case.overlays(file)?));
+            SettingsFile::ALL.iter().filter_map(overlays).collect::<Vec<_>>().join("; ")
         }
         (false, _) => "not usable: no folder in configs/".to_owned(),
         (true, true) => "not usable: no scripts in scripts/".to_owned(),
     };
     catalogue.cases.iter().map(|(name, case)| [name.clone(), about(case)]).collect()
+}
+
+/// Formats the vendors with an overlay for a file of settings.
+fn vendor_list(file: &SettingsFile, vendors: &BTreeSet<String>) -> String {
+    let vendors: Vec<&str> = vendors.iter().map(String::as_str).collect();
+    let vendors = if vendors.is_empty() { "none".to_owned() } else { vendors.join(", ") };
+    let of_inference = file.name == SettingsFile::INFERENCE.name;
+    if of_inference { format!("overlays: {vendors}") } else { format!("{} overlays: {vendors}", file.purpose) }
 }
 
 fn vendor_rows(catalogue: &Catalogue) -> Vec<[String; 4]> {

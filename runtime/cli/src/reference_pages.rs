@@ -6,7 +6,7 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::Arguments;
 use flagperf_config::{
-    ConfigKey, DatasetDescription, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, ValueKind, Vendor,
+    ConfigKey, DatasetDescription, PARAMETERS, SITE, SectionKey, SectionKind, SettingsFile, ValueKind, Vendor,
 };
 use flagperf_core::description::{EngineDescription, EngineOption};
 use flagperf_core::exit_code::EXIT_CODES;
@@ -84,7 +84,8 @@ fn argument_help(arg: &Arg) -> String {
 
 fn keys() -> String {
     let mut text = page("Configuration keys", "[configs/README.md](../../configs/README.md) explains the files.");
-    for (file, keys) in [("host.yaml", SITE), ("configurations.yaml", SETTINGS), ("parameters.yaml", PARAMETERS)] {
+    let settings = SettingsFile::ALL.map(|file| (file.name, file.keys));
+    for (file, keys) in [("host.yaml", SITE)].into_iter().chain(settings).chain([("parameters.yaml", PARAMETERS)]) {
         let row = |key: &ConfigKey| {
             let default = key.default.map_or("required".to_owned(), |default| format!("`{default}`"));
             [format!("`{}`", key.name), accepted(key.kind), default, key.about.to_owned()]

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use super::file::ConfigFile;
 use super::key::{defaults, read_keys};
 use super::overlay::Layers;
-use super::parameters::read_parameters;
+use super::parameters::{misspelled_metrics, read_parameters};
 use super::precision::reconcile_precision;
+use super::size_section::OverlayPart;
 use flagperf_core::event::Level;
 
 use super::finding::nearest_note;
-use super::{CaseKey, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
+use super::{CaseKey, Finding, Origin, SettingsFile, Sourced, Values, Vendor, merge_layers, nearest};
 
-const CONFIGURATIONS: &str = "configurations.yaml";
 const PARAMETERS_FILE: &str = "parameters.yaml";
 
 /// The configuration of one case.
@@ -22,7 +22,7 @@ pub struct CaseConfig {
     pub key: Sourced<CaseKey>,
     /// Folder with the case's datasets and weights.
     pub data_dir: Sourced<PathBuf>,
-    /// The values of all keys of configurations.yaml.
+    /// The values of all keys of configurations.yaml; for a training, of training.yaml.
     pub settings: Values,
     /// The values of the keys of parameters.yaml.
     pub parameters: Values,
@@ -64,37 +64,29 @@ impl CaseConfig {
         findings: &mut Vec<Finding>,
     ) -> Option<CaseConfig> {
         let folder = context.root.join("configs").join(&key.value.case);
-        let files = CaseFiles::read(&folder, context, findings);
+        let files = CaseFiles::read(&folder, &key.value, context, findings);
         findings.extend(unread_overlays(&folder, context.root));
         // Without one of the files nothing is known about the keys that the others and `--set` change.
-        let CaseFiles { configurations, parameters, overlay } = files?;
-        let mut layers = Layers {
-            settings: merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &configurations, findings)]),
-            ..Layers::default()
-        };
-        agree(&mut layers, |origin| configurations.contains(origin), findings)?;
-        layers.parameters = read_parameters(&parameters, findings);
-        if overlay.is_none() {
-            findings.push(no_overlay(&key.value.case, context.vendor_name).at(configurations.whole()));
-        }
-        if let Some(file) = overlay {
-            layers.apply_overlay(&file, context.vendor_name, context.vendor, findings);
-            agree(&mut layers, |origin| file.contains(origin), findings)?;
+        let CaseFiles { settings, parameters, overlay } = files?;
+        let mut layers = base_layers(key.value.settings_file(), &settings, &parameters, findings)?;
+        match overlay {
+            Some(file) => apply_overlay(&mut layers, &file, &key.value, context, findings)?,
+            None => findings.push(no_overlay(&key.value, context.vendor_name).at(settings.whole())),
         }
         apply_arguments(&mut layers, context, &key.value.case, findings);
         agree(&mut layers, |origin| matches!(origin, Origin::CommandLine(_)), findings)?;
-        let Layers { mut settings, parameters, vendor_values, departures, .. } = layers;
-        settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
+        let Layers { file, mut settings, parameters, vendor_values, departures, .. } = layers;
+        settings.sort_by_cached_key(|name, _| file.keys.iter().position(|setting| setting.name == name));
         let data_dir = data_dir
             .or_else(|| default_folder(&parameters, context.root))
             .unwrap_or_else(|| Sourced::new(default_data_folder(context.root, &key.value.case), context.cases.clone()));
-        let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
+        let complete = file.keys.iter().all(|setting| settings.contains_key(setting.name));
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })
     }
 
-    /// Returns the case's configurations.yaml as an origin, for a finding about the case that concerns none of its lines.
-    pub fn configurations(&self) -> Origin {
-        self.whole_file(CONFIGURATIONS)
+    /// Returns the case's file of settings as an origin, for a finding about the case that concerns none of its lines.
+    pub fn settings_file(&self) -> Origin {
+        self.whole_file(self.key.value.settings_file().name)
     }
 
     /// Returns the case's parameters.yaml as an origin.
@@ -124,10 +116,58 @@ fn default_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> 
     Some(Sourced::new(root.join(folder.value.as_str()?), folder.origin.clone()))
 }
 
+/// Returns the layers below the overlay: the files of the standard case.
+fn base_layers(
+    file: &'static SettingsFile,
+    settings: &ConfigFile,
+    parameters: &ConfigFile,
+    findings: &mut Vec<Finding>,
+) -> Option<Layers> {
+    let own = read_keys(file.keys, settings, findings);
+    let metrics = file.keys.iter().filter_map(|key| Some(misspelled_metrics(key, own.get(key.name)?)));
+    findings.extend(metrics.flatten());
+    let mut layers = Layers::new(file, merge_layers([defaults(file.keys), own]), Values::new());
+    agree(&mut layers, |origin| settings.contains(origin), findings)?;
+    layers.parameters = read_parameters(parameters, findings);
+    Some(layers)
+}
+
+/// Applies the overlay of the vendor: the keys for every size, then the section for the size of the case. Of the sections for
+/// other sizes, only the errors are reported.
+fn apply_overlay(
+    layers: &mut Layers,
+    file: &ConfigFile,
+    key: &CaseKey,
+    context: &CaseContext<'_>,
+    findings: &mut Vec<Finding>,
+) -> Option<()> {
+    let apply = |layers: &mut Layers, part: &OverlayPart<'_>, findings: &mut Vec<Finding>| {
+        layers.apply_overlay(part, context.vendor_name, context.vendor, findings);
+        agree(layers, |origin| part.contains(origin), findings)
+    };
+    let parts = OverlayPart::of(file, key, findings);
+    let (for_every_size, sections) = parts.split_first()?;
+    apply(layers, for_every_size, findings)?;
+    let common = layers.clone();
+    for section in sections {
+        if section.applies_to(key) {
+            apply(layers, section, findings)?;
+        } else {
+            let mut own = Vec::new();
+            let _ = apply(&mut common.clone(), section, &mut own);
+            findings.extend(own.into_iter().filter(|finding| finding.level == Level::Error));
+        }
+    }
+    Some(())
+}
+
 /// Returns the note that a case has no overlay of the vendor.
-fn no_overlay(case: &str, vendor: &str) -> Finding {
+fn no_overlay(key: &CaseKey, vendor: &str) -> Finding {
+    let case = &key.case;
     let message = format!("vendor `{vendor}` has no overlay for case `{case}`, so the standard settings apply");
-    let hint = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml may change them, such as `compiler`");
+    let example = if key.training.is_some() { "batch_size" } else { "compiler" };
+    let overlay = key.settings_file().overlay_path(case, vendor);
+    let hint = format!("{overlay} may change them, such as `{example}`");
     Finding::info(Origin::Default, message).with_hint(hint)
 }
 
@@ -156,7 +196,7 @@ fn apply_arguments(layers: &mut Layers, context: &CaseContext<'_>, case: &str, f
 
 /// The files of a case.
 struct CaseFiles {
-    configurations: ConfigFile,
+    settings: ConfigFile,
     parameters: ConfigFile,
     /// The vendor's overlay, if there is one.
     overlay: Option<ConfigFile>,
@@ -164,30 +204,42 @@ struct CaseFiles {
 
 impl CaseFiles {
     /// Reads the files in the folder of a case; returns `None` after an error for each that cannot be read.
-    fn read(folder: &Path, context: &CaseContext<'_>, findings: &mut Vec<Finding>) -> Option<CaseFiles> {
+    fn read(folder: &Path, key: &CaseKey, context: &CaseContext<'_>, findings: &mut Vec<Finding>) -> Option<CaseFiles> {
         let mut read = |name: &Path| {
             let file = ConfigFile::read(&folder.join(name), context.root);
-            file.map_err(|finding| findings.push(with_remedy(finding, &folder.join(name)))).ok()
+            file.map_err(|finding| findings.push(with_remedy(finding, folder, name, key))).ok()
         };
-        let configurations = read(Path::new(CONFIGURATIONS));
+        let file = key.settings_file();
+        let settings = read(Path::new(file.name));
         let parameters = read(Path::new(PARAMETERS_FILE));
-        let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", context.vendor_name));
+        let overlay = Path::new("vendor_config").join(file.overlay_name(context.vendor_name));
         // A broken link is an overlay that cannot be read, not a missing overlay.
         let overlay = match folder.join(&overlay).symlink_metadata().is_ok() {
             true => Some(read(&overlay)?),
             false => None,
         };
-        Some(CaseFiles { configurations: configurations?, parameters: parameters?, overlay })
+        Some(CaseFiles { settings: settings?, parameters: parameters?, overlay })
     }
 }
 
-/// Adds to the error about a missing file that every case has it.
-fn with_remedy(finding: Finding, path: &Path) -> Finding {
-    if path.symlink_metadata().is_ok() {
+/// Adds to the error about a missing file that every case has it, or for what the case can be run instead.
+fn with_remedy(finding: Finding, folder: &Path, name: &Path, key: &CaseKey) -> Finding {
+    let exists = |name: &Path| folder.join(name).symlink_metadata().is_ok();
+    if exists(name) {
         return finding;
     }
-    let hint =
-        format!("each case has {CONFIGURATIONS} and {PARAMETERS_FILE} in its folder; only the second may be empty");
+    let CaseKey { case, framework, .. } = key;
+    let file = key.settings_file();
+    let other = SettingsFile::ALL.into_iter().find(|other| other.name != file.name && exists(Path::new(other.name)));
+    let hint = match other.filter(|_| name == Path::new(file.name)) {
+        Some(other) if other.name == SettingsFile::TRAINING.name => {
+            format!("case `{case}` is only for training: `{case}:{framework}:HARDWARE:1:1:1`")
+        }
+        Some(other) => format!("case `{case}` is only for {}: `{case}:{framework}`", other.purpose),
+        None => {
+            format!("each case has {} and {PARAMETERS_FILE} in its folder; only the second may be empty", file.name)
+        }
+    };
     finding.with_hint(hint)
 }
 
@@ -197,8 +249,9 @@ fn unread_overlays(folder: &Path, root: &Path) -> Vec<Finding> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
     };
-    let overlays: Vec<String> =
-        names(root.join("vendors")).map(|vendor| format!("{vendor}_configurations.yaml")).collect();
+    let overlays: Vec<String> = names(root.join("vendors"))
+        .flat_map(|vendor| SettingsFile::ALL.map(|file| file.overlay_name(&vendor)))
+        .collect();
     let folder = folder.join("vendor_config");
     let mut unread: Vec<String> = names(folder.clone()).filter(|name| !overlays.contains(name)).collect();
     unread.sort_unstable();

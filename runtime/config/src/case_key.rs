@@ -1,9 +1,10 @@
-//! The key of a case in `CASES`: `<case>:<framework>[_<version>][:<hosts>x<devices>]`.
+//! The key of a case in `CASES`: `<case>:<framework>[_<version>][:<hosts>x<devices>]`, or for a training FlagPerf's
+//! `<case>:<framework>[_<version>]:<hardware>:<nnodes>:<nproc>:<repeat>`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::Finding;
+use super::{Finding, SettingsFile};
 
 /// A case and its framework.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +15,17 @@ pub struct CaseKey {
     pub framework: String,
     /// The number of hosts and devices that run it.
     pub scale: Scale,
+    /// What only the key of a training states; `None` for inference.
+    pub training: Option<TrainingKey>,
+}
+
+/// What the key of a training states beside its scale.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TrainingKey {
+    /// The hardware, whose section of the vendor's overlay applies: `A100`.
+    pub hardware: String,
+    /// How often the case is trained.
+    pub repeat: u32,
 }
 
 /// How many hosts run a case, and how many devices of each: FlagPerf's `1x1`, `1x8` and `2x8`.
@@ -49,6 +61,16 @@ impl FromStr for Scale {
 }
 
 impl CaseKey {
+    /// Creates the key of a case for inference on one device.
+    pub fn new(case: &str, framework: &str) -> Self {
+        CaseKey { case: case.to_owned(), framework: framework.to_owned(), scale: Scale::ONE, training: None }
+    }
+
+    /// Returns the file from which the case is configured.
+    pub const fn settings_file(&self) -> &'static SettingsFile {
+        if self.training.is_some() { &SettingsFile::TRAINING } else { &SettingsFile::INFERENCE }
+    }
+
     /// Returns the framework without its version: `pytorch` for `pytorch_1.13`.
     pub fn framework_name(&self) -> &str {
         match self.framework.rsplit_once('_') {
@@ -57,9 +79,14 @@ impl CaseKey {
         }
     }
 
-    /// Returns the name of the case's folder in a run, such as `resnet50_interpreter` or `resnet50_interpreter_2x8`.
+    /// Returns the name of the case's folder in a run, such as `resnet50_interpreter`, `resnet50_interpreter_2x8` or, for a
+    /// training, `resnet50_interpreter_A100_1x1`.
     pub fn folder(&self) -> String {
-        let scale = if self.scale == Scale::ONE { String::new() } else { format!("_{}", self.scale) };
+        let scale = match &self.training {
+            Some(TrainingKey { hardware, .. }) => format!("_{hardware}_{}", self.scale),
+            None if self.scale == Scale::ONE => String::new(),
+            None => format!("_{}", self.scale),
+        };
         format!("{}_{}{scale}", self.case, self.framework)
     }
 }
@@ -67,7 +94,12 @@ impl CaseKey {
 impl fmt::Display for CaseKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.case, self.framework)?;
-        if self.scale == Scale::ONE { Ok(()) } else { write!(f, ":{}", self.scale) }
+        let Scale { hosts, devices } = self.scale;
+        match &self.training {
+            Some(TrainingKey { hardware, repeat }) => write!(f, ":{hardware}:{hosts}:{devices}:{repeat}"),
+            None if self.scale == Scale::ONE => Ok(()),
+            None => write!(f, ":{}", self.scale),
+        }
     }
 }
 
@@ -75,6 +107,15 @@ impl FromStr for CaseKey {
     type Err = Finding;
 
     fn from_str(text: &str) -> Result<Self, Finding> {
+        let parts: Vec<&str> = text.split(':').collect();
+        if let [case, framework, rest @ ..] = &parts[..]
+            && rest.len() > 1
+            && !is_scale(rest[0])
+        {
+            return parse_training(case, framework, rest).map_err(|reason| {
+                Finding::unplaced(format!("`{text}` is not the key of a training (`{TRAINING_FORM}`): {reason}"))
+            });
+        }
         let refused = |reason: String| {
             let form = "is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)";
             let separator = if reason.is_empty() { "" } else { ": " };
@@ -89,10 +130,32 @@ impl FromStr for CaseKey {
             None => (rest, Scale::ONE),
         };
         match is_name(case) && is_name(framework) {
-            true => Ok(CaseKey { case: case.to_owned(), framework: framework.to_owned(), scale }),
+            true => Ok(CaseKey { scale, ..CaseKey::new(case, framework) }),
             false => Err(refused(String::new())),
         }
     }
+}
+
+const TRAINING_FORM: &str = "<case>:<framework>[_<version>]:<hardware>:<nnodes>:<nproc>:<repeat>";
+
+/// Reads the parts of a training's key; `rest` are those after the framework.
+fn parse_training(case: &str, framework: &str, rest: &[&str]) -> Result<CaseKey, String> {
+    let &[hardware, nnodes, nproc, repeat] = rest else {
+        let count = rest.len() + 2;
+        return Err(format!("it has {count} parts, not 6"));
+    };
+    for (part, name) in [("case", case), ("framework", framework), ("hardware", hardware)] {
+        if !is_name(name) {
+            return Err(format!("`<{part}>` must be a name, not `{name}`"));
+        }
+    }
+    let number = |part: &str, text: &str, max: u32| {
+        let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+        number.ok_or_else(|| format!("`<{part}>` must be a whole number from 1 to {max}, not `{text}`"))
+    };
+    let scale = Scale { hosts: number("nnodes", nnodes, Scale::MAX)?, devices: number("nproc", nproc, Scale::MAX)? };
+    let training = Some(TrainingKey { hardware: hardware.to_owned(), repeat: number("repeat", repeat, u32::MAX)? });
+    Ok(CaseKey { scale, training, ..CaseKey::new(case, framework) })
 }
 
 /// Returns whether `text` looks like numbers of hosts and devices: `2x1`.
@@ -131,6 +194,36 @@ mod tests {
         assert_eq!((key.scale, key.folder().as_str()), (Scale { hosts: 2, devices: 8 }, "resnet50_pytorch_2x8"));
         assert_eq!(key.to_string(), "resnet50:pytorch:2x8");
         assert_eq!("resnet50:pytorch:1x1".parse::<CaseKey>().unwrap().to_string(), "resnet50:pytorch");
+    }
+
+    #[test]
+    fn the_key_of_a_training_is_that_of_flagperf() {
+        let key: CaseKey = "resnet50:pytorch_1.13:A100:2:8:3".parse().unwrap();
+        assert_eq!((key.framework_name(), key.scale), ("pytorch", Scale { hosts: 2, devices: 8 }));
+        assert_eq!(key.training, Some(TrainingKey { hardware: "A100".to_owned(), repeat: 3 }));
+        assert_eq!(key.to_string(), "resnet50:pytorch_1.13:A100:2:8:3");
+        assert_eq!(key.folder(), "resnet50_pytorch_1.13_A100_2x8");
+        let one: CaseKey = "digits:interpreter:cpu:1:1:1".parse().unwrap();
+        assert_eq!((one.to_string().as_str(), one.scale), ("digits:interpreter:cpu:1:1:1", Scale::ONE));
+        assert_eq!(one.folder(), "digits_interpreter_cpu_1x1");
+    }
+
+    #[test]
+    fn the_wrong_part_of_a_trainings_key_is_named() {
+        for (text, reason) in [
+            ("a:b:c:1", "it has 4 parts, not 6"),
+            ("a:b:c:1:1", "it has 5 parts, not 6"),
+            ("a:b:c:1:1:1:x", "it has 7 parts, not 6"),
+            ("a::c:1:1:1", "`<framework>` must be a name, not ``"),
+            ("a:b:..:1:1:1", "`<hardware>` must be a name, not `..`"),
+            ("a:b:c:0:1:1", "`<nnodes>` must be a whole number from 1 to 1024, not `0`"),
+            ("a:b:c:1:x:1", "`<nproc>` must be a whole number from 1 to 1024, not `x`"),
+            ("a:b:c:1:1:-1", "`<repeat>` must be a whole number from 1 to 4294967295, not `-1`"),
+        ] {
+            let message = text.parse::<CaseKey>().unwrap_err().to_string();
+            let form = "<case>:<framework>[_<version>]:<hardware>:<nnodes>:<nproc>:<repeat>";
+            assert_eq!(message, format!("`{text}` is not the key of a training (`{form}`): {reason}"));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::case::default_data_folder;
 use super::file::ConfigFile;
 use super::yaml::Content;
 use super::{
-    CaseKey, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Scale, Sourced, Vendor, list_names, unknown_case,
+    CaseKey, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names, unknown_case,
 };
 
 /// An entry of `CASES`: a case and its data folder.
@@ -29,9 +29,11 @@ pub(super) fn choose_cases(
     let mut names = overrides.cases.clone();
     if names.is_empty() {
         // host.yaml lists the frameworks of its own vendor. Another one, given by `--vendor`, chooses the framework of a
-        // case whose listed one it lacks, as for `--case NAME`.
+        // case whose listed one it lacks, as for `--case NAME`; but the key of a training names the hardware of its vendor.
         let other = vendor.filter(|vendor| overrides.vendor.is_some() && default_framework(vendor).is_some());
-        let lacks = |key: &Sourced<CaseKey>| other.is_some_and(|vendor| vendor.framework(&key.value).is_none());
+        let lacks = |key: &Sourced<CaseKey>| {
+            key.value.training.is_none() && other.is_some_and(|vendor| vendor.framework(&key.value).is_none())
+        };
         names.extend(listed.iter().filter(|(key, _)| lacks(key)).map(|(key, _)| key.value.case.clone()));
         keys.extend(listed.iter().map(|(key, _)| key.clone()).filter(|key| !lacks(key)));
     }
@@ -108,13 +110,12 @@ fn resolve_case_argument(
         return Ok(supported);
     }
     if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, default_framework(v)?))) {
-        let case = name.to_owned();
         let which = if vendor.frameworks.len() == 1 { "only" } else { "default" };
         let message =
-            format!("case `{case}` runs with `{framework}`, the {which} framework of vendor `{}`", vendor.name);
+            format!("case `{name}` runs with `{framework}`, the {which} framework of vendor `{}`", vendor.name);
         let place = vendor.origin(&["frameworks", &framework]);
         findings.push(Finding::info(place.clone(), message));
-        return Ok(vec![Sourced::new(CaseKey { case, framework, scale: Scale::ONE }, place)]);
+        return Ok(vec![Sourced::new(CaseKey::new(name, &framework), place)]);
     }
     let unsupported: Vec<Sourced<CaseKey>> = of_case().cloned().collect();
     if unsupported.is_empty() && vendor.is_some() {

@@ -49,16 +49,22 @@ fn number(node: &Node) -> Option<f64> {
     }
 }
 
-/// Reads the minimum for `metric`, which must be a value that the metric can have.
-pub(super) fn read_target(metric: &str, node: &Node) -> Result<f64, Finding> {
+/// Returns whether a target for `metric` is a value that the metric can have.
+pub(super) fn is_target(metric: &str, node: &Node) -> bool {
+    number(node).is_some_and(|number| metric::range(metric).contains(&number))
+}
+
+/// Checks the target for `metric` in the value of `key`.
+pub(super) fn check_target(key: &str, metric: &str, node: &Node) -> Result<(), Finding> {
+    if is_target(metric, node) {
+        return Ok(());
+    }
     let range = metric::range(metric);
-    number(node).filter(|number| range.contains(number)).ok_or_else(|| {
-        let (from, to) = (*range.start(), *range.end());
-        let expected = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
-        let found = describe_node(node);
-        Finding::unplaced(format!("`target_accuracy`: `{metric}` must be {expected}, not {found}"))
-            .with_hint("for example `target_accuracy: {top1: 0.76}`, without quotes or percent signs")
-    })
+    let (from, to) = (*range.start(), *range.end());
+    let expected = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
+    let found = describe_node(node);
+    let hint = format!("for example `{key}: {{top1: 0.76}}`, without quotes or percent signs");
+    Err(Finding::unplaced(format!("`{key}`: `{metric}` must be {expected}, not {found}")).with_hint(hint))
 }
 
 /// Describes a value of the wrong type, for a message.

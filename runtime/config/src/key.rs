@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::entries::{check_agreement_limits, describe_node, read_target};
+use super::entries::{check_agreement_limits, check_target, describe_node, is_target};
 use super::file::ConfigFile;
 use super::finding::{missing_key, nearest_note};
 use super::yaml::{self, Content, Node};
@@ -13,7 +13,7 @@ pub const THREADS_MAX: u64 = 1024;
 /// Largest number of readings of the monitors per second.
 const PER_SECOND_MAX: u64 = 10;
 
-/// A key of host.yaml, configurations.yaml or parameters.yaml.
+/// A key of host.yaml, configurations.yaml, training.yaml or parameters.yaml.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigKey {
     /// Name, as in FlagPerf.
@@ -48,6 +48,10 @@ pub enum ValueKind {
     Flag,
     /// A whole number of at least 1.
     Count,
+    /// The same, or null.
+    OptionalCount,
+    /// A number greater than 0.
+    PositiveNumber,
     /// A whole number of at least 0.
     WholeNumber,
     /// A number of threads from 0 to [`THREADS_MAX`].
@@ -88,6 +92,8 @@ pub enum ValueKind {
     SharedScript,
     /// A `flops` expression.
     Flops,
+    /// The same, or null.
+    OptionalFlops,
     /// 1, 2 or null.
     OneOrTwo,
     /// One of a few words, in any letter case.
@@ -102,6 +108,8 @@ impl ValueKind {
         match self {
             ValueKind::Flag => "true or false",
             ValueKind::Count => "a whole number from 1 to 4294967295",
+            ValueKind::OptionalCount => "a whole number from 1 to 4294967295, or null",
+            ValueKind::PositiveNumber => "a number greater than 0, such as `0.1` or `3.5e-4`",
             ValueKind::WholeNumber => "a whole number from 0 to 4294967295",
             ValueKind::Threads => "a whole number from 0 to 1024",
             ValueKind::PerSecond => "a whole number from 0 to 10",
@@ -122,6 +130,7 @@ impl ValueKind {
             ValueKind::OptionalSha256 => "64 lower-case hexadecimal digits or null",
             ValueKind::SharedScript => "a shared script such as `lib/classification`, or null",
             ValueKind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
+            ValueKind::OptionalFlops => "an expression such as `4.12e9` or `2*512*0.33e9`, or null",
             ValueKind::OneOrTwo => "1, 2 or null",
             ValueKind::Word(_) => "one of the known words",
             ValueKind::OptionalWord(_) => "one of the known words, or null",
@@ -139,10 +148,9 @@ impl ValueKind {
             (ValueKind::TextMap, Content::Map(entries)) => {
                 entries.iter().map(|(key, node)| Some((key.clone(), ValueKind::Text.read(node)?))).collect()
             }
-            (ValueKind::Targets, Content::Map(entries)) => entries
-                .iter()
-                .map(|(metric, n)| read_target(metric, n).ok().map(|_| (metric.clone(), n.value())))
-                .collect(),
+            (ValueKind::Targets, Content::Map(entries)) => {
+                entries.iter().map(|(metric, n)| is_target(metric, n).then(|| (metric.clone(), n.value()))).collect()
+            }
             (ValueKind::Limits, Content::Map(entries)) => {
                 entries.iter().all(|(precision, n)| check_agreement_limits(precision, n).is_ok()).then(|| node.value())
             }
@@ -159,7 +167,9 @@ impl ValueKind {
                 "false" | "no" | "off" => Some(Value::Bool(false)),
                 _ => None,
             },
-            ValueKind::Count => whole(1, u32::MAX.into()),
+            ValueKind::OptionalCount | ValueKind::OptionalFlops if value.is_null() => Some(Value::Null),
+            ValueKind::Count | ValueKind::OptionalCount => whole(1, u32::MAX.into()),
+            ValueKind::PositiveNumber => value.as_f64().filter(|number| *number > 0.0).map(Value::from),
             ValueKind::WholeNumber => whole(0, u32::MAX.into()),
             ValueKind::Threads => whole(0, THREADS_MAX),
             ValueKind::PerSecond => whole(0, PER_SECOND_MAX),
@@ -181,7 +191,7 @@ impl ValueKind {
             ValueKind::Size => parse_bytes(text).filter(|bytes| *bytes > 0).map(Value::from),
             ValueKind::OneOrTwo if value.is_null() => Some(Value::Null),
             ValueKind::OneOrTwo => whole(1, 2),
-            ValueKind::Flops => (!value.is_null()).then(|| Value::from(text)),
+            ValueKind::Flops | ValueKind::OptionalFlops => (!value.is_null()).then(|| Value::from(text)),
             ValueKind::OptionalWord(_) if value.is_null() => Some(Value::Null),
             ValueKind::Word(words) | ValueKind::OptionalWord(words) => {
                 words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
@@ -252,10 +262,12 @@ impl ConfigKey {
     pub fn read(&self, node: &Node) -> Result<Value, Finding> {
         let value = self.kind.read(node).ok_or_else(|| self.wrong_type(node))?;
         match (self.kind, value.as_str()) {
-            (ValueKind::Flops, Some(expression)) => parse_flops(expression).map(|_| value).map_err(|error| {
-                let hint = "write numbers joined by `*` and `+`, such as `4.12e9` or `2*512*0.33e9`";
-                Finding::unplaced(format!("`flops`: {error}")).with_hint(hint)
-            }),
+            (ValueKind::Flops | ValueKind::OptionalFlops, Some(expression)) => {
+                parse_flops(expression).map(|_| value).map_err(|error| {
+                    let hint = "write numbers joined by `*` and `+`, such as `4.12e9` or `2*512*0.33e9`";
+                    Finding::unplaced(format!("`flops`: {error}")).with_hint(hint)
+                })
+            }
             _ => Ok(value),
         }
     }
@@ -265,7 +277,7 @@ impl ConfigKey {
     pub(super) fn refused_part<'n>(&self, node: &'n Node) -> &'n Node {
         let Content::Map(entries) = &node.content else { return node };
         let refused = |(name, entry): &(&String, &Node)| match self.kind {
-            ValueKind::Targets => read_target(name, entry).is_err(),
+            ValueKind::Targets => !is_target(name, entry),
             ValueKind::Limits => check_agreement_limits(name, entry).is_err(),
             _ => false,
         };
@@ -275,7 +287,7 @@ impl ConfigKey {
     fn wrong_type(&self, node: &Node) -> Finding {
         let of_entry = match (self.kind, &node.content) {
             (ValueKind::Targets, Content::Map(entries)) => {
-                entries.iter().find_map(|(metric, entry)| read_target(metric, entry).err())
+                entries.iter().find_map(|(metric, entry)| check_target(self.name, metric, entry).err())
             }
             (ValueKind::Limits, Content::Map(entries)) => {
                 entries.iter().find_map(|(precision, entry)| check_agreement_limits(precision, entry).err())
@@ -362,7 +374,7 @@ fn unknown_key(keys: &[ConfigKey], name: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PARAMETERS, SETTINGS, SITE};
+    use super::super::{PARAMETERS, SETTINGS, SITE, TRAINING_SETTINGS};
     use super::*;
     use serde_json::json;
 
@@ -372,7 +384,7 @@ mod tests {
 
     #[test]
     fn every_key_is_documented_and_its_default_has_the_right_type() {
-        for keys in [SITE, SETTINGS, PARAMETERS] {
+        for keys in [SITE, SETTINGS, TRAINING_SETTINGS, PARAMETERS] {
             for key in keys {
                 assert!(!key.about.is_empty(), "{}", key.name);
                 assert_eq!(keys.iter().filter(|other| other.name == key.name).count(), 1, "{}", key.name);
@@ -396,6 +408,16 @@ mod tests {
         assert_eq!(read(ValueKind::Count, "0"), None);
         assert_eq!(read(ValueKind::Count, "4294967296"), None);
         assert_eq!(read(ValueKind::Count, "\"8\""), None);
+        assert_eq!(
+            (read(ValueKind::OptionalCount, "null"), read(ValueKind::OptionalCount, "0")),
+            (Some(json!(null)), None)
+        );
+        assert_eq!(read(ValueKind::PositiveNumber, "3.5e-4"), Some(json!(3.5e-4)));
+        assert_eq!(
+            (read(ValueKind::PositiveNumber, "1"), read(ValueKind::PositiveNumber, "0")),
+            (Some(json!(1.0)), None)
+        );
+        assert_eq!((read(ValueKind::PositiveNumber, "-1"), read(ValueKind::PositiveNumber, "\"1\"")), (None, None));
         assert_eq!(read(ValueKind::WholeNumber, "0"), Some(json!(0)));
         assert_eq!(read(ValueKind::WholeNumber, "-1"), None);
         assert_eq!(read(ValueKind::Threads, "0"), Some(json!(0)));
@@ -421,5 +443,7 @@ mod tests {
             assert!(read(ValueKind::Flops, text).is_some_and(|value| value.is_string()), "{text}");
         }
         assert_eq!(read(ValueKind::Flops, "null"), None);
+        assert_eq!(read(ValueKind::OptionalFlops, "null"), Some(json!(null)));
+        assert_eq!(read(ValueKind::OptionalFlops, "4.12e9"), Some(json!("4.12e9")));
     }
 }

@@ -33,9 +33,12 @@ mod schema_tests;
 mod section;
 mod settings;
 mod site;
+mod size_section;
 mod stand_in;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod training_tests;
 mod vendor;
 mod visible;
 mod yaml;
@@ -44,7 +47,7 @@ mod yaml;
 pub mod fixture;
 
 pub use case::{CaseConfig, default_data_folder};
-pub use case_key::{CaseKey, Scale};
+pub use case_key::{CaseKey, Scale, TrainingKey};
 pub use container_option_fault::ContainerOptionFault;
 pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};
 pub use dataset::{DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
@@ -56,13 +59,14 @@ pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueK
 pub use load::{Config, HostFile, Overrides, Replica, find_root, load, load_without_vendor};
 pub use monitor_command::{MONITOR_SCRIPT, MonitorCommand};
 pub use origin::{Origin, Sourced, Values, merge_layers};
-pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, is_reserved, overlay_keys};
+pub use overlay::{check_key_owner, display_value, is_case_key, is_reserved, overlay_keys};
 pub use parameters::{
     BadSamplePolicy, InputCost, PARAMETERS, Parameters, check_parameter_name, default_unit, find_parameter,
 };
 pub use section::{SectionKey, SectionKind};
-pub use settings::SETTINGS;
+pub use settings::{SETTINGS, SettingsFile, TRAINING_SETTINGS};
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
+pub use size_section::is_size_section;
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::file::ConfigFile;
 use super::finding::nearest_note;
-use super::key::ConfigKey;
 use super::parameters::find_parameter;
+use super::size_section::OverlayPart;
 use super::yaml::{self, Node};
-use super::{Finding, Origin, Owner, PARAMETERS, SETTINGS, SITE, Sourced, Values, Vendor, list_names, nearest};
+use super::{Finding, Origin, Owner, PARAMETERS, SITE, SettingsFile, Sourced, Values, Vendor, list_names, nearest};
 
 /// Keys of `config` that the host sets itself.
 pub(super) const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
@@ -19,9 +19,11 @@ pub(super) const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vend
 const DELETE: &str = "delete the line";
 
 /// The values of a case while its layers are merged.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Layers {
-    /// The defaults, then configurations.yaml.
+    /// The file of the settings.
+    pub file: &'static SettingsFile,
+    /// The defaults, then the file.
     pub settings: Values,
     /// The values of parameters.yaml.
     pub parameters: Values,
@@ -34,18 +36,24 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Applies the overlay of vendor `name` to the settings. A key of parameters.yaml, of host.yaml or of the host
+    /// Creates the layers of a case with the settings of its file.
+    pub fn new(file: &'static SettingsFile, settings: Values, parameters: Values) -> Self {
+        let (vendor_values, departures, before_set) = (Values::new(), Vec::new(), Values::new());
+        Layers { file, settings, parameters, vendor_values, departures, before_set }
+    }
+
+    /// Applies a part of the overlay of vendor `name` to the settings. A key of parameters.yaml, of host.yaml or of the host
     /// itself is an error, and so is a value that changes nothing; a new key is a warning, unless vendor.yaml lists it as
     /// an option. A new key that vendor.yaml lists, or a changed value, is a note.
     pub fn apply_overlay(
         &mut self,
-        file: &ConfigFile,
+        part: &OverlayPart<'_>,
         name: &str,
         vendor: Option<&Vendor>,
         findings: &mut Vec<Finding>,
     ) {
-        for (key, node) in &file.entries {
-            let origin = file.origin(node);
+        for (key, node) in &part.entries {
+            let origin = part.file.origin(node);
             match self.apply_overlay_key(key, node, (name, vendor), &origin) {
                 Ok(Some(finding)) => findings.push(finding),
                 Ok(None) => {}
@@ -70,10 +78,13 @@ impl Layers {
         if find_parameter(key).is_some() {
             return Err(case_only(key));
         }
-        let Some(setting) = find_setting(key) else {
+        let Some(setting) = self.file.find(key) else {
+            if let Some(other) = SettingsFile::of_key(key) {
+                return Err(Finding::unplaced(format!("`{key}` belongs to {}", other.name)).with_hint(DELETE));
+            }
             self.vendor_values.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
             let known = vendor.is_some_and(|vendor| vendor.has_option(key));
-            let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
+            let names = self.file.keys.iter().chain(PARAMETERS).map(|known| known.name);
             let names = names.chain(vendor.iter().flat_map(|vendor| vendor.option_names()));
             let near = nearest_note(nearest(key, names).filter(|_| !known));
             let message = format!("new key `{key}` of vendor `{name}`{near}");
@@ -117,7 +128,7 @@ impl Layers {
         let node = yaml::parse(value).map_err(|cause| Finding::unplaced(cause.reason))?;
         let base = self.standard_value(key, vendor);
         let is_known = base.is_some();
-        let (layer, value) = if let Some(setting) = find_setting(key) {
+        let (layer, value) = if let Some(setting) = self.file.find(key) {
             (&mut self.settings, setting.read(&node)?)
         } else if let Some(parameter) = find_parameter(key) {
             (&mut self.parameters, parameter.read(&node)?)
@@ -153,7 +164,7 @@ impl Layers {
     }
 
     fn unknown_key(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> Finding {
-        let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        let mut names: Vec<&str> = self.file.keys.iter().map(|setting| setting.name).collect();
         names.extend(self.parameters.keys().chain(self.vendor_values.keys()).map(String::as_str));
         for option in vendor.iter().flat_map(|vendor| vendor.option_names()) {
             if !names.contains(&option) {
@@ -174,7 +185,8 @@ impl Layers {
 
 /// Whether the host puts a value of this name into the configuration that an engine receives.
 pub fn is_case_key(name: &str) -> bool {
-    SETTINGS.iter().chain(PARAMETERS).any(|key| key.name == name) || RESERVED.contains(&name)
+    let is_parameter = PARAMETERS.iter().any(|key| key.name == name);
+    is_parameter || SettingsFile::of_key(name).is_some() || RESERVED.contains(&name)
 }
 
 /// Returns the keys of every overlay of a case, whose scripts are in `scripts`; a file that cannot be read has none.
@@ -206,11 +218,6 @@ fn case_only(key: &str) -> Finding {
     let message =
         format!("`{key}` cannot be set by a vendor: it defines what is measured, which is the same for every vendor");
     Finding::unplaced(message).with_hint(DELETE)
-}
-
-/// Returns the key of configurations.yaml with this name.
-pub fn find_setting(key: &str) -> Option<&'static ConfigKey> {
-    SETTINGS.iter().find(|setting| setting.name == key)
 }
 
 /// Formats a value for messages and listings, strings without quotes.

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::file::ConfigFile;
 use super::key::{defaults, read_key};
-use super::overlay::{check_key_owner, find_setting};
-use super::{ConfigKey, Finding, Origin, Owner, Sourced, ValueKind, Values, merge_layers, nearest};
+use super::overlay::check_key_owner;
+use super::{ConfigKey, Finding, Origin, Owner, SettingsFile, Sourced, ValueKind, Values, merge_layers, nearest};
 use flagperf_core::metric;
 use flagperf_core::suggestion::one_letter_off;
 
@@ -259,8 +259,8 @@ pub(super) fn read_parameters(file: &ConfigFile, findings: &mut Vec<Finding>) ->
 
 /// Refuses a free key of parameters.yaml whose name belongs to another file.
 pub fn check_parameter_name(name: &str) -> Result<(), Finding> {
-    match find_setting(name) {
-        Some(_) => Err(Finding::unplaced(format!("`{name}` belongs to configurations.yaml"))
+    match SettingsFile::of_key(name) {
+        Some(file) => Err(Finding::unplaced(format!("`{name}` belongs to {}", file.name))
             .with_hint("choose another name for the parameter")),
         None => check_key_owner(name),
     }
@@ -276,13 +276,13 @@ fn misspelled_parameter(name: &str, origin: Origin) -> Option<Finding> {
 
 /// Returns a warning for each target whose metric the host does not compute but whose name is similar to one that it
 /// does.
-fn misspelled_metrics(key: &ConfigKey, value: &Sourced<Value>) -> Vec<Finding> {
+pub(super) fn misspelled_metrics(key: &ConfigKey, value: &Sourced<Value>) -> Vec<Finding> {
     let metrics = value.value.as_object().filter(|_| key.kind == ValueKind::Targets);
     let unknown = metrics.into_iter().flatten().map(|(name, _)| name).filter(|name| metric::find(name).is_none());
     let near = unknown.filter_map(|name| Some((name, nearest(name, metric::examples())?)));
     near.map(|(name, near)| {
         let message =
-            format!("`target_accuracy`: only a script can report `{name}` (nearest metric of the host: `{near}`)");
+            format!("`{}`: only a script can report `{name}` (nearest metric of the host: `{near}`)", key.name);
         Finding::warning(value.origin.clone(), message).with_hint("a metric that no script reports misses its target")
     })
     .collect()

@@ -1,33 +1,35 @@
 //! The JSON Schemas of the YAML files in docs/schemas, generated from the tables of keys. An editor reads them through the
 //! first line of each file.
 
+use indexmap::IndexSet;
 use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
 use super::section::{SectionKey, SectionKind};
 use super::vendor::PEAKS;
-use super::{ConfigKey, DatasetDescription, Owner, PARAMETERS, SETTINGS, SITE, ValueKind, Vendor, yaml};
+use super::{ConfigKey, DatasetDescription, Owner, PARAMETERS, SITE, SettingsFile, ValueKind, Vendor, yaml};
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;
 
 /// The names of the schemas of YAML files, each with its text.
-pub(crate) fn schemas() -> [(&'static str, Value); 6] {
-    let of_settings = names(SETTINGS.iter());
-    let of_case = names(SETTINGS.iter().filter(|key| key.owner == Owner::Case).chain(PARAMETERS));
-    let of_vendor: Vec<ConfigKey> =
-        SETTINGS.iter().filter(|key| key.owner == Owner::CaseOrVendor).map(|key| without_default(*key)).collect();
+pub(crate) fn schemas() -> [(&'static str, Value); 8] {
+    let [inference, training] = SettingsFile::ALL;
+    let of_settings = names(SettingsFile::ALL.iter().flat_map(|file| file.keys));
     [
         ("host", closed("host.yaml: where and how a site runs", SITE)),
-        ("configurations", closed("configurations.yaml: the settings of a case", SETTINGS)),
+        ("configurations", closed("configurations.yaml: the settings of a case", inference.keys)),
+        ("training", closed("training.yaml: the settings of a case that is trained", training.keys)),
         ("parameters", open("parameters.yaml: what the scripts of a case read", PARAMETERS, of_settings)),
-        ("overlay", open("an overlay: what a vendor changes in a case", &of_vendor, of_case)),
+        ("overlay", overlay("an overlay: what a vendor changes in a case", inference)),
+        ("training_overlay", sized_overlay("an overlay: what a vendor changes in the training of a case", training)),
         ("dataset", titled("dataset.yaml: the files of a dataset", section(DatasetDescription::KEYS))),
         ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(Vendor::KEYS))),
     ]
 }
 
+/// Returns the names of keys, each once: the files of settings share some.
 fn names<'k>(keys: impl Iterator<Item = &'k ConfigKey>) -> Vec<&'static str> {
-    keys.map(|key| key.name).collect()
+    keys.map(|key| key.name).collect::<IndexSet<_>>().into_iter().collect()
 }
 
 /// The default of a key in an overlay is the value of the standard case.
@@ -51,6 +53,27 @@ fn open(title: &str, keys: &[ConfigKey], refused: Vec<&str>) -> Value {
     let of_site = format!("^({})$", of_site.join("|"));
     schema["propertyNames"] = json!({"not": {"anyOf": [{"enum": refused}, {"pattern": of_site}]}});
     titled(title, schema)
+}
+
+/// Returns the schema of the overlays of a file.
+fn overlay(title: &str, file: SettingsFile) -> Value {
+    let of_vendor = |key: &&ConfigKey| key.owner == Owner::CaseOrVendor;
+    let keys: Vec<ConfigKey> = file.keys.iter().filter(of_vendor).map(|key| without_default(*key)).collect();
+    let others = SettingsFile::ALL.iter().flat_map(|other| other.keys);
+    let others = others.filter(|key| !keys.iter().any(|own| own.name == key.name));
+    open(title, &keys, names(others.chain(PARAMETERS)))
+}
+
+/// Returns the schema of the overlays of a file that may have a section of the same keys for each size.
+fn sized_overlay(title: &str, file: SettingsFile) -> Value {
+    let mut schema = overlay(title, file);
+    let section = json!({
+        "type": "object",
+        "properties": schema["properties"].clone(),
+        "propertyNames": schema["propertyNames"].clone(),
+    });
+    schema["patternProperties"] = json!({"^.+x[0-9]+x[0-9]+$": section});
+    schema
 }
 
 fn titled(title: &str, schema: Value) -> Value {
@@ -90,6 +113,11 @@ fn value_schema(kind: ValueKind) -> Value {
             json!({"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": format!("^({words})$")}]})
         }
         ValueKind::Count => whole(1, u32::MAX.into()),
+        ValueKind::OptionalCount | ValueKind::OptionalFlops => {
+            let of_value = if kind == ValueKind::OptionalCount { ValueKind::Count } else { ValueKind::Flops };
+            json!({"anyOf": [{"type": "null"}, value_schema(of_value)]})
+        }
+        ValueKind::PositiveNumber => json!({"type": "number", "exclusiveMinimum": 0}),
         ValueKind::WholeNumber => whole(0, u32::MAX.into()),
         ValueKind::Threads => whole(0, super::THREADS_MAX),
         ValueKind::PerSecond => whole(0, 10),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::fixture::{Checkout, check_schema, repository};
 use super::schema::schemas;
-use super::{DatasetDescription, Overrides, PARAMETERS, SETTINGS, SITE, Vendor, yaml};
+use super::{DatasetDescription, Overrides, PARAMETERS, SETTINGS, SITE, TRAINING_SETTINGS, Vendor, yaml};
 use flagperf_core::event::Level;
 
 /// A schema that is ready to validate.
@@ -43,9 +43,11 @@ fn yaml_files() -> Vec<(PathBuf, &'static str)> {
     let schema_of = |path: &Path| match path.file_name().and_then(|name| name.to_str()) {
         Some("host.yaml") => Some("host"),
         Some("configurations.yaml") => Some("configurations"),
+        Some("training.yaml") => Some("training"),
         Some("parameters.yaml") => Some("parameters"),
         Some("vendor.yaml") => Some("vendor"),
         Some("dataset.yaml") => Some("dataset"),
+        Some(name) if name.ends_with("_training.yaml") => Some("training_overlay"),
         Some(name) if name.ends_with("_configurations.yaml") || name == "overlay.yaml" => Some("overlay"),
         _ => None,
     };
@@ -85,7 +87,7 @@ fn the_first_line_of_every_yaml_file_names_its_schema() {
         // The path is that of the copy, whose place is as deep as the file's own in configs/ and vendors/.
         let ups = match name {
             "host" => 1,
-            "overlay" => 3,
+            "overlay" | "training_overlay" => 3,
             _ => 2,
         };
         let line = format!("# yaml-language-server: $schema={}docs/schemas/{name}.json", "../".repeat(ups));
@@ -156,7 +158,8 @@ const LIMITS: [&str; 4] =
 
 #[test]
 fn the_schema_of_a_key_accepts_exactly_what_reading_it_accepts() {
-    let tables = [("host", SITE), ("configurations", SETTINGS), ("parameters", PARAMETERS)];
+    let tables =
+        [("host", SITE), ("configurations", SETTINGS), ("training", TRAINING_SETTINGS), ("parameters", PARAMETERS)];
     let (mut accepted, mut refused) = (0, 0);
     for (name, keys) in tables {
         let schema = schema(name);
@@ -192,7 +195,7 @@ fn unknown_and_missing_keys_and_keys_of_other_files_are_refused() {
     accepted("configurations", "batch_size: 1\nflops: 2*3e9 + 4\nfp16: true\ncompiler: null\nrepeat: 1");
     refused("configurations", "batch_size: 1\nflops: 2*3 +\nfp16: true\ncompiler: null\nrepeat: 1");
     accepted("parameters", "samples: 1\nmean: [0.5]");
-    for key in ["repeat", "vendor", "hosts", "Cases"] {
+    for key in ["repeat", "max_epochs", "vendor", "hosts", "Cases"] {
         let text = format!("{key}: x\n");
         let read =
             Checkout::new().with("configs/toy/parameters.yaml", &text).messages(Level::Error, &Overrides::default());
@@ -202,6 +205,13 @@ fn unknown_and_missing_keys_and_keys_of_other_files_are_refused() {
     accepted("overlay", "compiler: rten\nsleep_ms: 1");
     for key in ["flops: 1e9", "seed: 1", "PHASE_TIMEOUT: 1", "phase_timeout: 1", "data_dir: x", "batch_size: 0"] {
         refused("overlay", key);
+    }
+    refused("overlay", "max_epochs: 1");
+    accepted("training", "batch_size: 1\nlearning_rate: 1.0e-3\nmax_epochs: 2\ntarget: {top1: 0.9}");
+    refused("training", "batch_size: 1\nlearning_rate: 1.0e-3\nmax_epochs: 2\ntarget: {top1: 0.9}\nrepeat: 1");
+    accepted("training_overlay", "learning_rate: 0.1\nA100x1x8: {batch_size: 2, threads: 1}");
+    for text in ["max_epochs: 1", "compiler: x", "seed: 1", "A100x1x8: {target: {top1: 0.1}}", "A100x1x8: 1"] {
+        refused("training_overlay", text);
     }
 }
 

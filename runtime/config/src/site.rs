@@ -67,14 +67,14 @@ pub const SITE: &[ConfigKey] = &[
         name: "HOSTS_PORTS",
         kind: ValueKind::Ports,
         default: Some("[2222]"),
-        about: "the SSH ports inside containers: for training, which is not supported yet",
+        about: "the SSH ports inside containers: for training on several hosts, which is not supported yet",
         owner: Owner::Site,
     },
     ConfigKey {
         name: "MASTER_PORT",
         kind: ValueKind::Port,
         default: Some("29501"),
-        about: "the port over which the processes of a case find each other: for training, which is not supported yet",
+        about: "the port over which the processes of a case find each other: for training on several devices, which is not supported yet",
         owner: Owner::Site,
     },
     ConfigKey {
@@ -116,7 +116,7 @@ pub const SITE: &[ConfigKey] = &[
         name: "CASES",
         kind: ValueKind::TextMap,
         default: Some("{}"),
-        about: "`<case>:<framework>[_<version>][:<hosts>x<devices>]`: the folder with its datasets and weights",
+        about: "`<case>:<framework>[_<version>][:<hosts>x<devices>]`, or for a training `<case>:<framework>[_<version>]:<hardware>:<nnodes>:<nproc>:<repeat>`: the folder with its datasets and weights",
         owner: Owner::Site,
     },
     ConfigKey {

@@ -10,7 +10,7 @@ use super::source::{CONFIGS, Entry};
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::vendor::VARIABLES;
 use super::yaml_text::is_same;
-use flagperf_config::{ConfigFile, Node, SETTINGS, check_parameter_name, find_parameter, find_setting, missing_key};
+use flagperf_config::{ConfigFile, Node, SETTINGS, SettingsFile, check_parameter_name, find_parameter, missing_key};
 
 const CONFIGURATIONS: &str = "configurations.yaml";
 const PARAMETERS: &str = "parameters.yaml";
@@ -58,7 +58,7 @@ pub(super) fn convert_case(case: &str, vendors: Vec<String>, conversion: &mut Co
 fn convert_configurations(file: &ConfigFile, path: PathBuf, conversion: &mut Conversion<'_>) {
     let mut entries = IndexMap::new();
     for (name, node) in &file.entries {
-        match find_setting(name).map(|setting| setting.read(node)) {
+        match SettingsFile::INFERENCE.find(name).map(|setting| setting.read(node)) {
             Some(Ok(_)) => drop(entries.insert(name.clone(), node.clone())),
             Some(Err(finding)) => conversion.problems.push(finding.at(file.origin(node))),
             None => {

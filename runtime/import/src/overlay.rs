@@ -11,7 +11,7 @@ use super::file::{FileContent, NewFile, Replacement};
 use super::report::KeyChange;
 use super::source::CONFIGS;
 use super::tree::{Conversion, IMPORTED, schema_line};
-use flagperf_config::{ConfigFile, Finding, Node, Owner, check_key_owner, find_parameter, find_setting, is_reserved};
+use flagperf_config::{ConfigFile, Finding, Node, Owner, SettingsFile, check_key_owner, find_parameter, is_reserved};
 
 /// Folder of the overlays of a case.
 pub(super) const OVERLAYS: &str = "vendor_config";
@@ -60,7 +60,7 @@ fn convert_key(
     compiler: Option<&str>,
 ) -> Converted {
     let has = |file: &Option<ConfigFile>| file.as_ref().is_some_and(|file| file.entries.contains_key(name));
-    if let Some(setting) = find_setting(name) {
+    if let Some(setting) = SettingsFile::INFERENCE.find(name) {
         return match setting.read(node) {
             _ if setting.owner == Owner::Case => {
                 Converted::Nothing("only the author of a case sets it, because it defines what is measured")

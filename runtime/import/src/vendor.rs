@@ -10,7 +10,7 @@ use serde_json::json;
 use super::file::Replacement;
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::{text, value_text};
-use flagperf_config::{CaseKey, EngineEntry, SITE, Scale, Vendor, display_name, read_text};
+use flagperf_config::{CaseKey, EngineEntry, SITE, Vendor, display_name, read_text};
 use flagperf_plan::ADAPTOR;
 use flagperf_scaffold::add_entry;
 
@@ -156,7 +156,7 @@ fn convert_images(vendor: &str, conversion: &mut Conversion<'_>) -> BTreeMap<Str
             conversion.add_name(&path, &entry.name, &reason);
             continue;
         }
-        let key = CaseKey { case: String::new(), framework: entry.name.clone(), scale: Scale::ONE };
+        let key = CaseKey::new("", &entry.name);
         frameworks.entry(key.framework_name().to_owned()).or_default().push(entry.name);
         for file in source.files(&path, &mut conversion.problems) {
             conversion.copy(&file, &file, Replacement::ByForce);

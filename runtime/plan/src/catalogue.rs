@@ -8,7 +8,7 @@ use flagperf_core::regular_file::read_regular_text;
 
 use super::{EngineChoice, FoundModel, find_model};
 use flagperf_config::{
-    ContainerOptions, DATASET_FILE, DatasetDescription, Finding, KEYS_FOLDER, SHARED_SCRIPTS, Vendor,
+    ContainerOptions, DATASET_FILE, DatasetDescription, Finding, KEYS_FOLDER, SHARED_SCRIPTS, SettingsFile, Vendor,
 };
 use flagperf_core::description::{ConfigRead, EngineDescription};
 use flagperf_core::tensor::DType;
@@ -102,8 +102,16 @@ pub struct CaseFolder {
     pub configured: bool,
     /// The entries of its folder in `scripts/` other than folders. Whether one can be read is checked when it is read.
     pub scripts: BTreeSet<String>,
-    /// The vendors with an overlay for it.
-    pub overlays: BTreeSet<String>,
+    /// The names of its files of settings, each with the vendors that have an overlay for it. A case without any has
+    /// configurations.yaml, which is then missing.
+    pub settings: BTreeMap<&'static str, BTreeSet<String>>,
+}
+
+impl CaseFolder {
+    /// Returns the vendors with an overlay for a file of settings; `None` when the case does not have the file.
+    pub fn overlays(&self, file: &SettingsFile) -> Option<&BTreeSet<String>> {
+        self.settings.get(file.name)
+    }
 }
 
 impl Catalogue {
@@ -115,10 +123,8 @@ impl Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
         let is_case = |name: &String| name != SHARED_SCRIPTS && name != KEYS_FOLDER;
         for name in folders(&root.join("configs")).into_iter().filter(is_case) {
-            let overlays = files(&root.join("configs").join(&name).join("vendor_config"));
-            let vendors = overlays.iter().filter_map(|file| file.strip_suffix("_configurations.yaml"));
-            let overlays = vendors.map(str::to_owned).collect();
-            cases.insert(name, CaseFolder { configured: true, overlays, ..CaseFolder::default() });
+            let settings = read_settings(&root.join("configs").join(&name));
+            cases.insert(name, CaseFolder { configured: true, settings, ..CaseFolder::default() });
         }
         for name in folders(&root.join("scripts")).into_iter().filter(|name| name != SHARED_SCRIPTS) {
             // A folder with the name of a script is reported when it is read.
@@ -183,6 +189,17 @@ impl Catalogue {
     pub fn engine(&self, name: &str) -> Option<&EngineDescription> {
         self.engines.iter().find(|engine| engine.name == name)
     }
+}
+
+/// Returns the files of settings in the folder of a case, each with the vendors that have an overlay for it.
+fn read_settings(folder: &Path) -> BTreeMap<&'static str, BTreeSet<String>> {
+    let (own, overlays) = (entry_names(folder, |entry| !entry.is_dir()), files(&folder.join("vendor_config")));
+    let vendors = |file: &SettingsFile| {
+        let vendors = overlays.iter().filter_map(|name| file.vendor_of_overlay(name));
+        (file.name, vendors.map(str::to_owned).collect())
+    };
+    let found: BTreeMap<_, _> = SettingsFile::ALL.iter().filter(|file| own.contains(file.name)).map(vendors).collect();
+    if found.is_empty() { BTreeMap::from([vendors(&SettingsFile::INFERENCE)]) } else { found }
 }
 
 /// Reads a profile of system calls as `docker run` does: it must be JSON, and is sent without spaces.

@@ -7,19 +7,19 @@ use super::container_checks::check_container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, UnavailableEngine};
 use flagperf_config::{
-    CaseKey, Config, Container, Finding, LauncherChoice, Origin, Sourced, Vendor, did_you_mean, is_host_name, is_local,
-    list_names, nearest,
+    CaseConfig, CaseKey, Config, Container, Finding, LauncherChoice, Origin, Sourced, Vendor, did_you_mean,
+    is_host_name, is_local, list_names, nearest,
 };
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 2] = ["SHM_SIZE", "ACCE_CONTAINER_OPT"];
 const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "SSH_CONFIG"];
-/// Keys of FlagPerf that apply only to training.
+/// Keys of FlagPerf that apply only to training on several devices.
 const FOR_TRAINING: [&str; 2] = ["HOSTS_PORTS", "MASTER_PORT"];
-/// What a run uses without containers, and without other machines.
+/// What a run uses without containers, without other machines, and in place of training on several devices.
 const NO_CONTAINERS: &str = "`CONTAINER` is none";
 const NO_MACHINES: &str = "`HOSTS` lists only this machine";
-const NO_TRAINING: &str = "a run trains nothing";
+const NO_TRAINING: &str = "it is not supported yet";
 
 /// Reports an unknown vendor, an unknown monitor, and machines and containers that are not available.
 pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
@@ -72,7 +72,7 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
     if config.replica.is_some() {
         return;
     }
-    for case in &config.cases {
+    for case in inference_cases(config) {
         let (key, needed) = (&case.key.value, case.key.value.scale.hosts);
         if needed as usize > hosts.len() && config.knows_hosts && !config.in_job {
             let message = format!("case `{key}` needs {needed} hosts, but `HOSTS` lists {}", hosts.len());
@@ -93,7 +93,7 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
 fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
     let Some(vendor) = &config.vendor else { return };
     let identifies = vendor.monitor.as_deref().is_some_and(|monitor| catalogue.device_monitors.contains(&monitor));
-    for case in config.cases.iter().filter(|case| case.key.value.scale.devices > 1) {
+    for case in inference_cases(config).filter(|case| case.key.value.scale.devices > 1) {
         let mut own = Vec::new();
         if config.visible.is_none() {
             own.push(no_device_variable(&case.key));
@@ -103,6 +103,11 @@ fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Find
         Finding::assign(&mut own, &case.key.value);
         findings.extend(own);
     }
+}
+
+/// Iterates over the cases that may run on several devices: training on several is refused as such.
+fn inference_cases(config: &Config) -> impl Iterator<Item = &CaseConfig> {
+    config.cases.iter().filter(|case| case.key.value.training.is_none())
 }
 
 fn no_device_variable(case: &Sourced<CaseKey>) -> Finding {
@@ -154,7 +159,7 @@ pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     let keys = FOR_CONTAINERS.into_iter().filter(|_| !has_containers).map(|key| (key, "containers", NO_CONTAINERS));
     let is_here = config.knows_hosts && config.site.hosts.iter().all(|host| is_local(host)) && config.replica.is_none();
     let machines = FOR_MACHINES.into_iter().filter(|_| is_here).map(|key| (key, "other machines", NO_MACHINES));
-    let training = FOR_TRAINING.map(|key| (key, "training", NO_TRAINING));
+    let training = FOR_TRAINING.map(|key| (key, "training on several devices", NO_TRAINING));
     for (key, what, instead) in keys.chain(machines).chain(training) {
         let value = &config.site_values[key];
         if value.origin != Origin::Default && value.value != Value::Null {
@@ -239,15 +244,15 @@ mod tests {
             format!("configs/host.yaml:{line}: `{key}` has no effect: it applies to {what}, and {instead}")
         };
         let (none, machine, training) =
-            ("`CONTAINER` is none", "`HOSTS` lists only this machine", "a run trains nothing");
+            ("`CONTAINER` is none", "`HOSTS` lists only this machine", "it is not supported yet");
         assert_eq!(
             noted,
             [
                 line(7, "SHM_SIZE", "containers", none),
                 line(8, "ACCE_CONTAINER_OPT", "containers", none),
                 line(4, "SSH_PORT", "other machines", machine),
-                line(5, "HOSTS_PORTS", "training", training),
-                line(6, "MASTER_PORT", "training", training),
+                line(5, "HOSTS_PORTS", "training on several devices", training),
+                line(6, "MASTER_PORT", "training on several devices", training),
                 format!(
                     "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and {none}"
                 ),

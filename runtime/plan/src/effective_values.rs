@@ -52,7 +52,9 @@ pub fn effective_values(config: &Config) -> Vec<EffectiveValue> {
 /// Returns the engines behind framework and compiler, and the options that only the vendor sets.
 fn engine_values(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<EffectiveValue> {
     let framework = vendor.framework(&case.key.value);
-    let compiler = case.settings["compiler"].value.as_str().and_then(|name| vendor.compilers.get_key_value(name));
+    // A training has no compiler.
+    let compiler = case.settings.get("compiler").and_then(|compiler| compiler.value.as_str());
+    let compiler = compiler.and_then(|name| vendor.compilers.get_key_value(name));
     let mut rows = Vec::new();
     let is_shared = framework.zip(compiler).is_some_and(|((framework, _), (compiler, _))| framework == compiler);
     let sides = [("frameworks", " (framework)", framework), ("compilers", " (compiler)", compiler)];

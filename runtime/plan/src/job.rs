@@ -149,9 +149,10 @@ pub struct TrainingSettings {
 pub struct CaseSettings {
     /// Samples per batch.
     pub batch_size: u32,
-    /// Floating-point operations per sample, as declared: an expression such as `2*512*0.33e9`.
+    /// Floating-point operations per sample, as declared: an expression such as `2*512*0.33e9`; empty for a training that
+    /// declares none.
     pub flops: String,
-    /// The value of `flops`.
+    /// The value of `flops`; 0 without one.
     pub flops_per_sample: f64,
     /// Operations that `flops` counts for a multiply-add, 1 or 2; `None` when the case does not state it.
     #[serde(default)]
@@ -164,7 +165,7 @@ pub struct CaseSettings {
     pub num_workers: u32,
     /// Steps from one line of progress to the next.
     pub log_freq: u32,
-    /// Passes over the dataset.
+    /// Passes over the dataset; of a training, how often the case is trained.
     pub repeat: u32,
     /// Whether model, validation and export are skipped.
     pub no_validation: bool,

@@ -15,6 +15,7 @@ mod options;
 mod planning;
 mod route;
 mod effective_values;
+mod training;
 #[cfg(test)]
 mod cause_tests;
 #[cfg(test)]
@@ -29,6 +30,8 @@ mod precision_tests;
 mod shipped;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod training_tests;
 
 pub use catalogue::{
     CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, FULL_BATCHES_MIN, RefusedOption,

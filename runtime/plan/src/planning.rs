@@ -1,5 +1,6 @@
 //! Turns a configuration and a catalogue into a plan, or reports all mistakes at once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -10,6 +11,7 @@ use super::class_keys::unset_class_keys;
 use super::container::{CaseContainer, Preparation, container_options, find_recipe};
 use super::engines::{choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
+use super::training::fixed_settings;
 use super::{AuditScope, CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Manifest, ModelInput, Task};
 use flagperf_config::env;
 use flagperf_config::{
@@ -103,11 +105,11 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
 }
 
 /// Plans one case.
-struct Planner<'p> {
+pub(super) struct Planner<'p> {
     config: &'p Config,
     catalogue: &'p Catalogue,
-    case: &'p CaseConfig,
-    findings: &'p mut Vec<Finding>,
+    pub(super) case: &'p CaseConfig,
+    pub(super) findings: &'p mut Vec<Finding>,
 }
 
 impl Planner<'_> {
@@ -119,37 +121,11 @@ impl Planner<'_> {
         if data_dir.value != default_data_folder(self.root(), &self.case.key.value.case) {
             self.check_data_directory(data_dir);
         }
-        let route = match route(&self.routing_settings(&settings)) {
-            Ok(route) => route,
-            Err(finding) => {
-                self.add_error("no_validation", finding);
-                return None;
-            }
+        let (jobs, all_engines_chosen) = match &self.case.key.value.training {
+            Some(training) => self.plan_training(training, &settings),
+            None => self.plan_inference(&settings)?,
         };
-        for key in route.ignored {
-            let message = format!("`{key}` is ignored: `compiler` is null");
-            self.findings.push(Finding::warning(self.origin(key), message));
-        }
-        self.check_scripts(route.validate.is_some());
-        if settings.precision == Precision::Tf32 && settings.compiler.is_none() {
-            let message = "`precision: tf32` needs a compiler, but `compiler` is null; validation always runs in fp32";
-            let hint = "set `precision: fp32`, or name a compiler";
-            self.add_error("precision", Finding::unplaced(message).with_hint(hint));
-        }
-        let onnx = self.onnx_path(&settings);
-        let has_both_phases = route.validate.is_some() && route.infer.is_some();
-        let mut jobs = Vec::new();
-        if let Some(export) = route.validate {
-            let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
-            jobs.extend(self.plan_job(Phase::Validate, task, &settings, has_both_phases));
-        }
-        if let Some(source) = route.infer.clone() {
-            let task = Task::Infer { model: self.model_input(source, &onnx) };
-            jobs.extend(self.plan_job(Phase::Infer, task, &settings, has_both_phases));
-        }
         // Without all engines it is unknown which options are used.
-        let all_engines_chosen =
-            jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
         if let Some(vendor) = self.config.vendor.as_ref().filter(|_| all_engines_chosen) {
             self.findings.extend(warn_of_unused_options(vendor, self.case, &jobs, self.catalogue));
         }
@@ -164,6 +140,42 @@ impl Planner<'_> {
             settings,
             jobs,
         })
+    }
+
+    /// Plans validation and inference; returns the jobs, and whether none lacks its engine.
+    fn plan_inference(&mut self, settings: &CaseSettings) -> Option<(Vec<Job>, bool)> {
+        let route = match route(&self.routing_settings(settings)) {
+            Ok(route) => route,
+            Err(finding) => {
+                self.add_error("no_validation", finding);
+                return None;
+            }
+        };
+        for key in route.ignored {
+            let message = format!("`{key}` is ignored: `compiler` is null");
+            self.findings.push(Finding::warning(self.origin(key), message));
+        }
+        self.check_scripts(&["dataloader.rhai", "model.rhai"][..1 + usize::from(route.validate.is_some())]);
+        self.check_shared_scripts();
+        if settings.precision == Precision::Tf32 && settings.compiler.is_none() {
+            let message = "`precision: tf32` needs a compiler, but `compiler` is null; validation always runs in fp32";
+            let hint = "set `precision: fp32`, or name a compiler";
+            self.add_error("precision", Finding::unplaced(message).with_hint(hint));
+        }
+        let onnx = self.onnx_path(settings);
+        let has_both_phases = route.validate.is_some() && route.infer.is_some();
+        let mut jobs = Vec::new();
+        if let Some(export) = route.validate {
+            let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
+            jobs.extend(self.plan_job(Phase::Validate, task, settings, has_both_phases));
+        }
+        if let Some(source) = route.infer.clone() {
+            let task = Task::Infer { model: self.model_input(source, &onnx) };
+            jobs.extend(self.plan_job(Phase::Infer, task, settings, has_both_phases));
+        }
+        let planned = usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
+        let all_engines_chosen = jobs.len() == planned;
+        Some((jobs, all_engines_chosen))
     }
 
     fn preparation(&self) -> Preparation {
@@ -188,17 +200,27 @@ impl Planner<'_> {
         set.map(|(key, value)| (key.clone(), value.value.clone())).collect()
     }
 
+    /// Returns the values of the keys of the case's file of settings.
+    pub(super) fn setting_values(&self) -> serde_json::Map<String, Value> {
+        self.case.settings.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect()
+    }
+
     fn settings(&self) -> CaseSettings {
-        let mut values: serde_json::Map<String, Value> =
-            self.case.settings.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
+        let mut values = self.setting_values();
+        values.extend(self.case.key.value.training.iter().flat_map(fixed_settings));
         for key in ["exist_onnx_path", "exist_compiler_path"] {
             let path = values[key].as_str().map(|path| self.root().join(path).to_string_lossy().into_owned());
             values.insert(key.to_owned(), path.into());
         }
-        let expression = values["flops"].as_str().unwrap_or_default();
-        let product = parse_flops(expression).expect("the expression was checked when the file was read");
+        // A training may declare no operations.
+        let expression = values["flops"].as_str().unwrap_or_default().to_owned();
+        let product = match expression.as_str() {
+            "" => 0.0,
+            expression => parse_flops(expression).expect("the expression was checked when the file was read"),
+        };
+        values.insert("flops".to_owned(), expression.into());
         values.insert("flops_per_sample".to_owned(), product.into());
-        serde_json::from_value(values.into()).expect("every key of configurations.yaml was read by its type")
+        serde_json::from_value(values.into()).expect("every key of the file was read by its type")
     }
 
     /// Returns the settings that determine the route. A sidecar that opens no ONNX file gets the exported graph as a
@@ -213,7 +235,13 @@ impl Planner<'_> {
         CaseSettings { exist_onnx_path, ..settings.clone() }
     }
 
-    fn plan_job(&mut self, phase: Phase, task: Task, settings: &CaseSettings, has_both_phases: bool) -> Option<Job> {
+    pub(super) fn plan_job(
+        &mut self,
+        phase: Phase,
+        task: Task,
+        settings: &CaseSettings,
+        has_both_phases: bool,
+    ) -> Option<Job> {
         let vendor = self.config.vendor.as_ref()?;
         let chosen = choose_engine(phase, vendor, self.case, settings, self.catalogue, &self.preparation());
         let (engine, config_reads) = chosen.map_err(|finding| self.findings.push(finding)).ok()?;
@@ -307,14 +335,24 @@ impl Planner<'_> {
         visible.chain([(env::LOG_LEVEL.to_owned(), level)]).collect()
     }
 
-    fn check_scripts(&mut self, model: bool) {
-        let case = self.case.key.value.case.clone();
-        let scripts = self.catalogue.cases.get(&case).map(|folder| folder.scripts.clone()).unwrap_or_default();
-        let needed = ["dataloader.rhai"].into_iter().chain(model.then_some("model.rhai"));
-        for script in needed.filter(|script| !scripts.contains(*script)) {
+    /// Returns the names of the scripts of the case.
+    fn scripts(&self) -> BTreeSet<String> {
+        let folder = self.catalogue.cases.get(&self.case.key.value.case);
+        folder.map(|folder| folder.scripts.clone()).unwrap_or_default()
+    }
+
+    /// Checks that the case has these scripts.
+    pub(super) fn check_scripts(&mut self, needed: &[&str]) {
+        let (case, scripts) = (self.case.key.value.case.clone(), self.scripts());
+        for script in needed.iter().filter(|script| !scripts.contains(**script)) {
             let message = format!("case `{case}` has no scripts/{case}/{script}");
-            self.findings.push(Finding::error(self.case.configurations(), message));
+            self.findings.push(Finding::error(self.case.settings_file(), message));
         }
+    }
+
+    /// Checks the scripts that a case may share.
+    fn check_shared_scripts(&mut self) {
+        let scripts = self.scripts();
         // Without any script, the folder is not that of a case.
         let served = [("forward", "forward.rhai"), ("evaluator", "evaluator.rhai")];
         for (key, script) in served.into_iter().filter(|_| !scripts.is_empty()) {
@@ -387,7 +425,7 @@ impl Planner<'_> {
         self.case.settings.get(key).map_or(Origin::Default, |value: &Sourced<Value>| value.origin.clone())
     }
 
-    fn add_error(&mut self, key: &str, finding: Finding) {
+    pub(super) fn add_error(&mut self, key: &str, finding: Finding) {
         self.findings.push(finding.at(self.origin(key)));
     }
 }

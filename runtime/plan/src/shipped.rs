@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use flagperf_config::{Overrides, SETTINGS, SITE, find_root, load};
+use flagperf_config::{Overrides, SETTINGS, SITE, SettingsFile, find_root, load};
 use flagperf_core::description::{Delivery, EngineDescription};
 use flagperf_core::event::Level;
 use flagperf_core::metric::AgreementLimits;
@@ -60,8 +60,9 @@ fn every_case_has_both_phases_on_every_vendor_with_an_overlay_for_it() {
     assert!(catalogue.vendors.values().all(Option::is_some), "every vendor.yaml can be read");
     for (case, folder) in &catalogue.cases {
         assert!(folder.configured && !folder.scripts.is_empty(), "{case} has both its folders");
-        assert!(!folder.overlays.is_empty(), "{case} has an overlay");
-        for vendor in &folder.overlays {
+        let Some(overlays) = folder.overlays(&SettingsFile::INFERENCE) else { continue };
+        assert!(!overlays.is_empty(), "{case} has an overlay");
+        for vendor in overlays {
             let plan = planned(&root, case, vendor);
             assert_eq!(plan.cases[0].jobs.len(), 2, "{case} on {vendor}");
             let warnings: Vec<_> = plan.findings.iter().filter(|finding| finding.level > Level::Info).collect();
@@ -89,7 +90,8 @@ fn the_standard_case_has_the_values_of_flagperf() {
 #[test]
 fn every_standard_case_states_how_its_flops_count_a_multiply_add() {
     let root = repository();
-    for case in Catalogue::read(&root, Vec::new()).cases.keys() {
+    let cases = Catalogue::read(&root, Vec::new()).cases;
+    for case in cases.iter().filter_map(|(name, case)| case.overlays(&SettingsFile::INFERENCE).map(|_| name)) {
         let text = fs::read_to_string(root.join("configs").join(case).join("configurations.yaml")).unwrap();
         assert!(text.lines().any(|line| line.starts_with("flops_per_multiply_add: ")), "{case}");
     }

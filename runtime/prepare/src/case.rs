@@ -15,6 +15,7 @@ use flagperf_config::{Parameters, is_case_key, overlay_keys};
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::Phase;
 use flagperf_data::{DataError, DataRoot, drawn};
 use flagperf_plan::{CasePlan, EngineChoice, Manifest, ModelInput, Task, graph_name_fault};
 use flagperf_script::{
@@ -42,9 +43,10 @@ pub struct CheckRequest {
 }
 
 impl CheckRequest {
-    /// Returns what to check of a planned case; `None` for a case without jobs.
+    /// Returns what to check of a planned case; `None` for a case without jobs, and for a training, whose worker checks its
+    /// scripts.
     pub fn new(case: &CasePlan) -> Option<Self> {
-        let first = case.jobs.first()?;
+        let first = case.jobs.first().filter(|job| job.phase() != Phase::Train)?;
         let validation = case.jobs.iter().find_map(|job| match &job.task {
             Task::Validate { export } => Some(export),
             Task::Infer { .. } | Task::Train { .. } => None,

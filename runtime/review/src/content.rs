@@ -13,10 +13,8 @@ use super::role::{Outcome, Role};
 use super::rows::{ChangedLine, ResultRow, changed_lines, changed_rows};
 use super::scripts;
 use super::tree::{Change, Side, Unreadable};
+use flagperf_config::SettingsFile;
 use flagperf_script::ScriptOutline;
-
-/// The overlay of a case by a vendor.
-const OVERLAY: &str = "configs/<case>/vendor_config/<vendor>_configurations.yaml";
 
 /// Most findings about the keys or the rows of one file; another one counts the rest.
 const FINDINGS_MAX: usize = 50;
@@ -164,15 +162,22 @@ fn judge_key(
         (None, Some(after)) => format!("`{}` is added with the value `{after}`", key.key),
         (before, None) => format!("`{}` is removed; it was `{}`", key.key, before.as_deref().unwrap_or_default()),
     };
-    let overlay = Pattern::parse(OVERLAY).ok().and_then(|pattern| pattern.matches(path));
-    if let Some(case) = overlay.and_then(|names| names.case).filter(|_| key.after.is_some())
-        && let Some(reason) = keys::overlay_refusal(&key.key, &case, context.after)
+    if let Some((file, case)) = overlay_of(path).filter(|_| key.after.is_some())
+        && let Some(reason) = keys::overlay_refusal(&file, &key.key, &case, context.after)
     {
         let rule = Judgement { outcome: Outcome::Refused, rule: "key-owner".to_owned(), ..judgement.clone() };
         return Some(ReviewFinding { hint: reason, ..finding(change, &rule, key.line, message) });
     }
     let judged = context.policy.judge_key(path, &key.key, context.role).unwrap_or_else(|| judgement.clone());
     (judged.outcome != Outcome::Allowed).then(|| finding(change, &judged, key.line, message))
+}
+
+/// Returns the file that a vendor's overlay at this path changes, and its case.
+fn overlay_of(path: &str) -> Option<(SettingsFile, String)> {
+    SettingsFile::ALL.into_iter().find_map(|file| {
+        let pattern = Pattern::parse(&file.overlay_path("<case>", "<vendor>")).ok()?;
+        Some((file, pattern.matches(path)?.case?))
+    })
 }
 
 /// Keeps the first findings about parts of a file, and counts the others.

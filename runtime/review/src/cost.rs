@@ -34,11 +34,12 @@ fn cost(
     records: &[NewRecord],
     (after, scripts): (&dyn Snapshot, &ScriptTree<'_>),
 ) -> AdaptationCost {
-    let overlay = after.text(&format!("configs/{case}/vendor_config/{vendor}_configurations.yaml")).unwrap_or_default();
-    let keys = match parse_yaml(&overlay).map(|root| root.content) {
-        Ok(Content::Map(entries)) => entries.into_iter().map(|(key, _)| key).collect(),
+    let overlays = SettingsFile::ALL.map(|file| after.text(&file.overlay_path(&case, &vendor)).unwrap_or_default());
+    let keys = overlays.iter().flat_map(|overlay| match parse_yaml(overlay).map(|root| root.content) {
+        Ok(Content::Map(entries)) => entries.into_keys().collect(),
         _ => Vec::new(),
-    };
+    });
+    let keys = keys.collect();
     let folder = format!("scripts/{case}/{vendor}");
     let files = after.list(&folder).into_iter().filter(|name| !name.is_folder && name.text.ends_with(".rhai"));
     let (mut functions, mut script_lines) = (Vec::new(), 0);

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::findings::KeyChange;
 use super::tree::{FilePath, Snapshot};
 use flagperf_config::{
-    Content, Node, Owner, YamlError, check_key_owner, display_value, find_parameter, find_setting, parse_yaml,
+    Content, Node, Owner, SettingsFile, YamlError, check_key_owner, display_value, find_parameter, is_size_section,
+    parse_yaml,
 };
 use flagperf_core::text::{one_line, truncate};
 
@@ -90,15 +91,22 @@ fn add(key: String, node: &Node, line: usize, values: &mut Values) {
     }
 }
 
-/// Returns why no overlay of a case may set a key; `None` if one may. `after` has the other files of the case.
-pub(super) fn overlay_refusal(key: &str, case: &str, after: &dyn Snapshot) -> Option<String> {
+/// Returns why no overlay of a case may set a key; `None` if one may. `file` is the one that the overlay changes, and
+/// `after` has the other files of the case.
+pub(super) fn overlay_refusal(file: &SettingsFile, key: &str, case: &str, after: &dyn Snapshot) -> Option<String> {
+    // The overlay of a training has sections for sizes.
+    let mut sections = key.match_indices('.').filter(|(at, _)| is_size_section(file, &key[..*at]));
+    let key = sections.next().map_or(key, |(at, _)| &key[at + 1..]);
     let name = key.split(['.', '[']).next().unwrap_or_default();
     let parameters = format!("configs/{case}/parameters.yaml");
     if let Err(finding) = check_key_owner(name) {
         return Some(finding.message);
     }
-    let is_rule = find_parameter(name).is_some() || find_setting(name).is_some_and(|key| key.owner == Owner::Case);
-    if is_rule {
+    let own = file.find(name);
+    if let Some(other) = SettingsFile::of_key(name).filter(|_| own.is_none()) {
+        return Some(format!("`{name}` belongs to {}", other.name));
+    }
+    if find_parameter(name).is_some() || own.is_some_and(|key| key.owner == Owner::Case) {
         return Some(format!("`{name}` defines how the case is measured: only the author of a case sets it"));
     }
     let own = after.text(&parameters).ok().and_then(|text| flatten(&text).ok()).unwrap_or_default();

@@ -47,9 +47,9 @@ impl CaseSources {
         let root = &plan.site.flagperf_path;
         let (name, vendor) = (&case.key.case, &plan.site.vendor);
         let mut names: BTreeSet<String> = [
-            format!("configs/{name}/configurations.yaml"),
+            case.key.settings_file().path(name),
             format!("configs/{name}/parameters.yaml"),
-            format!("configs/{name}/vendor_config/{vendor}_configurations.yaml"),
+            case.key.settings_file().overlay_path(name, vendor),
             format!("vendors/{vendor}/vendor.yaml"),
         ]
         .into();

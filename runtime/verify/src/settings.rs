@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::CaseReport;
 use super::difference::compare;
 use flagperf_config::{
-    Content, Environment, Origin, Overrides, default_data_folder, env, find_parameter, find_setting, load, parse_yaml,
+    Content, Environment, Origin, Overrides, SettingsFile, default_data_folder, env, find_parameter, load, parse_yaml,
 };
 use flagperf_core::file::is_inside;
 use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
@@ -36,19 +36,18 @@ pub fn different_settings(
     settings: &Value,
     read: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<DifferentSetting> {
+    // A record has every key of the file of its settings.
+    let has_all = |file: &SettingsFile| file.keys.iter().all(|key| settings.get(key.name).is_some());
+    let own = SettingsFile::ALL.into_iter().find(has_all).unwrap_or(SettingsFile::INFERENCE);
     // The first file that sets a key decides.
-    let files = [
-        format!("configs/{case}/vendor_config/{vendor}_configurations.yaml"),
-        format!("configs/{case}/configurations.yaml"),
-        format!("configs/{case}/parameters.yaml"),
-    ];
+    let files = [own.overlay_path(case, vendor), own.path(case), format!("configs/{case}/parameters.yaml")];
     let (mut seen, mut different) = (BTreeSet::new(), Vec::new());
     for file in files {
         let Some(root) = read(&file).and_then(|text| parse_yaml(&text).ok()) else { continue };
         let Content::Map(entries) = root.content else { continue };
         for (key, node) in entries {
             let used = &settings[&key]["value"];
-            let known = find_setting(&key).or(find_parameter(&key));
+            let known = own.find(&key).or(find_parameter(&key));
             let committed = known.and_then(|known| known.kind.read(&node)).unwrap_or_else(|| node.value());
             let is_different = settings.get(&key).is_none() || !used.is_null() && !is_same_value(used, &committed);
             if seen.insert(key.clone()) && is_different {

@@ -1,0 +1,60 @@
+//! Plans the training of a case: one job, for one device.
+
+use serde_json::Value;
+
+use super::planning::Planner;
+use super::{CaseSettings, Job, Task, TrainingSettings};
+use flagperf_config::{Finding, Scale, TrainingKey};
+use flagperf_core::precision::Precision;
+use flagperf_core::step::Phase;
+
+/// The scripts of a case that is trained.
+const SCRIPTS: [&str; 3] = ["dataloader.rhai", "model.rhai", "training.rhai"];
+
+/// Returns the settings that training.yaml has no keys for: what only inference does, and what the key of the case states.
+pub(super) fn fixed_settings(training: &TrainingKey) -> [(String, Value); 5] {
+    [
+        ("compiler", Value::Null),
+        ("repeat", training.repeat.into()),
+        ("no_validation", false.into()),
+        ("exist_onnx_path", Value::Null),
+        ("exist_compiler_path", Value::Null),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+}
+
+impl Planner<'_> {
+    /// Plans the training; returns its job, and whether it has its engine.
+    pub(super) fn plan_training(&mut self, training: &TrainingKey, settings: &CaseSettings) -> (Vec<Job>, bool) {
+        self.check_scripts(&SCRIPTS);
+        let key = &self.case.key;
+        if key.value.scale != Scale::ONE {
+            let Scale { hosts, devices } = key.value.scale;
+            let count = u64::from(hosts) * u64::from(devices);
+            let message =
+                format!("case `{}` needs {count} devices; training on several devices is not supported yet", key.value);
+            let hint =
+                format!("`{}:{}:{}:1:1:N` trains on one", key.value.case, key.value.framework, training.hardware);
+            self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
+        }
+        if settings.precision != Precision::Fp32 {
+            let message =
+                format!("`precision` is `{}`; training in mixed precision is not supported yet", settings.precision);
+            self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
+            return (Vec::new(), false);
+        }
+        let task = Task::Train { settings: self.training_settings(training) };
+        let job = self.plan_job(Phase::Train, task, settings, false);
+        let has_engine = job.is_some();
+        (job.into_iter().collect(), has_engine)
+    }
+
+    fn training_settings(&self, training: &TrainingKey) -> TrainingSettings {
+        let mut values = self.setting_values();
+        if values["eval_batch_size"].is_null() {
+            values.insert("eval_batch_size".to_owned(), values["batch_size"].clone());
+        }
+        values.insert("hardware".to_owned(), training.hardware.as_str().into());
+        serde_json::from_value(values.into()).expect("every key of training.yaml was read by its type")
+    }
+}

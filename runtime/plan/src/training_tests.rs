@@ -1,0 +1,74 @@
+//! Tests of planning a training: one job, and what is refused.
+
+use indexmap::IndexMap;
+use serde_json::json;
+
+use super::tests::{errors, planned};
+use super::{CaseSettings, Task, TrainingSettings};
+use flagperf_config::Overrides;
+use flagperf_config::fixture::{Checkout, case, set};
+use flagperf_core::precision::Precision;
+use flagperf_core::step::Phase;
+
+const TRAINING: &str = "batch_size: 32\nlearning_rate: 0.1\nmax_epochs: 20\ntarget: {top1: 0.9}\n";
+
+fn checkout() -> Checkout {
+    let host = "VENDOR: chip\nCASES:\n    \"toy:frame:A100:1:1:2\": data\n";
+    let checkout = Checkout::new().with("configs/host.yaml", host).with("configs/toy/training.yaml", TRAINING);
+    checkout.with("scripts/toy/training.rhai", "")
+}
+
+#[test]
+fn a_training_is_one_job_with_the_settings_of_training_yaml() {
+    let plan = planned(&checkout(), &Overrides::default()).unwrap();
+    let [toy] = plan.cases.as_slice() else { panic!("{:?}", plan.cases) };
+    let [job] = toy.jobs.as_slice() else { panic!("{:?}", toy.jobs) };
+    assert_eq!((job.phase(), job.engine.name.as_str(), job.precision()), (Phase::Train, "frame", Precision::Fp32));
+    assert_eq!(toy.folder.to_str(), Some("toy_frame_A100_1x1/localhost_noderank0"));
+    let settings = TrainingSettings {
+        eval_batch_size: 32,
+        learning_rate: 0.1,
+        max_epochs: 20,
+        eval_interval: 1,
+        target: IndexMap::from([("top1".to_owned(), 0.9)]),
+        hardware: "A100".to_owned(),
+    };
+    assert_eq!(job.task, Task::Train { settings });
+    let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;
+    assert_eq!((*batch_size, flops.as_str(), *flops_per_sample, *repeat), (32, "", 0.0, 2));
+    assert_eq!((compiler, *no_validation, &job.outputs), (&None, false, &None));
+    assert_eq!(job.config["max_epochs"], json!(20));
+    assert_eq!(serde_json::from_value::<super::Job>(json!(job)).unwrap(), *job, "it travels as JSON");
+}
+
+#[test]
+fn what_a_training_cannot_do_yet_is_refused_where_it_is_asked_for() {
+    let several = errors(&checkout(), &case("toy:frame:A100:2:8:1"));
+    assert_eq!(
+        several,
+        [
+            "--case toy:frame:A100:2:8:1: case `toy:frame:A100:2:8:1` needs 16 devices; training on several devices is not \
+             supported yet\n  hint: `toy:frame:A100:1:1:N` trains on one"
+        ]
+    );
+    let half = errors(&checkout().with("configs/toy/training.yaml", &format!("{TRAINING}fp16: true\n")), &case("toy"));
+    let mixed = "training in mixed precision is not supported yet\n  hint: set `precision: fp32`";
+    assert_eq!(half, [format!("configs/toy/training.yaml:5: `precision` is `fp16`; {mixed}")]);
+    let set = errors(&checkout(), &set(&["precision=bf16"]));
+    assert_eq!(set, [format!("--set precision=bf16: `precision` is `bf16`; {mixed}")]);
+}
+
+#[test]
+fn a_training_needs_its_script_and_a_framework() {
+    let without = errors(&checkout().without("scripts/toy/training.rhai"), &Overrides::default());
+    assert_eq!(without, ["configs/toy/training.yaml: case `toy` has no scripts/toy/training.rhai"]);
+    let vendor = std::fs::read_to_string(checkout().path("vendors/chip/vendor.yaml")).unwrap();
+    let compiler = checkout().with("vendors/chip/vendor.yaml", &vendor.replace("engine: interpreter", "engine: rten"));
+    assert_eq!(errors(&compiler, &Overrides::default()), ["configs/host.yaml:3: engine `rten` cannot be a framework"]);
+}
+
+#[test]
+fn a_training_needs_no_scripts_of_inference() {
+    let checkout = checkout().without("scripts/toy/forward.rhai").without("scripts/toy/evaluator.rhai");
+    planned(&checkout.without("configs/toy/configurations.yaml"), &Overrides::default()).unwrap();
+}
