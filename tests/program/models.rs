@@ -207,3 +207,26 @@ fn a_model_that_is_not_a_regular_file_is_refused_by_the_plan() {
     error: --set exist_onnx_path=data: cannot open `[checkout]/data`: is a folder, not a regular file
     ");
 }
+
+#[test]
+fn an_operator_that_an_engine_computes_in_another_way_is_a_warning_in_the_record() {
+    let site = site();
+    let quantized = r#"
+fn create_model(config) {
+    let graph = nn::graph("tiny");
+    let x = graph.input("images", "N,3,8,8,f32");
+    let scale = graph.constant("scale", tensor::from([0.01], "f32"));
+    x = graph.node("QuantizeLinear", [x, scale], #{});
+    x = graph.node("DequantizeLinear", [x, scale], #{});
+    x = x.global_avg_pool().flatten().linear("fc", 1000);
+    graph.output("scores", x);
+    graph.weights(config.weights, config.seed);
+    graph
+}
+"#;
+    site.write("scripts/tiny/model.rhai", quantized);
+    let (record, _) = site.run(&["--set", "compiler=rten"]);
+    let warnings = record["warnings"].to_string();
+    let expected = "engine `rten` deviates from ONNX in operator `QuantizeLinear`";
+    assert!(warnings.contains(expected) && !warnings.contains("engine `interpreter`"), "{record}");
+}
