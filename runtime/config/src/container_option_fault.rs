@@ -50,12 +50,33 @@ const CAPABILITIES: [&str; 42] = [
 
 /// The limits of resources that Docker and Podman know, as setrlimit(2) lists them.
 const LIMITS: [&str; 15] = [
-    "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio", "rttime",
-    "sigpending", "stack",
+    "core",
+    "cpu",
+    "data",
+    "fsize",
+    "locks",
+    "memlock",
+    "msgqueue",
+    "nice",
+    "nofile",
+    "nproc",
+    "rss",
+    "rtprio",
+    "rttime",
+    "sigpending",
+    "stack",
 ];
 /// The security options that Docker or Podman knows.
 const SECURITY_OPTIONS: [&str; 9] = [
-    "apparmor", "label", "mask", "no-new-privileges", "proc-opts", "seccomp", "systempaths", "unmask", "writable-cgroups",
+    "apparmor",
+    "label",
+    "mask",
+    "no-new-privileges",
+    "proc-opts",
+    "seccomp",
+    "systempaths",
+    "unmask",
+    "writable-cgroups",
 ];
 
 /// Options that cannot be used.
@@ -219,7 +240,11 @@ fn unknown_security_option(option: &str) -> Option<ContainerOptionFault> {
     let name = option.split(['=', ':']).next().unwrap_or_default();
     let nearest = nearest(name, SECURITY_OPTIONS.iter().copied());
     let known = list_names(SECURITY_OPTIONS.iter().copied());
-    (!SECURITY_OPTIONS.contains(&name)).then(|| ContainerOptionFault::Security { name: name.to_owned(), known, nearest })
+    (!SECURITY_OPTIONS.contains(&name)).then(|| ContainerOptionFault::Security {
+        name: name.to_owned(),
+        known,
+        nearest,
+    })
 }
 
 #[cfg(test)]
@@ -250,9 +275,14 @@ mod tests {
         }
         assert!(fault("--ulimit nofile=-2").contains("the negative limit -2 (-1 means no limit)"));
         assert!(ContainerOptions::parse("--ulimit nofile=4:-1 --ulimit core=0 --ulimit memlock=-1:-1").is_ok());
-        assert!(fault("--ulimit nofiles=4").starts_with("unknown limit `nofiles` in container option `--ulimit` (known: core, "));
+        assert!(
+            fault("--ulimit nofiles=4")
+                .starts_with("unknown limit `nofiles` in container option `--ulimit` (known: core, ")
+        );
         assert_eq!(ContainerOptions::parse("--security-opt secomp=unconfined").unwrap_err().nearest(), Some("seccomp"));
-        assert!(fault("--security-opt x").starts_with("unknown option `x` in container option `--security-opt` (known: "));
+        assert!(
+            fault("--security-opt x").starts_with("unknown option `x` in container option `--security-opt` (known: ")
+        );
         assert!(ContainerOptions::parse("--security-opt label:disable --security-opt no-new-privileges").is_ok());
         assert_eq!(fault("--cap-add SYS_NICER"), "unknown capability `SYS_NICER` in container option `--cap-add`");
         assert_eq!(ContainerOptions::parse("--cap-add SYS_NICER").unwrap_err().nearest(), Some("SYS_NICE"));

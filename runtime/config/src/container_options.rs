@@ -104,8 +104,31 @@ const fn row(
 const PATHS: &str = "`SOURCE:TARGET[:ro]` with absolute paths";
 /// The modes of a volume, of Docker and of Podman.
 const VOLUME_MODES: [&str; 25] = [
-    "O", "U", "Z", "bind", "cached", "consistent", "delegated", "dev", "exec", "nocopy", "nodev", "noexec", "nosuid", "private",
-    "rbind", "ro", "rprivate", "rshared", "rslave", "rw", "shared", "slave", "suid", "z", "",
+    "O",
+    "U",
+    "Z",
+    "bind",
+    "cached",
+    "consistent",
+    "delegated",
+    "dev",
+    "exec",
+    "nocopy",
+    "nodev",
+    "noexec",
+    "nosuid",
+    "private",
+    "rbind",
+    "ro",
+    "rprivate",
+    "rshared",
+    "rslave",
+    "rw",
+    "shared",
+    "slave",
+    "suid",
+    "z",
+    "",
 ];
 
 /// The known options. All but [`SWITCH`] have a value.

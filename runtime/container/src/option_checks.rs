@@ -75,7 +75,9 @@ impl ContainerEngine {
         };
         match self.request("inspect a container", ANSWER_LIMIT, inspect) {
             Err(ContainerError::Refused { status: NOT_FOUND, .. }) => Some(RefusedContainerOption {
-                message: format!("`{option} container:{container}` names a container that the container engine does not have"),
+                message: format!(
+                    "`{option} container:{container}` names a container that the container engine does not have"
+                ),
                 hint: "start that container first, or remove the option",
             }),
             _ => None,

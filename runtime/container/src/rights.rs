@@ -118,14 +118,17 @@ pub fn shared_parts(options: &ContainerOptions) -> Vec<String> {
         format!("`-v {source}:{target}` lets the worker reach the process of a socket")
     }));
     let profile = options.seccomp_file().map(Path::display);
-    shared.extend(profile.map(|file| format!("`--security-opt seccomp={file}` replaces the engine's filter of system calls")));
+    shared.extend(
+        profile.map(|file| format!("`--security-opt seccomp={file}` replaces the engine's filter of system calls")),
+    );
     shared
 }
 
 /// Returns whether a security option switches a protection off.
 fn is_switched_off(option: &str) -> bool {
     let (name, value) = option.split_once(['=', ':']).unwrap_or((option, ""));
-    matches!((name, value), (_, "unconfined") | ("label", "disable") | ("no-new-privileges", "false")) || name == "unmask"
+    matches!((name, value), (_, "unconfined") | ("label", "disable") | ("no-new-privileges", "false"))
+        || name == "unmask"
 }
 
 /// Returns what a device file gives a container if it is a disk, memory of the kernel, or a folder with such files.
@@ -207,7 +210,8 @@ fn right_of_mount(volume: &Volume, engine: &Path, checkout: &Path) -> Option<Str
 /// Returns whether a path of /proc leads to the files of processes: /proc itself, or the folder of a process.
 fn shows_processes(path: &Path) -> bool {
     let Ok(below) = path.strip_prefix("/proc") else { return false };
-    let is_process = |name: &str| ["self", "thread-self"].contains(&name) || name.bytes().all(|byte| byte.is_ascii_digit());
+    let is_process =
+        |name: &str| ["self", "thread-self"].contains(&name) || name.bytes().all(|byte| byte.is_ascii_digit());
     below.components().next().is_none_or(|first| first.as_os_str().to_str().is_some_and(is_process))
 }
 

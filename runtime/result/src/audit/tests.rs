@@ -254,8 +254,10 @@ fn an_engine_that_is_slower_in_the_audit_than_in_the_passes_fails() {
     assert_eq!(slower(1.4, 5).doubts, [text("1.40", "5 of 5 passes")]);
     let two = [text("3.00", "20 of 20 pairs")];
     assert_eq!(slower(3.0, 2).doubts, two, "the machine may have been slower after two passes");
-    let expected =
-        format!("{}: does the engine compute less, or before the step begins, when it is measured?", text("2.90", "5 of 5 passes"));
+    let expected = format!(
+        "{}: does the engine compute less, or before the step begins, when it is measured?",
+        text("2.90", "5 of 5 passes")
+    );
     assert_eq!(slower(3.0, 5).failures, [expected]);
 }
 
