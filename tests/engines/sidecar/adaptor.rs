@@ -111,6 +111,23 @@ fn the_memory_of_a_process_that_left_the_worker_and_ended_early_counts() {
 }
 
 #[test]
+fn the_modules_that_the_class_imports_are_hashed() {
+    let text = quick("import sys", "import subprocess, sys").replace("self.session =", "import helper\n        self.session =");
+    let Some(site) = engine(&format!("import os, sys\nsys.path.append(os.path.abspath('../../outside'))\n{text}")) else { return };
+    site.write("outside/helper.py", "answer = 42\n");
+    let record = site.run_successfully(&[]);
+    let sidecar = &record["phases"][1]["engine"]["sidecar"];
+    let modules = sidecar["modules_sha256"].as_object().expect("modules");
+    let helper = site.path().join("outside/helper.py");
+    let expected = hash_bytes(b"answer = 42\n");
+    assert_eq!(modules[helper.to_str().expect("a path")], expected, "{modules:?}");
+    let has = |end: &str| modules.keys().any(|path| path.ends_with(end));
+    assert!(has("site-packages/onnxruntime") && has("vendors/side/engines/own.py"), "{modules:?}");
+    assert!(modules.keys().any(|path| path.contains("/lib/python3")) && modules.len() < 500, "{modules:?}");
+    assert!(sidecar.get("modules_not_hashed").is_none(), "{sidecar}");
+}
+
+#[test]
 fn a_class_can_also_be_the_framework() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);
