@@ -65,7 +65,7 @@ impl PairedTimes {
     }
 
     /// Compares times with others by pass; `passes` has the pass of each. All times of a pass share its conditions, so they are
-    /// one observation: the lower median of the first ones, on which a few delays have no effect, and the mean of the others.
+    /// one observation: the median of the first ones, on which a few delays have no effect, and the mean of the others.
     /// `None` with too few passes.
     pub fn by_pass(passes: &[u32], times: &[Seconds], others: &[Seconds]) -> Option<Self> {
         let mut grouped: BTreeMap<u32, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl PairedTimes {
             times.push(time.0);
             others.push(other.0);
         }
-        let by_pass = grouped.values().map(|(times, others)| (Seconds(lower_median(times)), Seconds(others.mean())));
+        let by_pass = grouped.values().map(|(times, others)| (Seconds(middle(times)), Seconds(others.mean())));
         let (first, second): (Vec<Seconds>, Vec<Seconds>) = by_pass.unzip();
         let steps = passes.len().min(times.len()).min(others.len());
         PairedTimes::of(&first, &second).map(|found| PairedTimes { steps, ..found })
@@ -112,11 +112,12 @@ fn undelayed_mean(times: &[f64]) -> f64 {
     sorted.as_slice().mean()
 }
 
-/// Returns the lower median of times; NaN without any.
-fn lower_median(times: &[f64]) -> f64 {
+/// Returns the mean of the lower and the upper median of times; NaN without any.
+fn middle(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+    let lower = sorted.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN);
+    lower.midpoint(median(times))
 }
 
 /// Returns the upper median of times; NaN without any.

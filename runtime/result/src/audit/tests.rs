@@ -95,7 +95,7 @@ fn fresh_inputs_that_take_longer_reveal_kept_results() {
     let mut some = audit();
     scaled(&mut some.fresh_s[..16], 1.3);
     let judged = judge(Some(some), InputCost::Fixed);
-    assert_eq!((judged.failures.len(), judged.doubts.len()), (0, 2), "16 of 20 pairs, a small difference");
+    assert_eq!((judged.failures.len(), judged.doubts.len()), (0, 1), "16 of 20 pairs, a small difference");
     let mut slow = audit();
     scaled(&mut slow.fresh_s, 1.8);
     let judged = judge(Some(slow), InputCost::Variable);
@@ -195,7 +195,7 @@ fn times_of_very_short_steps_are_not_judged() {
     scaled(&mut short.fresh_s, 3.0);
     scaled(&mut short.uniform_s, 0.3);
     let judged = judge(Some(short), InputCost::Fixed);
-    let doubt = "the times of fresh inputs are not judged: a step takes 0.360 ms, and differences of less than 0.5 ms may be due \
+    let doubt = "the times of fresh inputs are not judged: a step takes 0.342 ms, and differences of less than 0.5 ms may be due \
                  to scheduling";
     assert_eq!((judged.failures, judged.doubts), (vec![], vec![doubt.to_owned()]));
 }
@@ -256,7 +256,7 @@ fn an_engine_that_is_slower_in_the_audit_than_in_the_passes_fails() {
     assert_eq!(slower(3.0, 2).doubts, two, "the machine may have been slower after two passes");
     let expected = format!(
         "{}: does the engine compute less, or before the step begins, when it is measured?",
-        text("2.90", "5 of 5 passes")
+        text("3.00", "5 of 5 passes")
     );
     assert_eq!(slower(3.0, 5).failures, [expected]);
 }
