@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::support::program;
 use crate::support::site::Site;
-use crate::support::{self, program};
 
 const NO_VALIDATION: [&str; 4] = ["--set", "compiler=rten", "--set", "no_validation=true"];
 
@@ -208,11 +208,9 @@ fn a_model_that_is_not_a_regular_file_is_refused_by_the_plan() {
     ");
 }
 
+#[cfg(feature = "tract")]
 #[test]
 fn an_operator_that_an_engine_computes_in_another_way_is_a_warning_in_the_record() {
-    if !support::has_engine("tract") {
-        return;
-    }
     let site = Site::new("{engine: tract}");
     let largest = r#"
 fn create_model(config) {

@@ -74,11 +74,7 @@ static TABLE: &[FileKind] = &[
         begins: |head| head.starts_with(b"\x28\xb5\x2f\xfd"),
     },
     FileKind { name: "a tar archive", remedy: UNPACK, begins: |head| has(head, 257, b"ustar") },
-    FileKind {
-        name: "a WebP image",
-        remedy: OTHER,
-        begins: |head| head.starts_with(b"RIFF") && has(head, 8, b"WEBP"),
-    },
+    FileKind { name: "a WebP image", remedy: OTHER, begins: |head| head.starts_with(b"RIFF") && has(head, 8, b"WEBP") },
     FileKind { name: "a GIF image", remedy: OTHER, begins: |head| head.starts_with(b"GIF8") },
     FileKind {
         name: "a BMP image",
@@ -105,11 +101,7 @@ static TABLE: &[FileKind] = &[
         begins: |head| has(head, 4, b"jP  ") || has(head, 4, b"JXL ") || head.starts_with(b"\xff\x0a"),
     },
     FileKind { name: "a JPEG image", remedy: OTHER, begins: |head| head.starts_with(b"\xff\xd8\xff") },
-    FileKind {
-        name: "a PNG image",
-        remedy: OTHER,
-        begins: |head| head.starts_with(b"\x89PNG\r\n\x1a\n"),
-    },
+    FileKind { name: "a PNG image", remedy: OTHER, begins: |head| head.starts_with(b"\x89PNG\r\n\x1a\n") },
     FileKind { name: "a PDF document", remedy: OTHER, begins: |head| head.starts_with(b"%PDF-") },
 ];
 

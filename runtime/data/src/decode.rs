@@ -189,10 +189,9 @@ mod tests {
 
     #[test]
     fn a_format_that_is_not_supported_is_named_with_what_to_do() {
-        for (file, name) in [
-            (&b"II\x2a\0\x08\0\0\0"[..], "a TIFF image"),
-            (b"\0\0\0\x1cftypavif", "a HEIF or AVIF image"),
-        ] {
+        for (file, name) in
+            [(&b"II\x2a\0\x08\0\0\0"[..], "a TIFF image"), (b"\0\0\0\x1cftypavif", "a HEIF or AVIF image")]
+        {
             let expected =
                 format!("it is {name}: convert it to PNG, which loses nothing (supported: BMP, GIF, JPEG, PNG, WebP)");
             assert_eq!(reason(file), expected);

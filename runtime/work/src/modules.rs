@@ -63,7 +63,8 @@ fn folder_of(file: &Path) -> PathBuf {
     let is = |index: usize, names: &[&str]| names.iter().any(|name| parts[index] == *name);
     let packages = (0..parts.len()).rfind(|index| is(*index, &PACKAGE_FOLDERS)).map(|index| index + 1);
     let is_library = |index: &usize| {
-        is(*index, &LIBRARY_FOLDERS) && parts.get(index + 1).is_some_and(|name| name.to_string_lossy().starts_with(LIBRARY_NAME))
+        is(*index, &LIBRARY_FOLDERS)
+            && parts.get(index + 1).is_some_and(|name| name.to_string_lossy().starts_with(LIBRARY_NAME))
     };
     let library = || (0..parts.len()).rfind(is_library).map(|index| index + 1);
     packages.or_else(library).map_or_else(|| file.to_owned(), |last| parts.iter().take(last + 1).collect())

@@ -112,8 +112,12 @@ fn the_memory_of_a_process_that_left_the_worker_and_ended_early_counts() {
 
 #[test]
 fn the_modules_that_the_class_imports_are_hashed() {
-    let text = quick("import sys", "import subprocess, sys").replace("self.session =", "import helper\n        self.session =");
-    let Some(site) = engine(&format!("import os, sys\nsys.path.append(os.path.abspath('../../outside'))\n{text}")) else { return };
+    let text = quick("import sys", "import subprocess, sys")
+        .replace("self.session =", "import helper\n        self.session =");
+    let Some(site) = engine(&format!("import os, sys\nsys.path.append(os.path.abspath('../../outside'))\n{text}"))
+    else {
+        return;
+    };
     site.write("outside/helper.py", "answer = 42\n");
     let record = site.run_successfully(&[]);
     let sidecar = &record["phases"][1]["engine"]["sidecar"];
