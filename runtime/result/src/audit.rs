@@ -19,7 +19,8 @@ const LATER_RATIO_MAX: f64 = 1.5;
 const LATER_SIGNIFICANCE: f64 = 0.01;
 /// Probability of a difference by chance below which it is not believed to be chance.
 const SIGNIFICANCE: f64 = 1e-3;
-/// The same for a difference in time by more than [`LARGE_RATIO`]: an engine that gains only in some steps is found, too.
+/// The same for a difference in time by more than [`LARGE_RATIO`] and beyond delays by the scheduler: an engine that gains only in
+/// some of a few long steps is found, too.
 const LARGE_SIGNIFICANCE: f64 = 0.01;
 /// Ratio of times above which a difference is large.
 const LARGE_RATIO: f64 = 1.5;
@@ -245,7 +246,8 @@ impl AuditCheck {
 
     /// Adds a failure if the first times of the pairs are longer, or a doubt if that may be due to chance or to delays.
     fn judge_pairs(&mut self, times: PairedTimes, text: &dyn Fn(PairedTimes) -> String) {
-        let significance = if times.ratio > LARGE_RATIO { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
+        let is_large = times.ratio > LARGE_RATIO && times.is_beyond_delays();
+        let significance = if is_large { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
         if times.is_slower(significance) && times.is_lasting() {
             self.failures.push(text(times));
         } else if times.is_slower(DOUBT_SIGNIFICANCE) {

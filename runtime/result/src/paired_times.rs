@@ -98,6 +98,11 @@ impl PairedTimes {
         time > TIME_RATIO * other && time - other > least.0
     }
 
+    /// Returns whether the first times are longer by more than the scheduler of a busy machine delays a step.
+    pub fn is_beyond_delays(&self) -> bool {
+        self.mean_s - self.other_mean_s > DELAY_MAX.0
+    }
+
     /// Returns the mean of the first times without delays if it is so short that no difference could be judged.
     pub fn too_short(&self) -> Option<Seconds> {
         (self.undelayed_s <= DIFFERENCE_MIN.0).then_some(Seconds(self.undelayed_s))
