@@ -35,9 +35,9 @@ pub fn above(root: i32, limit: u64) -> Option<u64> {
     Some(proportional.saturating_sub(mapped).saturating_add(in_files)).filter(|bytes| *bytes > limit)
 }
 
-/// Returns the memory in bytes that `root`, its descendants, the adopted orphans and, in process 1, every process with this marker use
-/// now: their resident pages, of which shared
-/// ones count whole in each process, and the files in memory that one of them has open without mapping them.
+/// Returns the memory in bytes that `root`, its descendants, the adopted orphans and, in process 1, every process with this
+/// marker use now: their resident pages, of which shared ones count whole in each process, and the files in memory that one of
+/// them has open without mapping them.
 pub fn in_use(root: i32, marker: &str) -> u64 {
     let mut processes = descendants::tree(root);
     // It gets the orphans of all processes, and recognises its own by their environment.

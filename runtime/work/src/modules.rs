@@ -1,11 +1,13 @@
 //! Hashes of the modules that a sidecar has imported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
-use flagperf_core::hash::{hash_bytes, hash_file};
+use flagperf_core::hash::{hash_bytes, hash_reader};
+use flagperf_core::regular_file::open_regular;
 use flagperf_core::text::one_line;
 
 /// The folders of installed packages.
@@ -13,6 +15,8 @@ const PACKAGE_FOLDERS: [&str; 2] = ["site-packages", "dist-packages"];
 /// The folders in which the folder of the standard library lies, and the beginning of its name.
 const LIBRARY_FOLDERS: [&str; 2] = ["lib", "lib64"];
 const LIBRARY_NAME: &str = "python3";
+/// Largest file that is hashed.
+const BYTES_MAX: u64 = 2 << 30;
 /// Largest number of files that are named with the reason why they have no hash.
 const NAMED_MAX: usize = 100;
 
@@ -36,7 +40,7 @@ pub fn hash_modules(files: BTreeSet<PathBuf>) -> ModuleHashes {
         let mut lines = String::new();
         let mut last = None;
         for file in files {
-            match hash_file(&file) {
+            match hash_regular(&file) {
                 Ok(hash) => {
                     let name = file.strip_prefix(&folder).unwrap_or(&file).display();
                     lines += &format!("{name}\t{hash}\n");
@@ -55,6 +59,15 @@ pub fn hash_modules(files: BTreeSet<PathBuf>) -> ModuleHashes {
         hashes.not_hashed.push(format!("{others} other files"));
     }
     hashes
+}
+
+/// Hashes a regular file of limited size, as the path comes from the sidecar.
+fn hash_regular(path: &Path) -> io::Result<String> {
+    let file = open_regular(path)?;
+    if file.metadata()?.len() > BYTES_MAX {
+        return Err(io::Error::other(format!("larger than {BYTES_MAX} bytes")));
+    }
+    hash_reader(file.take(BYTES_MAX))
 }
 
 /// Returns the folder of the package or of the standard library that contains a file; otherwise the file.

@@ -31,6 +31,8 @@ const DEVICE_MEMORY_MAX: u64 = 64 << 40;
 
 /// Largest number of files of modules that are kept.
 const MODULES_MAX: usize = 50_000;
+/// Stands for the others. It is no file, so that the record names it among those without a hash.
+const FURTHER_MODULES: &str = "further modules";
 
 /// The inputs and outputs of a model.
 #[derive(Clone, Debug, Default)]
@@ -211,6 +213,9 @@ impl Session for SidecarSession {
             let mut known = lock(&self.modules);
             let free = MODULES_MAX.saturating_sub(known.len());
             known.extend(modules.iter().take(free).cloned());
+            if modules.len() > free {
+                known.insert(PathBuf::from(FURTHER_MODULES));
+            }
         }
         let problem = match reply {
             Ok(Reply::Memory { bytes: Some(bytes), .. }) if bytes > DEVICE_MEMORY_MAX => {
