@@ -456,6 +456,8 @@ class Sidecar:
         self.specs = {}
         self.kept_outputs = {}
         self.third_value_was_sent = False
+        # The names of the modules whose files were reported.
+        self.modules = set()
 
     def handle(self, request):
         try:
@@ -641,12 +643,30 @@ class Sidecar:
         return {"answer": "done"}
 
     def handle_memory(self, request):
+        return {"answer": "memory", "bytes": self.device_memory(), "modules": self.new_modules()}
+
+    def device_memory(self):
         if hasattr(self.engine, "device_memory"):
             used = self.engine.device_memory()
-            return {"answer": "memory", "bytes": None if used is None else operator.index(used)}
+            return None if used is None else operator.index(used)
         torch = sys.modules.get("torch")
         used = torch.cuda.max_memory_reserved() if torch is not None and torch.cuda.is_initialized() else 0
-        return {"answer": "memory", "bytes": used or None}
+        return used or None
+
+    def new_modules(self):
+        """Returns the files from which modules were imported since the last call, with their compiled forms."""
+        new = [(name, module) for name, module in list(sys.modules.items()) if name not in self.modules]
+        self.modules.update(name for name, _ in new)
+        files = set()
+        for _, module in new:
+            try:
+                # Not `getattr`, which could import further modules.
+                own = object.__getattribute__(module, "__dict__")
+            except AttributeError:
+                continue
+            spec = own.get("__spec__")
+            files.update([own.get("__file__"), getattr(spec, "origin", None), getattr(spec, "cached", None)])
+        return sorted(os.path.abspath(file) for file in files if isinstance(file, str) and os.path.isfile(file))
 
 
 def redirect_standard_streams():

@@ -207,3 +207,23 @@ fn a_model_that_is_not_a_regular_file_is_refused_by_the_plan() {
     error: --set exist_onnx_path=data: cannot open `[checkout]/data`: is a folder, not a regular file
     ");
 }
+
+#[cfg(feature = "tract")]
+#[test]
+fn an_operator_that_an_engine_computes_in_another_way_is_a_warning_in_the_record() {
+    let site = Site::new("{engine: tract}");
+    let largest = r#"
+fn create_model(config) {
+    let graph = nn::graph("tiny");
+    let x = graph.input("images", "N,3,8,8,f32");
+    x = graph.node("ReduceMax", [x], #{axes: [2, 3], keepdims: 0}).linear("fc", 1000);
+    graph.output("scores", x);
+    graph.weights(config.weights, config.seed);
+    graph
+}
+"#;
+    site.write("scripts/tiny/model.rhai", largest);
+    let warnings = site.run_successfully(&[])["warnings"].to_string();
+    let expected = "engine `tract` deviates from ONNX in operator `ReduceMax`";
+    assert!(warnings.contains(expected) && !warnings.contains("engine `interpreter`"), "{warnings}");
+}

@@ -48,6 +48,37 @@ const CAPABILITIES: [&str; 42] = [
     "WAKE_ALARM",
 ];
 
+/// The limits of resources that Docker and Podman know, as setrlimit(2) lists them.
+const LIMITS: [&str; 15] = [
+    "core",
+    "cpu",
+    "data",
+    "fsize",
+    "locks",
+    "memlock",
+    "msgqueue",
+    "nice",
+    "nofile",
+    "nproc",
+    "rss",
+    "rtprio",
+    "rttime",
+    "sigpending",
+    "stack",
+];
+/// The security options that Docker or Podman knows.
+const SECURITY_OPTIONS: [&str; 9] = [
+    "apparmor",
+    "label",
+    "mask",
+    "no-new-privileges",
+    "proc-opts",
+    "seccomp",
+    "systempaths",
+    "unmask",
+    "writable-cgroups",
+];
+
 /// Options that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerOptionFault {
@@ -113,6 +144,24 @@ pub enum ContainerOptionFault {
         /// The capability that was probably meant.
         nearest: Option<&'static str>,
     },
+    /// An unknown limit of a resource.
+    #[error("unknown limit `{name}` in container option `--ulimit` (known: {known})")]
+    Limit {
+        name: String,
+        /// The known limits.
+        known: String,
+        /// The limit that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// An unknown security option.
+    #[error("unknown option `{name}` in container option `--security-opt` (known: {known})")]
+    Security {
+        name: String,
+        /// The known options.
+        known: String,
+        /// The option that was probably meant.
+        nearest: Option<&'static str>,
+    },
     /// An unknown namespace.
     #[error("container option `{option}` does not know the namespace `{value}` (known: {known}, container:NAME)")]
     Namespace {
@@ -133,7 +182,10 @@ impl ContainerOptionFault {
     /// Returns the known option or value that was probably meant.
     pub fn nearest(&self) -> Option<&'static str> {
         match self {
-            Self::Unknown { nearest, .. } | Self::Capability { nearest, .. } => *nearest,
+            Self::Unknown { nearest, .. }
+            | Self::Capability { nearest, .. }
+            | Self::Limit { nearest, .. }
+            | Self::Security { nearest, .. } => *nearest,
             _ => None,
         }
     }
@@ -148,13 +200,18 @@ impl ContainerOptions {
         let namespace = unknown_namespace("--ipc", self.ipc.as_deref(), &["none", "private", "shareable", "host"])
             .or_else(|| unknown_namespace("--pid", self.pid.as_deref(), &["private", "host"]));
         let network = network.cloned().map(ContainerOptionFault::ContainerNetwork);
-        limit.or(capability).or(namespace).or(network)
+        let security = self.security.iter().find_map(|option| unknown_security_option(option));
+        limit.or(capability).or(security).or(namespace).or(network)
     }
 }
 
 impl ResourceLimit {
     fn fault(&self) -> Option<ContainerOptionFault> {
         let ResourceLimit { name, soft, hard } = self.clone();
+        if !LIMITS.contains(&name.as_str()) {
+            let nearest = nearest(&name, LIMITS.iter().copied());
+            return Some(ContainerOptionFault::Limit { name, known: list_names(LIMITS.iter().copied()), nearest });
+        }
         if let Some(limit) = [soft, hard].into_iter().find(|limit| *limit < -1) {
             return Some(ContainerOptionFault::NegativeLimit { name, limit });
         }
@@ -177,6 +234,17 @@ fn unknown_capability(capability: &str) -> Option<ContainerOptionFault> {
     let is_known = CAPABILITIES.contains(&name);
     let nearest = nearest(name, CAPABILITIES.iter().copied());
     (!is_known).then(|| ContainerOptionFault::Capability { capability: capability.to_owned(), nearest })
+}
+
+fn unknown_security_option(option: &str) -> Option<ContainerOptionFault> {
+    let name = option.split(['=', ':']).next().unwrap_or_default();
+    let nearest = nearest(name, SECURITY_OPTIONS.iter().copied());
+    let known = list_names(SECURITY_OPTIONS.iter().copied());
+    (!SECURITY_OPTIONS.contains(&name)).then(|| ContainerOptionFault::Security {
+        name: name.to_owned(),
+        known,
+        nearest,
+    })
 }
 
 #[cfg(test)]
@@ -207,6 +275,15 @@ mod tests {
         }
         assert!(fault("--ulimit nofile=-2").contains("the negative limit -2 (-1 means no limit)"));
         assert!(ContainerOptions::parse("--ulimit nofile=4:-1 --ulimit core=0 --ulimit memlock=-1:-1").is_ok());
+        assert!(
+            fault("--ulimit nofiles=4")
+                .starts_with("unknown limit `nofiles` in container option `--ulimit` (known: core, ")
+        );
+        assert_eq!(ContainerOptions::parse("--security-opt secomp=unconfined").unwrap_err().nearest(), Some("seccomp"));
+        assert!(
+            fault("--security-opt x").starts_with("unknown option `x` in container option `--security-opt` (known: ")
+        );
+        assert!(ContainerOptions::parse("--security-opt label:disable --security-opt no-new-privileges").is_ok());
         assert_eq!(fault("--cap-add SYS_NICER"), "unknown capability `SYS_NICER` in container option `--cap-add`");
         assert_eq!(ContainerOptions::parse("--cap-add SYS_NICER").unwrap_err().nearest(), Some("SYS_NICE"));
         assert!(ContainerOptions::parse("--cap-add cap_sys_nice --cap-add ALL --cap-add=sys_ptrace").is_ok());

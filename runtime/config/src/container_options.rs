@@ -102,15 +102,45 @@ const fn row(
 }
 
 const PATHS: &str = "`SOURCE:TARGET[:ro]` with absolute paths";
+/// The modes of a volume, of Docker and of Podman.
+const VOLUME_MODES: [&str; 25] = [
+    "O",
+    "U",
+    "Z",
+    "bind",
+    "cached",
+    "consistent",
+    "delegated",
+    "dev",
+    "exec",
+    "nocopy",
+    "nodev",
+    "noexec",
+    "nosuid",
+    "private",
+    "rbind",
+    "ro",
+    "rprivate",
+    "rshared",
+    "rslave",
+    "rw",
+    "shared",
+    "slave",
+    "suid",
+    "z",
+    "",
+];
 
 /// The known options. All but [`SWITCH`] have a value.
 const TABLE: &[OptionRow] = &[
-    row("--gpus", "", "`all`, a number or `device=ID,..`", |options, value| fill(&mut options.gpus, value)),
+    row("--gpus", "", "`all`, a number from 1 or `device=ID,..`", |options, value| {
+        fill(&mut options.gpus, &gpus(value)?)
+    }),
     row("--device", "", "`SOURCE[:TARGET[:rwm]]` with absolute paths", |options, value| {
         push(&mut options.devices, device(value))
     }),
     row("--device-cgroup-rule", "", "a rule such as `c 195:* rmw`", |options, value| {
-        push(&mut options.device_rules, text(value))
+        push(&mut options.device_rules, device_rule(value))
     }),
     row("--volume", "-v", PATHS, |options, value| push(&mut options.volumes, volume(value))),
     row("--mount", "", "`type=bind,source=SOURCE,target=TARGET[,readonly]`", |options, value| {
@@ -248,8 +278,34 @@ fn device(value: &str) -> Option<DeviceFile> {
         (Some(target), Some(permissions), None) => (absolute(target)?, permissions.to_owned()),
         _ => return None,
     };
-    let is_valid = !permissions.is_empty() && permissions.chars().all(|letter| "rwm".contains(letter));
-    is_valid.then_some(DeviceFile { source, target, permissions })
+    are_permissions(&permissions).then_some(DeviceFile { source, target, permissions })
+}
+
+/// Returns whether a text consists of some of the letters `rwm`, each once.
+fn are_permissions(text: &str) -> bool {
+    let is_once = |letter: char| "rwm".contains(letter) && text.matches(letter).count() == 1;
+    !text.is_empty() && text.chars().all(is_once)
+}
+
+/// Returns a rule if the kernel knows its form: `c 195:* rmw`.
+fn device_rule(value: &str) -> Option<String> {
+    let parts: Vec<&str> = value.trim().split(' ').collect();
+    let [kind, numbers, permissions] = parts[..] else { return None };
+    let (major, minor) = numbers.split_once(':')?;
+    let is_number = |text: &str| text == "*" || !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_valid = ["a", "b", "c"].contains(&kind) && is_number(major) && is_number(minor);
+    (is_valid && are_permissions(permissions)).then(|| value.trim().to_owned())
+}
+
+/// Returns a request for devices of a runtime, without the quotes that Docker requires around several devices.
+fn gpus(value: &str) -> Option<String> {
+    let value = value.trim().trim_matches('"');
+    let ids = value.strip_prefix("device=");
+    let is_valid = match ids {
+        Some(ids) => ids.split(',').all(|id| !id.is_empty() && !id.contains('=')),
+        None => value == "all" || value.parse::<u32>().is_ok_and(|count| count > 0),
+    };
+    is_valid.then(|| value.to_owned())
 }
 
 fn volume(value: &str) -> Option<Volume> {
@@ -258,7 +314,8 @@ fn volume(value: &str) -> Option<Volume> {
     let mode = parts.next().unwrap_or("rw");
     // Labels of SELinux and kinds of propagation are left out: they do not change what is accessible.
     let is_read_only = mode.split(',').any(|word| word == "ro");
-    parts.next().is_none().then_some(Volume { source, target, is_read_only })
+    let is_valid = parts.next().is_none() && mode.split(',').all(|word| VOLUME_MODES.contains(&word));
+    is_valid.then_some(Volume { source, target, is_read_only })
 }
 
 fn mount(value: &str) -> Option<Volume> {
@@ -336,6 +393,14 @@ mod tests {
             "-v a:/b",
             "-v /a",
             "-v /a:/b:ro:x",
+            "-v /a:/b:or",
+            "--gpus two",
+            "--gpus 0",
+            "--gpus device=",
+            "--device /dev/x:rr",
+            "--device-cgroup-rule 'd 1:3 r'",
+            "--device-cgroup-rule 'c 1:x r'",
+            "--device-cgroup-rule 'c 1:3'",
             "--device dev",
             "--device /dev/x:z",
             "--mount type=volume,src=/a",

@@ -157,6 +157,11 @@ pub const CODE_VARIABLES: [&str; 8] =
 /// Such a variable of the shell, whose name is also an instruction of Dockerfiles, so that it cannot be searched for in texts.
 const SHELL_CODE_VARIABLE: &str = "ENV";
 
+/// Returns whether a program executes other code with this variable.
+pub fn is_code_variable(name: &str) -> bool {
+    CODE_VARIABLES.contains(&name) || name == SHELL_CODE_VARIABLE
+}
+
 /// Returns the variables with which a program executes other code, as `NAME=VALUE`: of those that `set` sets, and if it
 /// `inherits` the variables of this process, of those, too.
 pub fn code_variables<'s>(set: impl Fn(&str) -> Option<&'s String>, inherits: bool) -> Vec<String> {

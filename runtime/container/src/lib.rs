@@ -33,6 +33,6 @@ pub use option_checks::RefusedContainerOption;
 pub use processor_time::containers_processor_time;
 pub use recipe::Recipe;
 pub use requirements::Requirements;
-pub use rights::wide_rights;
+pub use rights::{shared_parts, wide_rights};
 pub use spec::{ContainerSpec, MountPoint};
 pub use worker::ContainerWorker;

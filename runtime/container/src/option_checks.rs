@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bollard::query_parameters::InspectNetworkOptions;
+use bollard::query_parameters::{InspectContainerOptions, InspectNetworkOptions};
 
 use super::engine::ANSWER_LIMIT;
 use super::{ContainerEngine, ContainerError};
@@ -31,6 +31,8 @@ impl ContainerEngine {
     /// Returns the options with which this engine would start no container. What the engine does not tell is not refused.
     pub fn refused_options(&self, options: &ContainerOptions) -> Vec<RefusedContainerOption> {
         let mut refused: Vec<RefusedContainerOption> = self.unknown_network(options).into_iter().collect();
+        refused.extend(self.unknown_container("--ipc", options.ipc.as_deref()));
+        refused.extend(self.unknown_container("--pid", options.pid.as_deref()));
         // Podman lists its own runtimes and finds devices by CDI.
         if self.facts().is_podman() || options.runtime.is_none() && options.gpus.is_none() {
             return refused;
@@ -65,6 +67,23 @@ impl ContainerEngine {
         refused
     }
 
+    /// Returns that there is no container whose namespace an option joins.
+    fn unknown_container(&self, option: &str, namespace: Option<&str>) -> Option<RefusedContainerOption> {
+        let container = namespace?.strip_prefix("container:")?;
+        let inspect = async |docker: &bollard::Docker| {
+            docker.inspect_container(container, None::<InspectContainerOptions>).await.map(drop)
+        };
+        match self.request("inspect a container", ANSWER_LIMIT, inspect) {
+            Err(ContainerError::Refused { status: NOT_FOUND, .. }) => Some(RefusedContainerOption {
+                message: format!(
+                    "`{option} container:{container}` names a container that the container engine does not have"
+                ),
+                hint: "start that container first, or remove the option",
+            }),
+            _ => None,
+        }
+    }
+
     fn unknown_network(&self, options: &ContainerOptions) -> Option<RefusedContainerOption> {
         let is_own = |network: &&String| !BUILT_IN_NETWORKS.contains(&network.as_str()) && !network.contains(':');
         let network = options.network.as_ref().filter(is_own)?;
@@ -96,6 +115,7 @@ mod tests {
     fn an_unknown_network_or_runtime_is_found_without_a_container() {
         let engine = TestEngine::start(|request| match request {
             _ if request.contains("/networks/lab") => (200, r#"{"Name":"lab"}"#.to_owned()),
+            _ if request.contains("/containers/") => (404, r#"{"message":"No such container: x"}"#.to_owned()),
             _ if request.contains("/networks/") => (404, r#"{"message":"network x not found"}"#.to_owned()),
             _ if request.contains("/info") => (200, r#"{"Runtimes":{"runc":{"path":"runc"}}}"#.to_owned()),
             _ => (200, r#"{"Version":"20","ApiVersion":"1.41"}"#.to_owned()),
@@ -106,6 +126,8 @@ mod tests {
             refused.into_iter().map(|refused| refused.message).collect::<Vec<_>>()
         };
         assert_eq!(refused("--network nowhere"), ["the container engine has no network `nowhere`"]);
+        let container = "`--ipc container:x` names a container that the container engine does not have";
+        assert_eq!(refused("--ipc container:x --pid host"), [container]);
         let runtime = "the container engine does not know the runtime `chip` (known: runc)";
         assert_eq!(refused("--runtime chip --network host"), [runtime]);
         assert_eq!(refused("--runtime runc --network lab"), [""; 0]);

@@ -22,7 +22,7 @@ use super::processor_time::{EndNotice, count_container};
 use super::{ContainerEngine, ContainerError, ContainerSpec};
 use flagperf_core::measure::{Clock, Nanos};
 use flagperf_core::text::{escape_log, truncate};
-use flagperf_host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_above};
+use flagperf_host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_above, memory_in_use};
 
 /// Time limit of creating a container, and of starting it. An engine may have to prepare a large image first.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -198,6 +198,10 @@ impl Worker for ContainerWorker {
     fn memory_above(&self, limit: u64) -> Option<u64> {
         let pid = self.container.pid.filter(|_| !self.container.engine.facts().limits_memory)?;
         memory_above(pid.cast_signed(), limit)
+    }
+
+    fn memory(&self) -> Option<u64> {
+        self.container.pid.map(|pid| memory_in_use(pid.cast_signed(), ""))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -311,6 +311,14 @@ pub struct SidecarFacts {
     pub command: Vec<String>,
     /// SHA-256, hexadecimal, of the vendor's files in the command, by their names in the command.
     pub files_sha256: IndexMap<String, String>,
+    /// SHA-256, hexadecimal, of the files of the Python modules that the sidecar reported at the end of its phase, by path. The files
+    /// of a package in `site-packages` have one hash, over their relative paths and their hashes, as have those of the standard
+    /// library.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub modules_sha256: IndexMap<String, String>,
+    /// Files of modules that could not be hashed, with the reasons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules_not_hashed: Vec<String>,
     /// Outputs whose shape differed from the one that the model declares, and which were reshaped to it, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub reshaped_outputs: IndexMap<String, ReshapedOutput>,

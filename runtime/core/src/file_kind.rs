@@ -23,8 +23,9 @@ impl fmt::Display for FileKind {
 }
 
 const TO_SAFETENSORS: &str = "convert it to .safetensors, or use such a file of the model";
-const TO_PNG: &str = "convert it to PNG, which loses nothing (supported: JPEG, PNG)";
+const TO_PNG: &str = "convert it to PNG, which loses nothing (supported: BMP, GIF, JPEG, PNG, WebP)";
 const UNPACK: &str = "unpack it";
+const OTHER: &str = "name another file";
 
 /// Every kind. A file is of the first one that its bytes fit.
 static TABLE: &[FileKind] = &[
@@ -73,15 +74,11 @@ static TABLE: &[FileKind] = &[
         begins: |head| head.starts_with(b"\x28\xb5\x2f\xfd"),
     },
     FileKind { name: "a tar archive", remedy: UNPACK, begins: |head| has(head, 257, b"ustar") },
-    FileKind {
-        name: "a WebP image",
-        remedy: TO_PNG,
-        begins: |head| head.starts_with(b"RIFF") && has(head, 8, b"WEBP"),
-    },
-    FileKind { name: "a GIF image", remedy: TO_PNG, begins: |head| head.starts_with(b"GIF8") },
+    FileKind { name: "a WebP image", remedy: OTHER, begins: |head| head.starts_with(b"RIFF") && has(head, 8, b"WEBP") },
+    FileKind { name: "a GIF image", remedy: OTHER, begins: |head| head.starts_with(b"GIF8") },
     FileKind {
         name: "a BMP image",
-        remedy: TO_PNG,
+        remedy: OTHER,
         // Two letters alone may begin a text; the reserved bytes are zero.
         begins: |head| head.starts_with(b"BM") && has(head, 6, &[0; 4]),
     },
@@ -103,13 +100,9 @@ static TABLE: &[FileKind] = &[
         remedy: TO_PNG,
         begins: |head| has(head, 4, b"jP  ") || has(head, 4, b"JXL ") || head.starts_with(b"\xff\x0a"),
     },
-    FileKind { name: "a JPEG image", remedy: "name another file", begins: |head| head.starts_with(b"\xff\xd8\xff") },
-    FileKind {
-        name: "a PNG image",
-        remedy: "name another file",
-        begins: |head| head.starts_with(b"\x89PNG\r\n\x1a\n"),
-    },
-    FileKind { name: "a PDF document", remedy: "name another file", begins: |head| head.starts_with(b"%PDF-") },
+    FileKind { name: "a JPEG image", remedy: OTHER, begins: |head| head.starts_with(b"\xff\xd8\xff") },
+    FileKind { name: "a PNG image", remedy: OTHER, begins: |head| head.starts_with(b"\x89PNG\r\n\x1a\n") },
+    FileKind { name: "a PDF document", remedy: OTHER, begins: |head| head.starts_with(b"%PDF-") },
 ];
 
 /// Returns what a file is, by its first [`HEAD_BYTES`] bytes or all of them; `None` if it is of no kind in the table.
@@ -156,7 +149,7 @@ mod tests {
             (b"<?xml version=\"1.0\"?><Error>", "it is an XML text, "),
             (b"GGUF\x03\0\0\0", "it is a GGUF file (llama.cpp): convert it to .safetensors"),
             (b"\x89HDF\r\n\x1a\n\0", "it is an HDF5 file (Keras): convert it to .safetensors"),
-            (b"RIFF\x10\0\0\0WEBPVP8 ", "it is a WebP image: convert it to PNG"),
+            (b"RIFF\x10\0\0\0WEBPVP8 ", "it is a WebP image: name another file"),
             (b"GIF89a", "it is a GIF image: "),
             (b"BM\x46\0\0\0\0\0\0\0\x36", "it is a BMP image: "),
             (b"\x10\0\0\0\0\0\0\0{\"a\"", "it is a safetensors file: "),

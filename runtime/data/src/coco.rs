@@ -22,7 +22,7 @@ use flagperf_core::tensor::{DType, TensorSpec};
 /// The description of images with boxes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CocoOptions {
-    /// The folder of images, JPEG or PNG.
+    /// The folder of images: BMP, GIF, JPEG, PNG or WebP files.
     pub images: PathBuf,
     /// The JSON file of instances.
     pub annotations: PathBuf,

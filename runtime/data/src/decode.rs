@@ -1,13 +1,17 @@
 //! Decodes the bytes of an image file to RGB pixels. JPEG files are decoded bit for bit as libjpeg-turbo decodes them,
-//! because PIL uses it; the module `resize` states why single levels matter.
+//! because PIL uses it; the module `resize` states why single levels matter. Of the other formats, the pixels are those of PIL, too;
+//! of an animation, they are those of the first frame.
 //!
 //! Orientation tags are ignored, as in torchvision's loaders.
 
 use std::io::Cursor;
 
 use flagperf_core::file_kind;
+use image::codecs::bmp::BmpDecoder;
+use image::codecs::gif::GifDecoder;
 use image::codecs::png::PngDecoder;
-use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageFormat};
+use image::codecs::webp::WebPDecoder;
+use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageError, ImageFormat};
 use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 
 use super::pixels::CHANNELS;
@@ -29,8 +33,13 @@ pub fn decode(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> 
     }
     match image::guess_format(file) {
         Ok(ImageFormat::Jpeg) => decode_jpeg(file, rgb),
-        Ok(ImageFormat::Png) => decode_png(file, rgb),
-        _ => Err(file_kind::reason_for(file, || "unknown image format (supported: JPEG, PNG)".to_owned())),
+        Ok(ImageFormat::Bmp) => decode_with("BMP", BmpDecoder::new(Cursor::new(file)), rgb),
+        Ok(ImageFormat::Gif) => decode_with("GIF", GifDecoder::new(Cursor::new(file)), rgb),
+        Ok(ImageFormat::Png) => decode_with("PNG", PngDecoder::new(Cursor::new(file)), rgb),
+        Ok(ImageFormat::WebP) => decode_with("WebP", WebPDecoder::new(Cursor::new(file)), rgb),
+        _ => Err(file_kind::reason_for(file, || {
+            "unknown image format (supported: BMP, GIF, JPEG, PNG, WebP)".to_owned()
+        })),
     }
 }
 
@@ -62,10 +71,17 @@ fn has_end_of_image(jpeg: &[u8]) -> bool {
     jpeg.windows(2).rev().find(|pair| matches!(pair, [0xff, 0xd9 | 0xda])) == Some(&[0xff, 0xd9])
 }
 
-/// Decodes a PNG file to the pixels of PIL's `convert("RGB")`.
-fn decode_png(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
-    let damaged = |error| format!("damaged PNG: {error}");
-    let decoder = PngDecoder::new(Cursor::new(file)).map_err(damaged)?;
+/// Decodes a file of this format to the pixels of PIL's `convert("RGB")`.
+fn decode_with<D: ImageDecoder>(
+    format: &str,
+    decoder: Result<D, ImageError>,
+    rgb: &mut Vec<u8>,
+) -> Result<(usize, usize), String> {
+    let damaged = |error| match error {
+        ImageError::Unsupported(error) => format!("unsupported {format}: {error}"),
+        error => format!("damaged {format}: {error}"),
+    };
+    let decoder = decoder.map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
     check_size(width, height)?;
@@ -173,16 +189,32 @@ mod tests {
 
     #[test]
     fn a_format_that_is_not_supported_is_named_with_what_to_do() {
-        for (file, name) in [
-            (&b"RIFF\x24\0\0\0WEBPVP8 "[..], "a WebP image"),
-            (b"GIF89a\x01\0\x01\0", "a GIF image"),
-            (b"BM\x3a\0\0\0\0\0\0\0\x36\0\0\0", "a BMP image"),
-            (b"II\x2a\0\x08\0\0\0", "a TIFF image"),
-        ] {
-            let expected = format!("it is {name}: convert it to PNG, which loses nothing (supported: JPEG, PNG)");
+        for (file, name) in
+            [(&b"II\x2a\0\x08\0\0\0"[..], "a TIFF image"), (b"\0\0\0\x1cftypavif", "a HEIF or AVIF image")]
+        {
+            let expected =
+                format!("it is {name}: convert it to PNG, which loses nothing (supported: BMP, GIF, JPEG, PNG, WebP)");
             assert_eq!(reason(file), expected);
         }
         assert!(reason(b"version https://git-lfs.github.com/spec/v1\n").starts_with("it is a pointer of git LFS"));
+    }
+
+    #[test]
+    fn other_formats_are_recognised_by_their_content_and_a_truncated_file_is_damaged() {
+        let levels: Vec<u8> = (0..40 * 30 * 3).map(|at| (at / 30 * 24 % 256) as u8).collect();
+        let image = image::RgbImage::from_raw(40, 30, levels.clone()).unwrap();
+        for (format, name) in [(ImageFormat::Bmp, "BMP"), (ImageFormat::Gif, "GIF"), (ImageFormat::WebP, "WebP")] {
+            let mut file = Cursor::new(Vec::new());
+            image.write_to(&mut file, format).unwrap();
+            let (file, mut rgb) = (file.into_inner(), Vec::new());
+            assert_eq!(decode(&file, &mut rgb), Ok((40, 30)), "{name}");
+            // The encoder of GIF chooses colours that differ.
+            assert!(name == "GIF" || rgb == levels, "{name}");
+            for end in [20, file.len() / 2, file.len() - 20] {
+                let found = reason(&file[..end]);
+                assert!(found.starts_with(&format!("damaged {name}: ")), "{name} cut at {end}: {found}");
+            }
+        }
     }
 
     #[test]
@@ -205,7 +237,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_an_image_is_refused_with_the_supported_formats() {
         assert_eq!(reason(b""), "the file is empty");
-        assert_eq!(reason(b"# A text\n"), "unknown image format (supported: JPEG, PNG)");
+        assert_eq!(reason(b"# A text\n"), "unknown image format (supported: BMP, GIF, JPEG, PNG, WebP)");
     }
 
     #[test]

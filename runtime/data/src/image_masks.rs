@@ -20,7 +20,7 @@ use flagperf_core::tensor::{DType, Tensor, TensorSpec};
 /// The description of images with masks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageMaskOptions {
-    /// The folder of images, JPEG or PNG.
+    /// The folder of images: BMP, GIF, JPEG, PNG or WebP files.
     pub images: PathBuf,
     /// The folder of masks: a PNG file with the name of each image, 8-bit greyscale, whose levels are the classes.
     pub masks: PathBuf,

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use flagperf_onnx::{Graph, ValueInfo};
+use flagperf_onnx::{Graph, OPSET_NEWEST, ValueInfo};
 use flagperf_onnx_exec::{CpuOps, ExecError, Executor, TensorOps};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -34,8 +34,7 @@ impl Engine for Interpreter {
         EngineDescription {
             roles: Roles { framework: true, compiler: false },
             precisions: &[DType::F32],
-            // Attention, of version 23, is the newest operator of the executor; 21 and 22 only added types.
-            opset_max: 23,
+            opset_max: OPSET_NEWEST,
             loads_compiled: false,
             ..EngineDescription::unrestricted(
                 "interpreter",

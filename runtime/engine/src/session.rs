@@ -2,6 +2,9 @@
 //! for its inputs, addresses inputs and outputs by name, and copies an output to the host only when the host requests
 //! it.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 
@@ -153,6 +156,11 @@ pub trait Session: Send {
     /// The memory in use on the device; `None` when the engine does not report it.
     fn device_memory(&self) -> Option<Bytes> {
         None
+    }
+
+    /// The files of the modules that the engine has imported, as far as it reports them.
+    fn modules(&self) -> BTreeSet<PathBuf> {
+        BTreeSet::new()
     }
 
     /// Answers a script's question about the loaded model, for example `layers`. Each engine documents the questions

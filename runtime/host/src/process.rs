@@ -217,6 +217,11 @@ impl Worker for Process {
         memory::above(self.child.id(), limit)
     }
 
+    fn memory(&self) -> Option<u64> {
+        descendants::reap_orphans();
+        Some(memory::in_use(self.child.id(), &self.marker))
+    }
+
     fn warnings(&self) -> Vec<String> {
         self.leftovers.iter().map(left_behind_warning).collect()
     }

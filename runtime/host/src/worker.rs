@@ -20,6 +20,10 @@ pub trait Worker {
     /// itself keeps the limit.
     fn memory_above(&self, limit: u64) -> Option<u64>;
 
+    /// Returns the memory in bytes that the worker and everything that it started use now, wherever those processes moved; pages
+    /// that processes share count whole in each. `None` when its process is unknown.
+    fn memory(&self) -> Option<u64>;
+
     /// Returns what the reader of a result should know about how the worker ended.
     fn warnings(&self) -> Vec<String>;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flagperf_config::{ContainerOptions, Finding, Origin};
-use flagperf_container::{ContainerEngine, ContainerError, wide_rights};
+use flagperf_container::{ContainerEngine, ContainerError, shared_parts, wide_rights};
 use flagperf_core::tensor::DType;
 use flagperf_engine::backend::Backend;
 use flagperf_engine::{EngineError, LoadOptions, TABLE};
@@ -17,7 +17,8 @@ pub fn catalogue(root: &Path) -> Catalogue {
     let of_devices = flagperf_monitor::TABLE.iter().filter(|monitor| monitor.reads_devices());
     let device_monitors = of_devices.map(|monitor| monitor.name()).collect();
     let check_options = Box::new(check_options);
-    let check_container_engine = Box::new(check_container_engine);
+    let folder = root.to_owned();
+    let check_container_engine = Box::new(move |options: &ContainerOptions| check_container_engine(options, &folder));
     Catalogue {
         backends,
         monitors,
@@ -28,14 +29,15 @@ pub fn catalogue(root: &Path) -> Catalogue {
     }
 }
 
-fn check_container_engine(options: &ContainerOptions) -> Result<Vec<Finding>, UnavailableEngine> {
+fn check_container_engine(options: &ContainerOptions, checkout: &Path) -> Result<Vec<Finding>, UnavailableEngine> {
     let unavailable = |error: ContainerError| UnavailableEngine { reason: error.to_string(), remedy: error.hint() };
     let engine = ContainerEngine::connect().map_err(unavailable)?;
     let refused = engine.refused_options(options).into_iter();
     let refused = refused.map(|refused| Finding::unplaced(refused.message).with_hint(refused.hint).on_machine());
-    let wide = wide_rights(options, &engine.facts().socket).into_iter();
+    let wide = wide_rights(options, &engine.facts().socket, checkout).into_iter();
     let wide = wide.map(|right| Finding::warning(Origin::Default, format!("{WIDE_RIGHTS}: {right}")));
-    Ok(refused.chain(wide).collect())
+    let shared = shared_parts(options).into_iter().map(|part| Finding::warning(Origin::Default, part));
+    Ok(refused.chain(wide).chain(shared).collect())
 }
 
 /// The beginning of the warning about an option.

@@ -27,8 +27,8 @@ pub struct Section {
 pub fn sections(record: &Record) -> Vec<Section> {
     let first = training_of(record).map_or_else(|| flagperf_rows(record), |training| training_rows(record, training));
     let mut sections = vec![section("", first)];
-    for measured in record.phases.iter().flat_map(|phase| &phase.measured) {
-        sections.push(section(measured.step.name(), loop_rows(measured)));
+    for phase in &record.phases {
+        sections.extend(phase.measured.iter().map(|found| section(found.step.name(), loop_rows(phase, found))));
     }
     sections.extend(agreement_sections(record));
     sections.extend(audit_section(record));
@@ -116,7 +116,7 @@ impl MissingReasons {
     }
 }
 
-fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
+fn loop_rows(phase: &PhaseRecord, measured: &Measurement) -> Vec<(&'static str, String)> {
     let mut rows = vec![("samples", samples(measured))];
     let steady = if measured.warmup_steady { "steady" } else { "hit its limit before step times settled" };
     let steps = plural(measured.warmup_steps.into(), "step", "steps");
@@ -139,7 +139,7 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
     let device = measured.device_memory_bytes_max.map(|memory| format!(", device {}", bytes(memory)));
     let states = measured.state_memory_bytes_max;
     let states = if states.0 > 0 { format!(", states {}", bytes(states)) } else { String::new() };
-    let worker = bytes(measured.memory_bytes_max);
+    let worker = bytes(phase.memory_used().unwrap_or(measured.memory_bytes_max));
     rows.push(("memory", format!("worker {worker}{}{states}", device.unwrap_or_default())));
     if measured.non_finite_outputs > 0 {
         rows.push(("NaN or infinite", plural(measured.non_finite_outputs, "output element", "output elements")));

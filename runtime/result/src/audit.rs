@@ -15,14 +15,12 @@ use flagperf_core::units::Seconds;
 /// them lies more time than between two steps of the audit, so the machine may have changed.
 const LATER_RATIO_MAX: f64 = 1.5;
 /// Probability of such a difference by chance below which it is a doubt: an engine that also computes in some measured steps
-/// is found, too. Delays on a busy machine reach it in one of a hundred runs, so that the case fails only below
-/// [`SIGNIFICANCE`].
+/// is found, too. The case fails only below [`SIGNIFICANCE`].
 const LATER_SIGNIFICANCE: f64 = 0.01;
-/// Number of passes after which the audit must have run for this to be judged.
-const LATER_PASSES_MIN: usize = 3;
 /// Probability of a difference by chance below which it is not believed to be chance.
 const SIGNIFICANCE: f64 = 1e-3;
-/// The same for a difference in time by more than [`LARGE_RATIO`]: an engine that gains only in some steps is found, too.
+/// The same for a difference in time by more than [`LARGE_RATIO`] and beyond delays by the scheduler: an engine that gains only in
+/// some of a few long steps is found, too.
 const LARGE_SIGNIFICANCE: f64 = 0.01;
 /// Ratio of times above which a difference is large.
 const LARGE_RATIO: f64 = 1.5;
@@ -246,10 +244,11 @@ impl AuditCheck {
         }
     }
 
-    /// Adds a failure or a doubt if the first times of the pairs are longer.
+    /// Adds a failure if the first times of the pairs are longer, or a doubt if that may be due to chance or to delays.
     fn judge_pairs(&mut self, times: PairedTimes, text: &dyn Fn(PairedTimes) -> String) {
-        let significance = if times.ratio > LARGE_RATIO { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
-        if times.is_slower(significance) {
+        let is_large = times.ratio > LARGE_RATIO && times.is_beyond_delays();
+        let significance = if is_large { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
+        if times.is_slower(significance) && times.is_lasting() {
             self.failures.push(text(times));
         } else if times.is_slower(DOUBT_SIGNIFICANCE) {
             self.doubts.push(text(times));
@@ -266,16 +265,18 @@ impl AuditCheck {
         (batches, measured): (&str, &[Seconds]),
         audit: &AuditReport,
     ) {
-        let times = PairedTimes::of(times, measured);
-        let Some(times) = times.filter(|times| times.is_slower(LATER_SIGNIFICANCE)) else { return };
-        let mut passes = audit.after_pass.clone();
-        passes.sort_unstable();
-        passes.dedup();
+        let by_pass = PairedTimes::by_pass(&audit.after_pass, times, measured);
+        // After one or two passes, the machine may have been slower by chance.
+        let (compared, unit) = match by_pass {
+            Some(compared) => (Some(compared), "passes"),
+            None => (PairedTimes::of(times, measured), "pairs"),
+        };
+        let Some(times) = compared.filter(|times| times.is_slower(LATER_SIGNIFICANCE)) else { return };
         let text = format!(
-            "{inputs} took {:.2}x as long in the audit as the {batches} in the passes ({} of {} pairs)",
+            "{inputs} took {:.2}x as long in the audit as the {batches} in the passes ({} of {} {unit})",
             times.ratio, times.slower, times.pairs
         );
-        if is_later_failure(&times) && passes.len() >= LATER_PASSES_MIN {
+        if by_pass.is_some() && is_later_failure(&times) {
             self.failures
                 .push(format!("{text}: does the engine compute less, or before the step begins, when it is measured?"));
         } else {
@@ -286,7 +287,7 @@ impl AuditCheck {
 
 /// Returns whether times are so much longer than those of another part of the run that the case fails.
 fn is_later_failure(times: &PairedTimes) -> bool {
-    times.ratio > LATER_RATIO_MAX && times.is_slower(SIGNIFICANCE)
+    times.ratio > LATER_RATIO_MAX && times.is_slower(SIGNIFICANCE) && times.is_lasting()
 }
 
 /// Returns why the outputs of permuted samples are not those of the same samples in another order.

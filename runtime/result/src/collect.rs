@@ -5,7 +5,7 @@ use super::{ClockCheck, FileRecord, PhaseRecord, SampleFailure, StepRecord};
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{Measurement, Nanos};
 use flagperf_core::step::{Phase, Step};
-use flagperf_core::units::Seconds;
+use flagperf_core::units::{Bytes, Seconds};
 
 /// Largest number of failed samples kept with their reasons; the measurement contains the full count.
 const FAILED_SAMPLES_KEPT: usize = 100;
@@ -109,6 +109,19 @@ impl PhaseCollector {
             | Event::SampleFailed { .. }
             | Event::Log { .. } => {}
         }
+    }
+
+    /// Returns whether the measured step has ended. What the worker computes later, such as samples with the interpreter, is not
+    /// the engine's.
+    pub fn is_measured(&self) -> bool {
+        let measured = self.record.phase.measured_step();
+        self.record.steps.iter().any(|step| step.step == measured && step.time_s.is_some())
+    }
+
+    /// Adds a reading of the memory of the worker and of the processes that it started.
+    pub fn observe_memory(&mut self, bytes: Bytes) {
+        let peak = self.record.observed_memory_bytes_max.map_or(0, |peak| peak.0);
+        self.record.observed_memory_bytes_max = Some(Bytes(peak.max(bytes.0)));
     }
 
     /// Returns the collector of the measured loop of `step`, which must be in progress.

@@ -1,5 +1,7 @@
 //! Comparison of two series of times, pair by pair.
 
+use std::collections::BTreeMap;
+
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 use statrs::statistics::Statistics;
 
@@ -9,6 +11,10 @@ use flagperf_core::units::Seconds;
 const TIME_RATIO: f64 = 1.1;
 /// Differences of less than this are not judged, because scheduling and cold caches cause them.
 pub const DIFFERENCE_MIN: Seconds = Seconds(5e-4);
+/// Delay of one step that the scheduler of a busy machine may cause: a few of its ticks of 4 ms.
+const DELAY_MAX: Seconds = Seconds(0.01);
+/// One of so many times, the longest ones, may be delayed without being evidence.
+const TIMES_PER_DELAYED: usize = 4;
 /// Number of pairs from which a comparison is possible.
 pub const PAIRS_MIN: usize = 3;
 /// Number of pairs from which an engine that gains only in some steps is found, too.
@@ -26,6 +32,11 @@ pub struct PairedTimes {
     mean_s: f64,
     other_mean_s: f64,
     median_ratio: f64,
+    /// The means without the longest times.
+    undelayed_s: f64,
+    other_undelayed_s: f64,
+    /// Number of steps behind the first times.
+    steps: usize,
     /// The probability of such means by chance if the first times were longer by at most [`TIME_RATIO`].
     mean_probability: f64,
 }
@@ -45,9 +56,28 @@ impl PairedTimes {
             mean_s,
             other_mean_s,
             median_ratio: median(&times) / median(&others),
+            undelayed_s: undelayed_mean(&times),
+            other_undelayed_s: undelayed_mean(&others),
+            steps: pairs,
             mean_probability: mean_probability(&times, &others),
         };
         (pairs >= PAIRS_MIN).then_some(found)
+    }
+
+    /// Compares times with others by pass; `passes` has the pass of each. All times of a pass share its conditions, so they are
+    /// one observation: the median of the first ones, on which a few delays have no effect, and the mean of the others.
+    /// `None` with too few passes.
+    pub fn by_pass(passes: &[u32], times: &[Seconds], others: &[Seconds]) -> Option<Self> {
+        let mut grouped: BTreeMap<u32, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+        for ((pass, time), other) in passes.iter().zip(times).zip(others) {
+            let (times, others) = grouped.entry(*pass).or_default();
+            times.push(time.0);
+            others.push(other.0);
+        }
+        let by_pass = grouped.values().map(|(times, others)| (Seconds(middle(times)), Seconds(others.mean())));
+        let (first, second): (Vec<Seconds>, Vec<Seconds>) = by_pass.unzip();
+        let steps = passes.len().min(times.len()).min(others.len());
+        PairedTimes::of(&first, &second).map(|found| PairedTimes { steps, ..found })
     }
 
     /// Returns whether the first times are longer, and not by chance. Two tests tell: the sign test, which single delays do
@@ -60,10 +90,39 @@ impl PairedTimes {
         self.mean_s - self.other_mean_s > DIFFERENCE_MIN.0 && (by_signs || by_means)
     }
 
-    /// Returns the mean of the first times if it is so short that no difference could be judged.
-    pub fn too_short(&self) -> Option<Seconds> {
-        (self.mean_s <= DIFFERENCE_MIN.0).then_some(Seconds(self.mean_s))
+    /// Returns whether the first times are longer without the longest quarter of both, too. Otherwise, delays by the scheduler
+    /// explain the difference. With few steps, each may be delayed.
+    pub fn is_lasting(&self) -> bool {
+        let least = if self.steps < PAIRS_ENOUGH { DELAY_MAX } else { DIFFERENCE_MIN };
+        let (time, other) = (self.undelayed_s, self.other_undelayed_s);
+        time > TIME_RATIO * other && time - other > least.0
     }
+
+    /// Returns whether the first times are longer by more than the scheduler of a busy machine delays a step.
+    pub fn is_beyond_delays(&self) -> bool {
+        self.mean_s - self.other_mean_s > DELAY_MAX.0
+    }
+
+    /// Returns the mean of the first times without delays if it is so short that no difference could be judged.
+    pub fn too_short(&self) -> Option<Seconds> {
+        (self.undelayed_s <= DIFFERENCE_MIN.0).then_some(Seconds(self.undelayed_s))
+    }
+}
+
+/// Returns the mean without the longest quarter of the times.
+fn undelayed_mean(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.truncate(times.len() - times.len() / TIMES_PER_DELAYED);
+    sorted.as_slice().mean()
+}
+
+/// Returns the mean of the lower and the upper median of times; NaN without any.
+fn middle(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let lower = sorted.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN);
+    lower.midpoint(median(times))
 }
 
 /// Returns the upper median of times; NaN without any.
@@ -114,6 +173,28 @@ mod tests {
         let mut delayed = [0.01; 20];
         delayed[3] = 0.2;
         assert!(!pairs(&delayed, &[0.01; 20]).is_slower(0.05));
+    }
+
+    #[test]
+    fn a_difference_lasts_if_it_remains_without_the_longest_quarter() {
+        let delayed = |count: usize| (0..20).map(|i| if i < count { 8e-3 } else { 2e-4 }).collect::<Vec<f64>>();
+        assert!(!pairs(&delayed(5), &[2e-4; 20]).is_lasting());
+        assert!(pairs(&delayed(12), &[2e-4; 20]).is_lasting());
+        let kept: Vec<f64> = (0..20).map(|i| if i % 5 == 0 { 1e-4 } else { 5e-3 }).collect();
+        assert!(pairs(&[5e-3; 20], &kept).is_lasting(), "results that are kept for a fifth");
+        assert!(!pairs(&[8e-3; 3], &[2e-4; 3]).is_lasting(), "each of three steps may be delayed");
+        assert!(pairs(&[12e-3; 3], &[2e-4; 3]).is_lasting());
+    }
+
+    #[test]
+    fn the_times_of_a_pass_are_one_observation() {
+        let seconds = |times: &[f64]| times.iter().map(|time| Seconds(*time)).collect::<Vec<_>>();
+        let (passes, times) = ([0, 0, 0, 1, 1, 2, 2], seconds(&[0.01, 0.2, 0.01, 0.2, 0.01, 0.01, 0.01]));
+        let others = seconds(&[0.01, 0.01, 0.01, 0.01, 0.03, 0.01, 0.01]);
+        let found = PairedTimes::by_pass(&passes, &times, &others).unwrap();
+        assert_eq!((found.pairs, found.slower, found.mean_s), (3, 0, 0.01));
+        assert!((found.other_mean_s - 0.04 / 3.0).abs() < 1e-12, "{found:?}");
+        assert!(PairedTimes::by_pass(&passes[..5], &times, &others).is_none(), "two passes");
     }
 
     #[test]

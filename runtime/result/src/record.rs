@@ -240,6 +240,12 @@ pub struct PhaseRecord {
     /// Peak resident memory of the worker, in which pages shared with other processes count whole; `None` when the phase did not
     /// succeed. `WORKER_MEMORY` limits another quantity, in which such pages count in part.
     pub memory_bytes_max: Option<Bytes>,
+    /// The most memory that the conductor saw in use by the worker and every process that it started, until its measured step ended:
+    /// processes that left the worker count, too, shared pages count whole in each process, and files in memory (memfd, /dev/shm)
+    /// that a process has open count with their size. It is read four times a second, so a shorter peak may be missed, and a file
+    /// in /dev/shm that no process has open or mapped is not seen. `None` when the phase was too short for a reading.
+    #[serde(default)]
+    pub observed_memory_bytes_max: Option<Bytes>,
     /// How the worker's process ended: `exited with status 0`.
     pub ending: Option<String>,
     /// State of the device; `None` when no monitor tells.
@@ -271,6 +277,7 @@ impl PhaseRecord {
             failed_samples: Vec::new(),
             files: Vec::new(),
             memory_bytes_max: None,
+            observed_memory_bytes_max: None,
             ending: None,
             conditions: None,
             usage: None,
@@ -280,15 +287,22 @@ impl PhaseRecord {
 }
 
 impl PhaseRecord {
+    /// Returns the peak memory of the worker and the processes that it started: the largest figure that the worker reported or the
+    /// conductor saw. `None` when nothing is known.
+    pub fn memory_used(&self) -> Option<Bytes> {
+        let reported = self.measured.iter().map(|measured| measured.memory_bytes_max);
+        let all = reported.chain(self.memory_bytes_max).chain(self.observed_memory_bytes_max);
+        all.map(|bytes| bytes.0).max().map(Bytes)
+    }
+
     /// Returns the peak memory in use on the device of the phase: see [`DeviceRecord::memory_bytes_max`]. `None` when no
     /// engine was loaded, or nothing is known.
     pub fn device_memory_used(&self) -> Option<Bytes> {
-        let largest = |bytes: &mut dyn Iterator<Item = Bytes>| bytes.map(|bytes| bytes.0).max().map(Bytes);
         if self.engine.as_ref()?.runs_on_processor() {
-            largest(&mut self.measured.iter().map(|measured| measured.memory_bytes_max).chain(self.memory_bytes_max))
-        } else {
-            largest(&mut self.measured.iter().filter_map(|measured| measured.device_memory_bytes_max))
+            return self.memory_used();
         }
+        let reported = self.measured.iter().filter_map(|measured| measured.device_memory_bytes_max);
+        reported.map(|bytes| bytes.0).max().map(Bytes)
     }
 }
 

@@ -289,7 +289,7 @@ fn unchecked_training(record: &Record) -> Option<String> {
 }
 
 /// Returns that both sides of the agreement are engines of the vendor, which can agree on wrong outputs, and that flagperf's
-/// interpreter did not compute the outputs.
+/// interpreter did not compute all outputs, with the reason for each.
 fn dependent_reference(record: &Record) -> Option<String> {
     let engine = |step: Step| record.phase_of(step)?.engine.as_ref();
     let is_vendors = |step| engine(step).is_some_and(|engine| engine.plugin.is_some() || engine.sidecar.is_some());
@@ -297,13 +297,16 @@ fn dependent_reference(record: &Record) -> Option<String> {
         return None;
     }
     let reference = record.phase_of(Step::Validation)?.agreement.as_ref();
-    if reference.is_some_and(|reference| !reference.outputs.is_empty()) {
-        return None;
-    }
-    let reason = reference.and_then(|reference| reference.not_compared.first());
-    let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    let not_compared = reference.map_or(&[][..], |reference| &reference.not_compared);
+    let computed = match reference.is_some_and(|reference| !reference.outputs.is_empty()) {
+        true if not_compared.is_empty() => return None,
+        true => "not every output",
+        false => "no outputs",
+    };
+    let reasons = if not_compared.is_empty() { String::new() } else { format!(": {}", not_compared.join(", ")) };
     Some(format!(
-        "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs{reason}"
+        "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed \
+         {computed}{reasons}"
     ))
 }
 

@@ -296,7 +296,7 @@ impl ContainerLauncher {
                 .collect(),
             engine: format!("{} {}", facts.name, facts.version),
             privileged: self.spec.options.privileged,
-            rights: wide_rights(&self.spec.options, &facts.socket),
+            rights: wide_rights(&self.spec.options, &facts.socket, &self.spec.folder),
         }
     }
 }

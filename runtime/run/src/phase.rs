@@ -18,14 +18,14 @@ use flagperf_core::file;
 use flagperf_core::measure::Nanos;
 use flagperf_core::step::Step;
 use flagperf_core::text::{one_line, truncate};
-use flagperf_core::units::Seconds;
+use flagperf_core::units::{Bytes, Seconds};
 use flagperf_host::{Ending, ProcessEvent, Worker, WorkerInput};
 use flagperf_plan::Job;
 use flagperf_result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent};
 
 /// Longest wait for a line before the conductor checks the time limit and interrupts.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Time between two checks of the memory of the worker and of the processes that it started, when it has a limit.
+/// Time between two readings of the memory of the worker and of the processes that it started.
 const MEMORY_INTERVAL: Seconds = Seconds(0.25);
 /// Bytes of a line of the worker that are quoted in a failure.
 const QUOTED_BYTES: usize = 200;
@@ -146,11 +146,17 @@ fn read_events(
         if now.since(started).0 > job.limits.phase_time_s.0 {
             return StopReason::Failed(time_exceeded(job));
         }
-        if let Some(limit) = memory_limit(job).filter(|_| now.since(memory_checked).0 >= MEMORY_INTERVAL.0) {
-            memory_checked = now;
-            if let Some(bytes) = worker.memory_above(limit) {
-                return StopReason::Failed(memory_exceeded(bytes, limit));
-            }
+        if now.since(memory_checked).0 < MEMORY_INTERVAL.0 {
+            continue;
+        }
+        memory_checked = now;
+        if !collector.is_measured() {
+            worker.memory().into_iter().for_each(|bytes| collector.observe_memory(Bytes(bytes)));
+        }
+        if let Some(limit) = memory_limit(job)
+            && let Some(bytes) = worker.memory_above(limit)
+        {
+            return StopReason::Failed(memory_exceeded(bytes, limit));
         }
     }
 }

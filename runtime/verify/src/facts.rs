@@ -8,7 +8,7 @@ use flagperf_result::{Record, conductor_facts};
 
 /// The fields of a record that only the conductor of the run states, in the record and in the last event. `[]` stands for every
 /// element, and a field for what is in it.
-pub(super) const NOT_CHECKABLE: [&str; 23] = [
+pub(super) const NOT_CHECKABLE: [&str; 24] = [
     "code_variables",
     "failures",
     "finish_info.e2e_time(second)",
@@ -18,6 +18,7 @@ pub(super) const NOT_CHECKABLE: [&str; 23] = [
     "phases[].conditions",
     "phases[].ending",
     "phases[].libraries",
+    "phases[].observed_memory_bytes_max",
     "phases[].time_s",
     "provenance.binary_sha256",
     "provenance.flagperf",

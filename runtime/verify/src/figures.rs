@@ -72,6 +72,7 @@ fn observed(expected: PhaseRecord, found: &PhaseRecord) -> PhaseRecord {
         // The samples of the monitors are compared separately.
         usage: found.usage.clone(),
         libraries: found.libraries.clone(),
+        observed_memory_bytes_max: found.observed_memory_bytes_max,
         ..expected
     }
 }

@@ -13,6 +13,7 @@ mod lend;
 mod load;
 mod measured_loop;
 mod model_files;
+mod modules;
 mod operations;
 mod order;
 mod outputs;

@@ -97,6 +97,7 @@ impl<'a> MeasuredLoop<'a> {
             }
         }
         self.check_inputs(&inputs)?;
+        self.report_modules();
         self.close_sessions();
         let audit = audit.filter(|_| self.job.phase().facts().is_audited).map(Audit::finish);
         Ok(LoopResult { audit, evidence: self.evidence, first_pass })
@@ -225,6 +226,13 @@ impl<'a> MeasuredLoop<'a> {
     /// Emits what the sidecars' runs have revealed, when there is something new.
     fn report_sidecar(&mut self) {
         if let Some(facts) = self.model.new_sidecar_facts() {
+            (self.progress.emit)(Event::Sidecar(Box::new(facts)));
+        }
+    }
+
+    /// Emits the hashes of the modules that the sidecars have imported.
+    fn report_modules(&self) {
+        if let Some(facts) = self.model.sidecar_facts_with_modules() {
             (self.progress.emit)(Event::Sidecar(Box::new(facts)));
         }
     }

@@ -76,3 +76,13 @@ fn photographs_have_the_pixels_of_torchvision() {
     let Some(shared) = support::shared_data() else { return };
     compare_with_torchvision(&python, &shared, "imagenet-samples");
 }
+
+#[test]
+fn files_of_other_formats_have_the_pixels_of_pillow() {
+    let Some(python) = support::python() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let images = root.path().join("images/all");
+    fs::create_dir_all(&images).unwrap();
+    support::run_script(&python, "make_formats.py", &[images.to_str().unwrap()]);
+    compare_with_torchvision(&python, root.path(), "images");
+}

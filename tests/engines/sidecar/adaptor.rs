@@ -93,6 +93,45 @@ fn the_memory_of_a_process_that_the_class_starts_counts() {
 }
 
 #[test]
+fn the_memory_of_a_process_that_left_the_worker_and_ended_early_counts() {
+    // It is in a session of its own, its parent has ended, and it ends before the first pass begins.
+    let left = "kept = \"kept = bytearray(b'x') * (500 << 20); import time; time.sleep(1.5)\"
+        subprocess.run(['sh', '-c', '\"$0\" -c \"$1\" >/dev/null 2>&1 &', sys.executable, kept], start_new_session=True)
+        import time
+        time.sleep(3)
+        self.session";
+    let text = quick("import sys", "import subprocess, sys").replace("self.session =", &format!("{left} ="));
+    let Some(site) = engine(&format!("{text}InferModel.device = 'cpu'\n")) else { return };
+    let record = site.run_successfully(&[]);
+    let phase = &record["phases"][1];
+    let memory = phase["observed_memory_bytes_max"].as_u64();
+    assert!(memory.is_some_and(|bytes| bytes > 500 << 20 && bytes < 1500 << 20), "{phase}");
+    let used = record["hosts"][0]["devices"][1]["memory_bytes_max"].as_u64();
+    assert!(used.is_some_and(|bytes| bytes > 500 << 20), "{}", record["hosts"]);
+}
+
+#[test]
+fn the_modules_that_the_class_imports_are_hashed() {
+    let text = quick("import sys", "import subprocess, sys")
+        .replace("self.session =", "import helper\n        self.session =");
+    let Some(site) = engine(&format!("import os, sys\nsys.path.append(os.path.abspath('../../outside'))\n{text}"))
+    else {
+        return;
+    };
+    site.write("outside/helper.py", "answer = 42\n");
+    let record = site.run_successfully(&[]);
+    let sidecar = &record["phases"][1]["engine"]["sidecar"];
+    let modules = sidecar["modules_sha256"].as_object().expect("modules");
+    let helper = site.path().join("outside/helper.py");
+    let expected = hash_bytes(b"answer = 42\n");
+    assert_eq!(modules[helper.to_str().expect("a path")], expected, "{modules:?}");
+    let has = |end: &str| modules.keys().any(|path| path.ends_with(end));
+    assert!(has("site-packages/onnxruntime") && has("vendors/side/engines/own.py"), "{modules:?}");
+    assert!(modules.keys().any(|path| path.contains("/lib/python3")) && modules.len() < 500, "{modules:?}");
+    assert!(sidecar.get("modules_not_hashed").is_none(), "{sidecar}");
+}
+
+#[test]
 fn a_class_can_also_be_the_framework() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);

@@ -118,10 +118,36 @@ fn a_container_that_sees_the_machine_is_no_official_one_and_an_unknown_network_i
         ("--network nowhere", "the container engine has no network `nowhere`"),
         ("--ipc hots", "container option `--ipc` does not know the namespace `hots`"),
         ("--runtime nowhere", "the container engine does not know the runtime `nowhere`"),
+        (
+            "--ipc container:nowhere",
+            "`--ipc container:nowhere` names a container that the container engine does not have",
+        ),
+        ("--security-opt secomp=unconfined", "unknown option `secomp` in container option `--security-opt` (known: "),
+        ("--ulimit nofiles=4", "unknown limit `nofiles` in container option `--ulimit` (known: "),
+        ("--gpus two", "container option `--gpus` must be `all`, a number from 1 or `device=ID,..`, not `two`"),
+        (
+            "-v /tmp:/x:or",
+            "container option `--volume` must be `SOURCE:TARGET[:ro]` with absolute paths, not `/tmp:/x:or`",
+        ),
     ] {
         let (code, errors) = refused(options);
         assert!(code != Some(0) && errors.contains(&format!("error: configs/host.yaml:3: {reason}")), "{errors}");
     }
+}
+
+#[test]
+fn a_container_on_the_network_of_the_machine_is_named_as_such_and_separated_otherwise() {
+    let Some(site) = ContainerSite::with_shell("shared", "true") else { return };
+    site.host("ACCE_CONTAINER_OPT: \"--network host --ipc host --device /dev/null\"\n");
+    let (record, _) = site.run(&[]);
+    let warnings = record["warnings"].to_string();
+    for part in
+        ["`--network host` lets the worker reach the network services", "`--ipc host` shares memory with processes"]
+    {
+        assert!(warnings.contains(part), "{warnings}");
+    }
+    assert!(record["provenance"]["image"].get("rights").is_none(), "{record}");
+    assert!(!record["validity"]["reasons"].to_string().contains("did not separate"), "{}", record["validity"]);
 }
 
 #[test]

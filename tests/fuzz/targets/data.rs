@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use flagperf_core::tensor::DType;
 use flagperf_data::{
-    ArrayField, CocoOptions, FieldRole, Filter, Geometry, ImageMaskOptions, PaddingOptions, PaddingSide, Pipeline,
-    PromptOptions, QuestionOptions, SampleSource, SquadOptions, StoredType, Target, TokenStreamOptions, TokenizerFiles,
-    Transform,
+    ArrayField, CocoOptions, FieldRole, Filter, Geometry, ImageMaskOptions, NumberList, PaddingOptions, PaddingSide,
+    Pipeline, PromptOptions, QuestionOptions, SampleSource, SquadOptions, StoredType, Target, TokenStreamOptions,
+    TokenizerFiles, Transform,
 };
 use flagperf_onnx::byte_count;
 use libfuzzer_sys::fuzz_target;
@@ -33,6 +33,9 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind { file: "images/a/1.jpg", content: jpeg, source: folder },
     Kind { file: "images/a/2.png", content: png, source: folder },
+    Kind { file: "images/a/3", content: || picture(image::ImageFormat::Bmp), source: folder },
+    Kind { file: "images/a/4", content: || picture(image::ImageFormat::Gif), source: folder },
+    Kind { file: "images/a/5", content: || picture(image::ImageFormat::WebP), source: folder },
     Kind { file: "pictures/2.png", content: png, source: boxes },
     Kind { file: "masks/2.png", content: mask, source: masks },
     Kind { file: "instances.json", content: instances, source: boxes },
@@ -149,8 +152,7 @@ fn prompts() -> SampleSource {
         special_tokens: true,
         padding: padding(),
         texts: vec![("text".to_owned(), 64)],
-        integers: vec![("seed".to_owned(), 1)],
-        inputs: Vec::new(),
+        lists: vec![NumberList { name: "seed".to_owned(), length: 1, dtype: DType::I64, role: FieldRole::Truth }],
     })
 }
 
@@ -183,6 +185,14 @@ fn png() -> Vec<u8> {
 
 fn mask() -> Vec<u8> {
     encoded(image::DynamicImage::new_luma8(5, 4))
+}
+
+fn picture(format: image::ImageFormat) -> Vec<u8> {
+    let levels = (0..9 * 7 * 3).collect();
+    let picture = image::RgbImage::from_raw(9, 7, levels).expect("as many levels");
+    let mut file = Cursor::new(Vec::new());
+    picture.write_to(&mut file, format).expect("a picture");
+    file.into_inner()
 }
 
 fn encoded(picture: image::DynamicImage) -> Vec<u8> {

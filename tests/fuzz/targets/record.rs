@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE};
 use flagperf_result::{Record, digest, list_files};
-use flagperf_verify::{Standing, Trust, contradictions, find_results, verify_result};
+use flagperf_verify::{Standing, Trust, find_results, recomputed, verify_result};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 
@@ -76,7 +76,7 @@ fuzz_target!(init: begin(), |input: &[u8]| {
 fn check_record(text: &[u8], folder: &Path) {
     let _ = find_results(&folder.join(RECORD));
     let Ok(record) = serde_json::from_slice::<Record>(text) else { return };
-    let _ = contradictions(&record);
+    let _ = recomputed(&record);
     let written = serde_json::to_string(&record).expect("a record is plain data");
     let again: Record = serde_json::from_str(&written).expect("it was written");
     assert_eq!(serde_json::to_string(&again).expect("a record is plain data"), written);

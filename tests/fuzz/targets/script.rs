@@ -69,7 +69,7 @@ fn run_case() -> Result<(), ScriptError> {
         Some((name.clone(), Arc::new(Mutex::new(session))))
     });
     let Some(sessions) = sessions.collect::<Option<Sessions>>() else { return Ok(()) };
-    let mut forward = scripts.forward(ForwardKind::Model, sessions)?.with_config(&config)?;
+    let mut forward = scripts.forward(ForwardKind::Model, sessions).with_config(&config)?;
     let mut evaluator = scripts.evaluator().with_config(&config)?;
     for _ in 0..2 {
         let _ = forward.call(&batch)?;

@@ -63,7 +63,7 @@ fn run_session(replies: &str) -> Result<(), EngineError> {
     for _ in 0..2 {
         let outputs = session.submit(&values)?;
         assert_eq!(outputs.len(), session.outputs().len());
-        let _ = (session.device_memory(), session.vendor_time(), session.facts());
+        let _ = (session.device_memory(), session.vendor_time(), session.facts(), session.modules());
         for output in &outputs {
             let spec = output.spec();
             let bytes = spec.fixed_shape().and_then(|shape| flagperf_onnx::byte_count(&shape, spec.dtype));
@@ -92,7 +92,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let done = r#"{"answer":"done"}"#;
     let ran = r#"{"answer":"ran","run":1,"outputs":["2,2,f32"],"seconds":0.5,"third":{"type":"int","repr":"7"}}"#;
     let reshaped = r#"{"answer":"ran","outputs":["4,f32"]}"#;
-    let memory = r#"{"answer":"memory","bytes":5}"#;
+    let memory = r#"{"answer":"memory","bytes":5,"modules":["/a.py"]}"#;
     let again = r#"{"answer":"ran","outputs":["2,2,f32"]}"#;
     let answered = r#"{"answer":"answered","value":{"a":[1]}}"#;
     let error = r#"{"answer":"error","reason":"no","operator":{"op":"Relu","node":"r"}}"#;

@@ -95,7 +95,7 @@ fn opening_reads_no_sample_and_reading_reports_the_bad_one() {
     assert_eq!(reason(0), "a/0.jpg: damaged JPEG: the file is truncated");
     assert_eq!(reason(1), "a/1.jpg: the file is empty");
     assert!(reason(2).starts_with("a/2.jpg: No such file"), "{}", reason(2));
-    assert_eq!(reason(3), "a/3.txt: unknown image format (supported: JPEG, PNG)");
+    assert_eq!(reason(3), "a/3.txt: unknown image format (supported: BMP, GIF, JPEG, PNG, WebP)");
 }
 
 #[test]

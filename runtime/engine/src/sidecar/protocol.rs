@@ -151,7 +151,12 @@ pub(super) enum Reply {
     /// To `run`: the outputs are computed.
     Ran(RunReply),
     /// To `memory`; null if the sidecar does not know it.
-    Memory { bytes: Option<u64> },
+    Memory {
+        bytes: Option<u64>,
+        /// The files of the modules that were imported since the last such reply, if the adaptor sends it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        modules: Vec<PathBuf>,
+    },
     /// To `question`.
     Answered { value: Json },
     /// To every other request.
@@ -270,6 +275,6 @@ mod tests {
     #[test]
     fn unknown_fields_of_a_reply_are_ignored() {
         let reply: Reply = serde_json::from_str(r#"{"answer": "memory", "bytes": 5, "bytes_max": 7}"#).unwrap();
-        assert_eq!(reply, Reply::Memory { bytes: Some(5) });
+        assert_eq!(reply, Reply::Memory { bytes: Some(5), modules: Vec::new() });
     }
 }

@@ -5,6 +5,8 @@
 //! that follows the last pass. These runs are not measured.
 
 use std::any::Any;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flagperf_onnx::ValueInfo;
@@ -27,6 +29,11 @@ const OUTPUT_REGIONS: usize = 8;
 /// A larger amount of memory in use on the devices of one machine is an error of the sidecar.
 const DEVICE_MEMORY_MAX: u64 = 64 << 40;
 
+/// Largest number of files of modules that are kept.
+const MODULES_MAX: usize = 50_000;
+/// Stands for the others. It is no file, so that the record names it among those without a hash.
+const FURTHER_MODULES: &str = "further modules";
+
 /// The inputs and outputs of a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signature {
@@ -48,6 +55,8 @@ pub(super) struct SidecarSession {
     staged: Vec<Option<Region>>,
     /// Time that the vendor's code requested to subtract since it was last taken.
     vendor_time: Option<Seconds>,
+    /// The files of the modules that the sidecar has imported.
+    modules: Mutex<BTreeSet<PathBuf>>,
     /// The first problem with a reply about the device's memory.
     memory_error: OnceLock<String>,
 }
@@ -92,6 +101,7 @@ impl SidecarSession {
             run_count: 0,
             checks_inputs: true,
             vendor_time: None,
+            modules: Mutex::default(),
             memory_error: OnceLock::new(),
         }
     }
@@ -199,18 +209,30 @@ impl Session for SidecarSession {
 
     fn device_memory(&self) -> Option<Bytes> {
         let reply = self.shared.connection().request(&Request::Memory);
+        if let Ok(Reply::Memory { modules, .. }) = &reply {
+            let mut known = lock(&self.modules);
+            let free = MODULES_MAX.saturating_sub(known.len());
+            known.extend(modules.iter().take(free).cloned());
+            if modules.len() > free {
+                known.insert(PathBuf::from(FURTHER_MODULES));
+            }
+        }
         let problem = match reply {
-            Ok(Reply::Memory { bytes: Some(bytes) }) if bytes > DEVICE_MEMORY_MAX => {
+            Ok(Reply::Memory { bytes: Some(bytes), .. }) if bytes > DEVICE_MEMORY_MAX => {
                 format!(
                     "the sidecar reported {bytes} bytes of device memory, which no machine has; they are not recorded"
                 )
             }
-            Ok(Reply::Memory { bytes }) => return bytes.map(Bytes),
+            Ok(Reply::Memory { bytes, .. }) => return bytes.map(Bytes),
             Ok(_) => "the sidecar reported no device memory: it sent another reply than `memory`".to_owned(),
             Err(error) => format!("the sidecar reported no device memory: {error}"),
         };
         self.memory_error.get_or_init(|| problem);
         None
+    }
+
+    fn modules(&self) -> BTreeSet<PathBuf> {
+        lock(&self.modules).clone()
     }
 
     fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {

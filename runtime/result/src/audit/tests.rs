@@ -14,7 +14,7 @@ fn audit() -> AuditReport {
     let jitter = |scale: f64| (0..20).map(|i| Seconds(scale * (1.0 + 0.1 * f64::from(i % 5)))).collect::<Vec<_>>();
     let figures = OutputAgreement { cosine: Some(1.0), ..OutputAgreement::default() };
     AuditReport {
-        after_pass: (0..20).map(|group| group % 5).collect(),
+        after_pass: (0..20).map(|group| group / 4).collect(),
         measured_s: jitter(0.01),
         pass_s: vec![Seconds(0.012); 20],
         repeated_s: jitter(0.01),
@@ -95,7 +95,7 @@ fn fresh_inputs_that_take_longer_reveal_kept_results() {
     let mut some = audit();
     scaled(&mut some.fresh_s[..16], 1.3);
     let judged = judge(Some(some), InputCost::Fixed);
-    assert_eq!((judged.failures.len(), judged.doubts.len()), (0, 2), "16 of 20 pairs, a small difference");
+    assert_eq!((judged.failures.len(), judged.doubts.len()), (0, 1), "16 of 20 pairs, a small difference");
     let mut slow = audit();
     scaled(&mut slow.fresh_s, 1.8);
     let judged = judge(Some(slow), InputCost::Variable);
@@ -164,7 +164,7 @@ fn results_kept_for_a_quarter_of_the_batches_by_an_engine_that_computes_in_the_a
     let mut kept = audit();
     scaled(&mut kept.pass_s, 0.8);
     let judged = judge(Some(kept), InputCost::Fixed);
-    let text = "fresh inputs took 1.25x as long in the audit as the batches in the passes (16 of 20 pairs)";
+    let text = "fresh inputs took 1.25x as long in the audit as the batches in the passes (5 of 5 passes)";
     assert_eq!((judged.failures.len(), judged.doubts), (0, vec![text.to_owned()]));
 }
 
@@ -195,13 +195,13 @@ fn times_of_very_short_steps_are_not_judged() {
     scaled(&mut short.fresh_s, 3.0);
     scaled(&mut short.uniform_s, 0.3);
     let judged = judge(Some(short), InputCost::Fixed);
-    let doubt = "the times of fresh inputs are not judged: a step takes 0.360 ms, and differences of less than 0.5 ms may be due \
+    let doubt = "the times of fresh inputs are not judged: a step takes 0.342 ms, and differences of less than 0.5 ms may be due \
                  to scheduling";
     assert_eq!((judged.failures, judged.doubts), (vec![], vec![doubt.to_owned()]));
 }
 
 #[test]
-fn delays_of_a_few_fresh_inputs_on_a_busy_machine_are_a_doubt() {
+fn delays_of_a_few_fresh_inputs_on_a_busy_machine_are_no_failure() {
     let mut delayed = audit();
     for times in [&mut delayed.measured_s, &mut delayed.pass_s, &mut delayed.repeated_s, &mut delayed.fresh_s] {
         *times = vec![Seconds(2.5e-4); 50];
@@ -212,8 +212,32 @@ fn delays_of_a_few_fresh_inputs_on_a_busy_machine_are_a_doubt() {
         times.iter_mut().take(6).for_each(|time| time.0 = 1e-2);
     }
     let judged = judge(Some(delayed), InputCost::Fixed);
-    let text = "fresh inputs took 5.68x as long in the audit as the batches in the passes (6 of 50 pairs)";
+    let text = "the times of fresh inputs are not judged: a step takes 0.250 ms, and differences of less than 0.5 ms may be due \
+                to scheduling";
     assert_eq!((judged.failures.len(), judged.doubts), (0, vec![text.to_owned()]));
+}
+
+#[test]
+fn ticks_of_the_scheduler_in_some_short_steps_are_no_failure() {
+    let mut delayed = audit();
+    for times in [
+        &mut delayed.measured_s,
+        &mut delayed.pass_s,
+        &mut delayed.repeated_s,
+        &mut delayed.fresh_s,
+        &mut delayed.uniform_s,
+    ] {
+        *times = vec![Seconds(2.5e-4); 50];
+    }
+    delayed.after_pass = (0..50).map(|group| group / 7).collect();
+    for (of_fresh, of_repeated, delay) in [(5, 7, 4e-3), (3, 10, 8e-3)] {
+        let mut delayed = delayed.clone();
+        delayed.fresh_s.iter_mut().step_by(of_fresh).for_each(|time| time.0 += delay);
+        delayed.repeated_s.iter_mut().step_by(of_repeated).for_each(|time| time.0 += delay);
+        let judged = judge(Some(delayed), InputCost::Fixed);
+        assert_eq!(judged.failures, [""; 0]);
+        assert!(!judged.doubts.is_empty());
+    }
 }
 
 #[test]
@@ -227,13 +251,16 @@ fn an_engine_that_is_slower_in_the_audit_than_in_the_passes_fails() {
         judge(Some(audit), InputCost::Fixed)
     };
     assert!(slower(1.05, 5).doubts.is_empty());
-    let text = |ratio: &str| {
-        format!("fresh inputs took {ratio}x as long in the audit as the batches in the passes (20 of 20 pairs)")
+    let text = |ratio: &str, pairs: &str| {
+        format!("fresh inputs took {ratio}x as long in the audit as the batches in the passes ({pairs})")
     };
-    assert_eq!(slower(1.4, 5).doubts, [text("1.40")]);
-    assert_eq!(slower(3.0, 2).doubts, [text("3.00")], "the machine may have been slower after two passes");
-    let expected =
-        format!("{}: does the engine compute less, or before the step begins, when it is measured?", text("3.00"));
+    assert_eq!(slower(1.4, 5).doubts, [text("1.40", "5 of 5 passes")]);
+    let two = [text("3.00", "20 of 20 pairs")];
+    assert_eq!(slower(3.0, 2).doubts, two, "the machine may have been slower after two passes");
+    let expected = format!(
+        "{}: does the engine compute less, or before the step begins, when it is measured?",
+        text("3.00", "5 of 5 passes")
+    );
     assert_eq!(slower(3.0, 5).failures, [expected]);
 }
 

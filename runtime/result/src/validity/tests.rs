@@ -1,11 +1,13 @@
 //! Tests of the verdict on a result.
 
+use indexmap::IndexMap;
 use serde_json::json;
 
 use super::*;
 use crate::{FailureRecord, ImageRecord, Setting, testing};
-use flagperf_core::event::DatasetFacts;
+use flagperf_core::event::{DatasetFacts, EngineFacts, SidecarFacts};
 use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
+use flagperf_core::metric::{Agreement, OutputAgreement};
 use flagperf_core::units::SamplesPerSecond;
 
 /// What is unknown about every dataset.
@@ -55,6 +57,17 @@ fn set_device(record: &mut Record, name: &str, id: Option<&str>) {
     let id = id.map(str::to_owned);
     let engine = flagperf_core::event::EngineFacts { device: name.into(), device_id: id, ..Default::default() };
     record.phases[0].engine = Some(engine);
+}
+
+/// Makes validation and inference run a sidecar; `reference` is the agreement of validation with the interpreter.
+fn use_vendors_engines(record: &mut Record, reference: Option<Agreement>) {
+    let sidecar = Some(SidecarFacts::default());
+    record.phases[0].engine = Some(EngineFacts { sidecar, ..EngineFacts::default() });
+    let mut inference = record.phases[0].clone();
+    inference.measured[0].step = Step::Inference;
+    inference.audit = Some(AuditReport { changed_model: Some(Default::default()), ..AuditReport::default() });
+    record.phases.push(inference);
+    record.phases[0].agreement = reference;
 }
 
 /// Returns the verdict on an official record after a change.
@@ -124,14 +137,11 @@ fn each_rule_alone_makes_a_result_unofficial() {
             record.provenance.image = Some(ImageRecord { rights, ..ImageRecord::default() });
         }),
         after(|record| record.phases[0].measured[0].step = Step::Inference),
+        after(|record| use_vendors_engines(record, None)),
         after(|record| {
-            let sidecar = Some(flagperf_core::event::SidecarFacts::default());
-            let engine = flagperf_core::event::EngineFacts { sidecar, ..Default::default() };
-            record.phases[0].engine = Some(engine);
-            let mut inference = record.phases[0].clone();
-            inference.measured[0].step = Step::Inference;
-            inference.audit = Some(AuditReport { changed_model: Some(Default::default()), ..AuditReport::default() });
-            record.phases.push(inference);
+            let outputs = IndexMap::from([("scores".to_owned(), OutputAgreement::default())]);
+            let not_compared = vec!["output `sum` (`f32`) has no row per sample".to_owned()];
+            use_vendors_engines(record, Some(Agreement { outputs, not_compared, ..Agreement::default() }));
         }),
         after(|record| {
             record.phases[0].measured[0].step = Step::Inference;
@@ -168,6 +178,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: the container did not separate the worker from the machine: `-v /:/host` shows it all files of the machine
     unofficial: inference was not audited
     unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs
+    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed not every output: output `sum` (`f32`) has no row per sample
     unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
     ");
 }

@@ -67,7 +67,7 @@ pub(super) mod functions {
         Ok(pipeline_of(source))
     }
 
-    /// Describes images with masks: a folder of JPEG or PNG files, and a folder with an 8-bit greyscale PNG of the same name
+    /// Describes images with masks: a folder of images, and a folder with an 8-bit greyscale PNG of the same name
     /// for each, whose levels are the classes from 0 to `classes - 1`; the label 255 does not count. Transforms that move
     /// pixels move the labels, too, with the nearest filter. Fields: `images` (input), `masks` (truth, `N,H,W,u8`).
     ///
@@ -111,7 +111,7 @@ pub(super) mod functions {
         Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes, points })))
     }
 
-    /// Describes images with boxes in COCO's format: a folder of JPEG or PNG files, and the JSON file of instances. Samples
+    /// Describes images with boxes in COCO's format: a folder of images, and the JSON file of instances. Samples
     /// are in the order of the image ids. Fields: `images` (input); truth, padded to `D`, the largest number of objects of
     /// an image in the file: `boxes` (`N,D,4,f64`: left, top, width, height in pixels of the original image), `classes`
     /// (`N,D,i64`: ranks of the categories by id, from 0), `areas` (`N,D,f64`), `crowds` (`N,D,bool`), `counts` (`N,i64`),
