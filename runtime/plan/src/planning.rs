@@ -296,6 +296,11 @@ impl Planner<'_> {
         for (name, value) in [("vendor", &site.vendor), ("case", &key.case), ("framework", &key.framework)] {
             config.insert(name.to_owned(), Value::from(value.as_str()));
         }
+        let mut parameters = Parameters::from_values(&self.case.parameters);
+        if let Task::Train { settings } = &task {
+            // The metrics of a training are judged by its own target.
+            parameters.target_accuracy.clone_from(&settings.target);
+        }
         Job {
             case: key.case.clone(),
             vendor: site.vendor.clone(),
@@ -306,7 +311,7 @@ impl Planner<'_> {
             log_dir: self.folder(),
             settings: settings.clone(),
             config,
-            parameters: Parameters::from_values(&self.case.parameters),
+            parameters,
             engine,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
             outputs_sha256: None,

@@ -8,7 +8,7 @@ use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct TrainingRecord {
     /// The dataset of the training; that of the phase is the dataset of the evaluations.
@@ -92,12 +92,15 @@ impl TrainingRecord {
         for round in &mut self.rounds {
             let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
             round.samples = epochs.iter().map(|pass| pass.samples).sum();
-            let core: Seconds = epochs.iter().map(|pass| pass.core_s).sum();
-            let rate = |time| SamplesPerSecond::of(round.samples, time);
-            round.throughput_core_samples_per_s = rate(core);
-            round.throughput_whole_samples_per_s = round.train_s.and_then(rate);
-            let without = |train: Seconds| Seconds(train.0 - round.evaluation_s.0);
-            round.throughput_train_samples_per_s = round.train_s.map(without).and_then(rate);
+            let core = Some(epochs.iter().map(|pass| pass.core_s).sum::<Seconds>());
+            let without_evaluations = round.train_s.map(|train| Seconds(train.0 - round.evaluation_s.0));
+            let rate = |time: Option<Seconds>| SamplesPerSecond::of(round.samples, time?);
+            let rates = [round.train_s, without_evaluations, core].map(rate);
+            [
+                round.throughput_whole_samples_per_s,
+                round.throughput_train_samples_per_s,
+                round.throughput_core_samples_per_s,
+            ] = rates;
         }
     }
 }

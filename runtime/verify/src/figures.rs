@@ -106,7 +106,8 @@ pub(super) fn check_derived(expected: &Record, found: &Record, report: &mut Case
 /// Returns a record with the phases of `expected` and with what follows from them and from the settings of `found`.
 fn derived(expected: &Record, found: &Record) -> Record {
     let mut expected = expected.clone();
-    let target = setting(found, "target_accuracy").unwrap_or_default();
+    // A training has its target in training.yaml.
+    let target = setting(found, "target").or_else(|| setting(found, "target_accuracy")).unwrap_or_default();
     expected.accuracy = Accuracy::judge(&expected.phases, target);
     let limits = agreement_limits(found);
     let cost = setting::<InputCost>(found, "input_cost").unwrap_or_default();
