@@ -11,5 +11,6 @@ mod models;
 mod monitor_scripts;
 mod runner;
 mod shipped_cases;
+mod training;
 mod verify;
 mod worker;

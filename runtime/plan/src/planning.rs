@@ -297,9 +297,9 @@ impl Planner<'_> {
             config.insert(name.to_owned(), Value::from(value.as_str()));
         }
         let mut parameters = Parameters::from_values(&self.case.parameters);
-        if let Task::Train { settings } = &task {
+        if let Task::Train { training } = &task {
             // The metrics of a training are judged by its own target.
-            parameters.target_accuracy.clone_from(&settings.target);
+            parameters.target_accuracy.clone_from(&training.target);
         }
         Job {
             case: key.case.clone(),

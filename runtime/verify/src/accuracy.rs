@@ -25,7 +25,8 @@ const RELATIVE_DIFFERENCE_MAX: f64 = 1e-9;
 pub(super) fn check_accuracy(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
     for phase in replay.phases.iter().filter(|phase| phase.failure.is_none() && !phase.passes.is_empty()) {
         if phase.record.training.is_some() {
-            let unchecked = "the metrics of the evaluations of the training: neither their outputs nor the parameters are stored";
+            let unchecked =
+                "the metrics of the evaluations of the training: neither their outputs nor the parameters are stored";
             report.unchecked.push(unchecked.to_owned());
             continue;
         }

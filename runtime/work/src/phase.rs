@@ -48,7 +48,7 @@ pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Fa
     let phase = || match &job.task {
         Task::Validate { export } => worker.validate(export.as_deref()),
         Task::Infer { model } => worker.infer(model),
-        Task::Train { settings } => worker.train(settings),
+        Task::Train { training } => worker.train(training),
     };
     let thread_failure =
         |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");

@@ -197,7 +197,7 @@ impl<'a> TrainingLoop<'a> {
 
     /// Emits the end of the pass. A training has no warm-up: its first steps count.
     fn end_epoch(&self, accuracy: IndexMap<String, f64>, (_, emit): Output<'_>) {
-        let device_memory = self.sessions.values().filter_map(|session| session.lock().ok()?.device_memory());
+        let device_memory = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.device_memory()?.0));
         emit(Event::PassEnd(Box::new(PassReport {
             step: Step::Training,
             pass: self.passes - 1,
@@ -206,7 +206,7 @@ impl<'a> TrainingLoop<'a> {
             output_count: RESULTS as u32,
             accuracy,
             multiply_adds_per_sample: self.multiply_adds_per_sample,
-            device_memory_bytes_max: device_memory.max(),
+            device_memory_bytes_max: device_memory.max().map(Bytes),
             memory_bytes_max: Bytes(peak_memory().0 + descendants_peak()),
             ..PassReport::default()
         })));
