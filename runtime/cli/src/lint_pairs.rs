@@ -126,12 +126,12 @@ impl PairSource<'_> {
 
     /// Returns the pairs without a vendor: the engine that computes nothing stands in for every engine.
     fn standard_group(&self) -> Result<PairGroup, Findings> {
-        let files = |case: &&str| {
-            SettingsFile::ALL.into_iter().filter(|file| self.catalogue.cases[*case].overlays(file).is_some())
-        };
-        let cases = self.selected_cases();
-        let keys: Vec<CaseKey> =
-            cases.iter().flat_map(|case| files(case).map(move |file| key(case, Vendor::STAND_IN, &file))).collect();
+        let mut keys: Vec<CaseKey> = Vec::new();
+        for case in self.selected_cases() {
+            let has = |file: &SettingsFile| self.catalogue.cases[case].overlays(file).is_some();
+            let files = SettingsFile::ALL.into_iter().filter(has);
+            keys.extend(files.map(|file| key(case, Vendor::STAND_IN, &file)));
+        }
         let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
         let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
         for case in &mut config.cases {
