@@ -126,12 +126,11 @@ impl PairSource<'_> {
 
     /// Returns the pairs without a vendor: the engine that computes nothing stands in for every engine.
     fn standard_group(&self) -> Result<PairGroup, Findings> {
-        let mut keys: Vec<CaseKey> = Vec::new();
-        for case in self.selected_cases() {
-            let has = |file: &SettingsFile| self.catalogue.cases[case].overlays(file).is_some();
-            let files = SettingsFile::ALL.into_iter().filter(has);
-            keys.extend(files.map(|file| key(case, Vendor::STAND_IN, &file)));
-        }
+        let has = |case: &str, file: &SettingsFile| self.catalogue.cases[case].overlays(file).is_some();
+        let cases = self.selected_cases();
+        let files = cases.iter().flat_map(|case| SettingsFile::ALL.map(|file| (*case, file)));
+        let files = files.filter(|(case, file)| has(case, file));
+        let keys: Vec<CaseKey> = files.map(|(case, file)| key(case, Vendor::STAND_IN, &file)).collect();
         let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
         let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
         for case in &mut config.cases {

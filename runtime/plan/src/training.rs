@@ -43,7 +43,7 @@ impl Planner<'_> {
             self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
             return (Vec::new(), false);
         }
-        let task = Task::Train { settings: self.training_settings(training) };
+        let task = Task::Train { training: self.training_settings(training) };
         let job = self.plan_job(Phase::Train, task, settings, false);
         let has_engine = job.is_some();
         (job.into_iter().collect(), has_engine)

@@ -9,7 +9,7 @@ use super::policy::Policy;
 use super::role::Role;
 use super::submission::NewRecord;
 use super::tree::{Change, Snapshot};
-use flagperf_config::{Content, parse_yaml};
+use flagperf_config::{Content, SettingsFile, parse_yaml};
 use flagperf_script::FunctionOutline;
 
 /// The provider of ONNX Runtime that computes on the processor.
