@@ -9,6 +9,7 @@ mod new;
 mod processes;
 mod refusals;
 mod review;
+mod training;
 mod unusable;
 
 use std::fs;

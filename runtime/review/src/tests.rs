@@ -264,3 +264,36 @@ fn nothing_changed_is_allowed() {
     let review = reviewed(&base(), &base(), None);
     assert_eq!((review.verdict, review.notes), (Verdict::Allowed, vec!["nothing changed".to_owned()]));
 }
+
+#[test]
+fn the_training_of_a_case_is_the_same_for_every_vendor() {
+    let overlay = "configs/tiny/vendor_config/acme_training.yaml";
+    let text = "learning_rate: 0.2\nmax_epochs: 1\nsamples: 5\ncompiler: x\nA100x1x8:\n    batch_size: 2\n    target: {top1: 0.1}\n";
+    assert_eq!(
+        found(&base().with(overlay, text), "vendor:acme"),
+        [
+            format!("refused | key-owner | {overlay}:2 | `max_epochs` is added with the value `1`"),
+            format!("refused | key-owner | {overlay}:3 | `samples` is added with the value `5`"),
+            format!("refused | key-owner | {overlay}:4 | `compiler` is added with the value `x`"),
+            format!("refused | key-owner | {overlay}:7 | `A100x1x8.target.top1` is added with the value `0.1`"),
+        ]
+    );
+    let training = "configs/tiny/training.yaml";
+    let standard = base().with(training, "batch_size: 4\ntarget: {top1: 0.5}\n");
+    let refused = |rule: &str, line: usize, change: &str| format!("{rule} | {training}:{line} | {change}");
+    assert_eq!(
+        found(&standard, "vendor:acme"),
+        [
+            refused("refused | standard-case", 1, "`batch_size` is added with the value `4`"),
+            refused("refused | measured-goal", 2, "`target.top1` is added with the value `0.5`"),
+        ]
+    );
+    assert_eq!(
+        found(&standard, "case-author"),
+        [refused("needs maintainer | measured-goal", 2, "`target.top1` is added with the value `0.5`")]
+    );
+    let script = base().with("scripts/tiny/training.rhai", "fn train(config) {}\n");
+    let lines = found(&script, "vendor:acme");
+    assert!(lines[0].starts_with("needs case-author | case-scripts | scripts/tiny/training.rhai"), "{lines:?}");
+    assert_eq!(found(&script, "case-author"), [""; 0]);
+}
