@@ -1,6 +1,6 @@
 """Alternates flagperf's loader with torchvision's under the same machine load: images per second and their ratio.
 
-    python benches/loading_side_by_side.py PROGRAM DIR [TURNS [WORKERS [BATCH]]]
+    python benches/loading_side_by_side.py PROGRAM DIR [TURNS [WORKERS [BATCH [TRANSFORMS]]]]
 
 PROGRAM is the built benchmark: `cargo bench --bench loading --no-run` prints its path.
 """
@@ -18,8 +18,8 @@ def rate(command: list[str]) -> float:
     return statistics.median(map(float, lines))
 
 
-def main(program: str, directory: str, turns: str = "5", workers: str = "2", batch: str = "32") -> None:
-    options = [directory, workers, batch, "3"]
+def main(program: str, directory: str, turns="5", workers="2", batch="32", transforms="validation") -> None:
+    options = [directory, workers, batch, "3", transforms]
     ratios = []
     for turn in range(int(turns)):
         flagperf, torchvision = rate([program, *options]), rate([*TORCHVISION_COMMAND, *options])

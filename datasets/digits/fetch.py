@@ -3,8 +3,8 @@
     python3 datasets/digits/fetch.py [FOLDER]
 
 pip downloads the wheel (about 10 MB) with the user's own settings; nothing is installed. FOLDER is by default `generated`
-beside this file. Of each digit, every fifth sample in the original order is held out, because the order has a period:
-every fifth sample of all would leave out half of the zeros and a third of the threes.
+beside this file. Of each digit, every fifth sample in the original order is held out. Every fifth of all would be uneven,
+because the writers wrote the digits in a fixed order: 21 ones and 52 threes.
 """
 
 import array
@@ -19,7 +19,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
-# Any version: the SHA-256 is that of the file, which has not changed since 2010.
+# Any version: the SHA-256 is that of the table.
 PACKAGE = "scikit-learn"
 MEMBER = "sklearn/datasets/data/digits.csv.gz"
 SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"

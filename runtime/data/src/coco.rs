@@ -1,9 +1,10 @@
 //! Images with boxes in COCO's format: object detection.
 //!
-//! Boxes stay in pixels of the original images, in which COCO's evaluation measures them. Each image has the placement
-//! with which `boxes::restore` converts the boxes of a model to these pixels.
+//! Boxes stay in pixels of the original images, in which COCO's evaluation measures them, unless they are for a training. Each
+//! image has the placement with which `boxes::restore` converts the boxes of a model to these pixels.
 
 mod annotations;
+mod moved;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,8 @@ pub struct CocoOptions {
     pub annotations: PathBuf,
     /// Whether `classes` are the ids of the categories; otherwise they are their ranks by id, from 0.
     pub category_ids: bool,
+    /// Whether boxes move with their image and are clipped to it; those of which less than a pixel is left are left out.
+    pub move_boxes: bool,
 }
 
 /// Opened images with boxes: the index of the annotations, without pixels. Fields: `images` (input); truth, with `D` the
@@ -52,10 +55,14 @@ impl Coco {
         root.resolve(&options.images)?;
         let annotations = Annotations::read(root, &options.annotations)?;
         let file_bytes = find_images(root, options, &annotations)?;
-        let CocoOptions { images, annotations: file, category_ids } = options;
+        let CocoOptions { images, annotations: file, category_ids, move_boxes } = options;
         let classes = if *category_ids { "ids of the categories" } else { "ranks of the categories" };
-        let mut pipeline =
-            vec![format!("coco images {}, annotations {}, classes: {classes}", images.display(), file.display())];
+        let boxes = if *move_boxes { ", boxes move with their image" } else { "" };
+        let mut pipeline = vec![format!(
+            "coco images {}, annotations {}, classes: {classes}{boxes}",
+            images.display(),
+            file.display()
+        )];
         pipeline.extend_from_slice(transforms.descriptions());
         let facts = root.facts(root.path(), annotations.images.len(), annotations.hash(&file_bytes), pipeline);
         let fields = coco_fields(&transforms, annotations.objects_max().max(1))?;
@@ -81,14 +88,20 @@ impl Coco {
                 expected.1
             ));
         }
-        let objects = self.annotations.objects(index);
+        let placement = self.transforms.placement(size, draw)?;
+        let mut objects = self.annotations.objects(index);
+        let moved: Vec<AnnotatedObject>;
+        if self.options.move_boxes {
+            let size = self.transforms.size();
+            moved = objects.iter().filter_map(|object| moved::moved(object, &placement, size)).collect();
+            objects = &moved;
+        }
         write_padded(objects, |object| object.bbox, boxes);
         write_padded(objects, |object| [self.class_of(object)], classes);
         write_padded(objects, |object| [object.area], areas);
         write_padded(objects, |object| [u8::from(object.is_crowd)], crowds);
         counts.copy_from_slice(&(objects.len() as i64).to_ne_bytes());
         ids.copy_from_slice(&annotated.id.to_ne_bytes());
-        let placement = self.transforms.placement(size, draw)?;
         let [[across, down], [left, top]] = [placement.scale, placement.shift];
         placements.copy_from_slice(bytemuck::bytes_of(&[across, down, left, top]));
         Ok(())

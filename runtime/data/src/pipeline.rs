@@ -160,6 +160,19 @@ impl Pipeline {
     /// Those errors of [`Pipeline::open`] that can be found this way.
     pub fn check(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
         self.check_not_random()?;
+        self.check_source(root, dtype)
+    }
+
+    /// Checks what [`Pipeline::check`] does for the dataset of a training; its transforms may be random.
+    ///
+    /// # Errors
+    /// As [`Pipeline::check`].
+    pub fn check_for_training(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+        mixing_of(&self.transforms)?;
+        self.check_source(root, dtype)
+    }
+
+    fn check_source(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
         match &self.source {
             SampleSource::ImageFolder { images, classes } => {
                 ImageTransforms::new(&self.transforms, dtype)?;
@@ -174,7 +187,7 @@ impl Pipeline {
                 Squad::check(&DataRoot::open(root)?, options)
             }
             // Opening these reads only headers, the positions of lines, annotations without pixels, and the tokenizer.
-            _ => self.open(root, dtype).map(drop),
+            _ => self.open_source(root, dtype, 0).map(drop),
         }
     }
 }

@@ -81,6 +81,11 @@ impl ImageTransforms {
         &self.descriptions
     }
 
+    /// Returns the width and the height of every transformed image.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
     /// Returns the shape and the type of a transformed image: `3,H,W`.
     pub fn spec(&self) -> TensorSpec {
         TensorSpec::new([CHANNELS, self.size.1, self.size.0], self.dtype)

@@ -9,6 +9,7 @@ use flagperf_onnx::{Model, find_unknown_operator, read_onnx};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use super::dataset_hint;
 use super::fault::{Fault, FaultPlace};
 use super::signature::find_difference;
 use flagperf_config::{Parameters, is_case_key, overlay_keys};
@@ -181,11 +182,11 @@ impl Checker<'_> {
     /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get
     /// one where the site lists its cases.
     fn add_dataset_fault(&mut self, scripts: &CaseScripts, error: &DataError) {
+        let hint = dataset_hint::hint(error, &self.request.data_dir);
         let place = match error {
-            DataError::NoDirectory { .. } => FaultPlace::DataDirectory { hint: error.hint().to_owned() },
+            DataError::NoDirectory { .. } => FaultPlace::DataDirectory { hint },
             _ => {
                 let ScriptError { file, line, column, .. } = scripts.dataset_error("");
-                let hint = error.hint().to_owned();
                 FaultPlace::Dataset { file, line, column, is_mistake: error.is_mistake(), hint }
             }
         };

@@ -9,6 +9,7 @@ mod case;
 mod case_checks;
 mod catalogue;
 mod checkout;
+mod dataset_hint;
 mod describe;
 mod fault;
 mod monitor_check;

@@ -113,7 +113,7 @@ fn masks() -> SampleSource {
 
 fn boxes() -> SampleSource {
     let (images, annotations) = ("pictures".into(), "instances.json".into());
-    SampleSource::Coco(CocoOptions { images, annotations, category_ids: false })
+    SampleSource::Coco(CocoOptions { images, annotations, category_ids: false, move_boxes: false })
 }
 
 fn array(file: &str) -> SampleSource {

@@ -41,7 +41,12 @@ fn open_text(text: &str, options: CocoOptions) -> Result<(tempfile::TempDir, Coc
 }
 
 fn options() -> CocoOptions {
-    CocoOptions { images: "images".into(), annotations: "instances.json".into(), category_ids: false }
+    CocoOptions {
+        images: "images".into(),
+        annotations: "instances.json".into(),
+        category_ids: false,
+        move_boxes: false,
+    }
 }
 
 /// Returns the values of every field of the truth.
@@ -199,4 +204,30 @@ fn a_fifo_in_place_of_the_annotations_is_refused() {
     nix::unistd::mkfifo(&folder.path().join("a.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let error = Annotations::read(&DataRoot::open(folder.path()).unwrap(), Path::new("a.json")).err().unwrap();
     assert_eq!(error.to_string(), "cannot read `a.json`: is a FIFO, not a regular file");
+}
+
+#[test]
+fn boxes_of_a_training_move_with_their_image_and_are_clipped_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    image::RgbImage::new(8, 4).save(folder.path().join("a.png")).unwrap();
+    let object = |id: u32, bbox: [f64; 4]| json!({"id": id, "image_id": 1, "category_id": id, "bbox": bbox, "area": 4});
+    let instances = json!({
+        "images": [{"id": 1, "file_name": "a.png", "width": 8, "height": 4}],
+        "annotations": [object(1, [2.0, 1.0, 4.0, 2.0]), object(2, [0.0, 0.0, 2.0, 2.0]), object(3, [3.0, 0.0, 2.0, 1.0])],
+        "categories": [{"id": 1}, {"id": 2}, {"id": 3}]
+    });
+    std::fs::write(folder.path().join("instances.json"), instances.to_string()).unwrap();
+    // The part from column 3 on, twice as large, then left and right are exchanged.
+    let transforms = [
+        Geometry::Crop { left: 3, top: 1, size: (5, 3) },
+        Geometry::Resize { target: crate::Target::Exactly((10, 6)), filter: crate::Filter::Bilinear },
+        Geometry::Flip { probability: 1.0, seed: 0 },
+    ];
+    let transforms = ImageTransforms::new(&transforms.map(Transform::Geometry), DType::F32).unwrap();
+    let options = CocoOptions { images: ".".into(), move_boxes: true, ..options() };
+    let coco = Coco::open(&DataRoot::open(folder.path()).unwrap(), &options, transforms).unwrap();
+    let truth = read(&coco, 0).unwrap();
+    // Only the first box has a part in the image: three of its four columns.
+    assert_eq!(truth[0], [[4.0, 0.0, 6.0, 4.0], [0.0; 4], [0.0; 4]].concat());
+    assert_eq!((truth[2][0], truth[4][0]), (4.0 * 24.0 / 8.0, 1.0));
 }

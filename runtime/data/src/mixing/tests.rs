@@ -111,8 +111,11 @@ fn random_transforms_and_mixing_are_refused_where_they_have_no_meaning() {
     let expected = "`random_horizontal_flip with probability 0.5` draws for each epoch, which only a training has (";
     assert!(refused(&random, &folder, false).starts_with(expected));
     assert_eq!(random.check(folder.path(), DType::F32).unwrap_err().to_string(), refused(&random, &folder, false));
+    assert_eq!(random.check_for_training(folder.path(), DType::F32), Ok(()));
     let different = pipeline(vec![Transform::MixUp(mix(3)), Transform::CutMix(mix(4))]);
-    assert!(refused(&different, &folder, true).starts_with("mixup and cutmix have 3 and 4 classes ("));
+    let expected = refused(&different, &folder, true);
+    assert!(expected.starts_with("mixup and cutmix have 3 and 4 classes ("));
+    assert_eq!(different.check_for_training(folder.path(), DType::F32).unwrap_err().to_string(), expected);
     let whole = pipeline(vec![Transform::To { dtype: DType::U8 }, Transform::MixUp(mix(2))]);
     assert!(refused(&whole, &folder, true).contains("mixes values, which must have a float type"));
     let late = pipeline(vec![Transform::CutMix(mix(2)), flip]);

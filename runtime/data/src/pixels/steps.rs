@@ -80,51 +80,61 @@ pub fn check_order(transforms: &[Transform]) -> Result<(), String> {
 /// # Errors
 /// When a crop is larger than the images before it.
 pub fn pixel_steps(transforms: &[Transform]) -> Result<(Vec<PixelStep>, Option<Size>), String> {
-    let (mut steps, mut size): (Vec<PixelStep>, Option<Size>) = (Vec::new(), None);
-    // The shorter side, while only that is known.
-    let mut shorter = None;
+    let (mut steps, mut known): (Vec<PixelStep>, KnownSize) = (Vec::new(), KnownSize::default());
     for (place, transform) in transforms.iter().enumerate() {
-        let geometry = match transform {
-            Transform::Geometry(geometry) => geometry.clone(),
-            Transform::ColorJitter(jitter) => {
-                steps.push(PixelStep::Change { place, change: Change::ColorJitter(jitter.clone()) });
-                continue;
-            }
-            Transform::Policy(policy) => {
-                steps.push(PixelStep::Change { place, change: Change::Policy(policy.clone()) });
-                continue;
-            }
-            _ => break,
-        };
-        match geometry {
-            Geometry::Resize { target: Target::Shorter(side), .. } => (shorter, size) = (Some(side), None),
-            Geometry::Resize { target: Target::Exactly(target), .. }
-            | Geometry::Letterbox { size: target, .. }
-            | Geometry::RandomResizedCrop { size: target, .. } => size = Some(target),
-            Geometry::CenterCrop(crop) => {
-                check_crop(crop, (0, 0), size, shorter)?;
-                size = Some(crop);
-                if let Some(PixelStep::Move(Step {
-                    geometry: Geometry::Resize { .. }, centre: centre @ None, ..
-                })) = steps.last_mut()
+        let step = match transform {
+            Transform::Geometry(geometry) => {
+                known.transform(geometry)?;
+                if let (Geometry::CenterCrop(crop), Some(PixelStep::Move(step))) = (geometry, steps.last_mut())
+                    && matches!(step, Step { geometry: Geometry::Resize { .. }, centre: None, .. })
                 {
-                    *centre = Some(crop);
+                    step.centre = Some(*crop);
                     continue;
                 }
+                PixelStep::Move(Step { geometry: geometry.clone(), place, centre: None })
+            }
+            Transform::ColorJitter(jitter) => PixelStep::Change { place, change: Change::ColorJitter(jitter.clone()) },
+            Transform::Policy(policy) => PixelStep::Change { place, change: Change::Policy(policy.clone()) },
+            _ => break,
+        };
+        steps.push(step);
+    }
+    Ok((steps, known.size))
+}
+
+/// What is known about the size of images between transforms.
+#[derive(Default)]
+struct KnownSize {
+    /// The size, if it is the same for every image.
+    size: Option<Size>,
+    /// The shorter side, while only that is known.
+    shorter: Option<usize>,
+}
+
+impl KnownSize {
+    /// Updates what is known by a transform.
+    fn transform(&mut self, geometry: &Geometry) -> Result<(), String> {
+        match *geometry {
+            Geometry::Resize { target: Target::Shorter(side), .. } => (self.shorter, self.size) = (Some(side), None),
+            Geometry::Resize { target: Target::Exactly(target), .. }
+            | Geometry::Letterbox { size: target, .. }
+            | Geometry::RandomResizedCrop { size: target, .. } => self.size = Some(target),
+            Geometry::CenterCrop(crop) => {
+                check_crop(crop, (0, 0), self.size, self.shorter)?;
+                self.size = Some(crop);
             }
             Geometry::Crop { left, top, size: crop } => {
-                check_crop(crop, (left, top), size, None)?;
-                size = Some(crop);
+                check_crop(crop, (left, top), self.size, None)?;
+                self.size = Some(crop);
             }
             Geometry::Pad { sides: [left, top, right, bottom], .. } => {
-                size = size.map(|(width, height)| (width + left + right, height + top + bottom));
-                shorter = None;
+                self.size = self.size.map(|(width, height)| (width + left + right, height + top + bottom));
+                self.shorter = None;
             }
             Geometry::Flip { .. } | Geometry::RandomHorizontalFlip { .. } => {}
         }
-        steps.push(PixelStep::Move(Step { geometry, place, centre: None }));
+        Ok(())
     }
-    Ok((steps, size))
 }
 
 /// Refuses a crop that no image of the known size contains.

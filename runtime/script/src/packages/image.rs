@@ -1,5 +1,8 @@
 //! `image`: the transforms applied to every image of a pipeline, in the order of the calls.
 
+mod augmentation;
+mod random_values;
+
 use rhai::plugin::*;
 use rhai::{Array, Map, Module};
 
@@ -14,7 +17,10 @@ const SIDE_PIXELS_MAX: usize = 1 << 14;
 const TRANSFORMS_MAX: usize = 100;
 
 pub(super) fn module() -> Module {
-    rhai::exported_module!(functions)
+    let mut module = rhai::exported_module!(functions);
+    module.combine(rhai::exported_module!(augmentation::functions));
+    module.combine(rhai::exported_module!(random_values::functions));
+    module
 }
 
 fn add_transform(mut pipeline: Pipeline, transform: Transform) -> Fallible<Pipeline> {

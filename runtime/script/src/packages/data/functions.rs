@@ -131,7 +131,9 @@ pub(super) mod functions {
     }
 
     /// Describes images with boxes in COCO's format. With the option `category_ids: true`, `classes` are the ids of the
-    /// categories, as some models number them, in place of their ranks.
+    /// categories, as some models number them, in place of their ranks. With `move_boxes: true`, as a training needs them,
+    /// `boxes` are in pixels of the transformed image and clipped to it; `counts` leaves out those of which less than one
+    /// pixel across or down remains, and `areas` shrink with their boxes.
     ///
     /// ```rhai
     /// data::coco("val2017", "instances.json", #{category_ids: true}).resize_to(800, 800, "bilinear")
@@ -146,9 +148,10 @@ pub(super) mod functions {
         script_state(&context)?.budget.check()?;
         let mut options = FunctionOptions::new("coco", options);
         let category_ids = options.flag("category_ids", false)?;
+        let move_boxes = options.flag("move_boxes", false)?;
         options.finish()?;
         let (images, annotations) = (relative_path(images)?, relative_path(annotations)?);
-        Ok(pipeline_of(SampleSource::Coco(CocoOptions { images, annotations, category_ids })))
+        Ok(pipeline_of(SampleSource::Coco(CocoOptions { images, annotations, category_ids, move_boxes })))
     }
 
     /// Describes a dataset of arrays in files: .npy, or a tensor of a .safetensors file. The first dimension of each counts
