@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::PhaseRecord;
+use super::{PhaseRecord, TrainingRound};
 use flagperf_core::metric;
 use flagperf_core::step::{Phase, Step};
 
@@ -60,17 +60,22 @@ impl Accuracy {
         };
         // `None` for a step that was not measured or whose metrics are meaningless.
         let (validation, inference) = (metrics(Step::Validation), metrics(Step::Inference));
-        let training = metrics(Step::Training);
-        let missed: Vec<String> = [("validation", &validation), ("inference", &inference), ("training", &training)]
+        // Those of an earlier evaluation do not count.
+        let rounds = phases.iter().filter_map(|phase| phase.training.as_ref()).flat_map(|training| &training.rounds);
+        let training = rounds.filter_map(TrainingRound::final_metrics).map(|metrics| ("training", metrics));
+        let training: Vec<(&str, &IndexMap<String, f64>)> =
+            if unknown(phases).is_some() { Vec::new() } else { training.collect() };
+        let missed: Vec<String> = [("validation", &validation), ("inference", &inference)]
             .into_iter()
             .filter_map(|(step, metrics)| Some((step, metrics.as_ref()?)))
+            .chain(training.iter().copied())
             .flat_map(|(step, metrics)| undefined_metrics(step, metrics).chain(missed_targets(step, metrics, &target)))
             .collect();
         let mut accuracy = Accuracy {
             target,
             validation: validation.unwrap_or_default(),
             inference: inference.unwrap_or_default(),
-            training: training.unwrap_or_default(),
+            training: training.last().map(|(_, metrics)| (*metrics).clone()).unwrap_or_default(),
             unknown: unknown(phases),
             ..Accuracy::default()
         };

@@ -113,7 +113,8 @@ impl FlopCount {
     /// Returns a warning when declared and counted operations differ by a factor of 1.75 or more, although both count a
     /// multiply-add as the case states. A case that states nothing is taken to count it as two.
     pub fn difference_warning(&self) -> Option<String> {
-        let counted = self.counted_per_sample.filter(|counted| *counted > 0.0)?;
+        // The training of a case need not declare its operations.
+        let counted = self.counted_per_sample.filter(|counted| *counted > 0.0 && !self.declared.is_empty())?;
         let per_multiply_add = self.declared_per_multiply_add.unwrap_or(2);
         let expected = counted * f64::from(per_multiply_add) / 2.0;
         let ratio = self.declared_per_sample / expected;

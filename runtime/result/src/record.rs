@@ -32,6 +32,9 @@ pub struct Record {
     pub case: String,
     /// The framework: `interpreter`.
     pub framework: String,
+    /// The hardware in the key of a training: `A100`; `None` for inference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<String>,
     /// The vendor: `cpu`.
     pub vendor: String,
     /// Start of the case, local time with its offset (RFC 3339).
@@ -127,9 +130,15 @@ impl Record {
         self.phases.iter().find(|phase| phase.phase == Phase::Infer)?.agreement.as_ref()
     }
 
-    /// Returns the name of the case in logs and errors: `resnet50:interpreter`.
+    /// Returns the name of the case in logs and errors: `resnet50:interpreter`, or of a training that of its key:
+    /// `resnet50:pytorch:A100:1:1:1`.
     pub fn key(&self) -> String {
-        format!("{}:{}", self.case, self.framework)
+        let Record { case, framework, .. } = self;
+        let repeat = || self.settings.get("repeat").and_then(|setting| setting.value.as_u64()).unwrap_or(1);
+        match &self.hardware {
+            Some(hardware) => format!("{case}:{framework}:{hardware}:1:1:{}", repeat()),
+            None => format!("{case}:{framework}"),
+        }
     }
 
     /// Returns the SHA-256 of the files of the result that the record states, by path in the folder of the result.

@@ -49,7 +49,7 @@ impl Worker<'_> {
         let Job { config, data_dir, settings, .. } = self.job;
         drawn::ensure(data_dir).map_err(|e| failure(&e, e.hint()))?;
         let pipeline = scripts.build_training_dataloader(config).map_err(|e| failure(&e, ""))?;
-        let dataset = pipeline.open(data_dir, settings.precision.dtype());
+        let dataset = pipeline.open_for_training(data_dir, settings.precision.dtype());
         let dataset = dataset.map_err(|e| failure(&scripts.training_data_error(e.to_string()), e.hint()))?;
         (self.emit)(Event::TrainingDataset(dataset.facts().clone()));
         Ok(dataset)
