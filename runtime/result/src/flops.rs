@@ -76,7 +76,8 @@ impl FlopCount {
         let counted_per_sample = multiply_adds.map(|count| 2.0 * count as f64);
         let rate = |work: Option<f64>| Some(FlopsPerSecond(work? * core?.0));
         let mfu = |rate: Option<FlopsPerSecond>| Some(rate?.0 / peak.filter(|p| p.flops_per_s.0 > 0.0)?.flops_per_s.0);
-        let declared_flops_per_s = rate(Some(self.declared_per_sample));
+        // The training of a case need not declare its operations.
+        let declared_flops_per_s = rate(Some(self.declared_per_sample).filter(|declared| *declared != 0.0));
         let counted_flops_per_s = rate(counted_per_sample);
         FlopCount {
             declared: self.declared.clone(),
@@ -113,8 +114,7 @@ impl FlopCount {
     /// Returns a warning when declared and counted operations differ by a factor of 1.75 or more, although both count a
     /// multiply-add as the case states. A case that states nothing is taken to count it as two.
     pub fn difference_warning(&self) -> Option<String> {
-        // The training of a case need not declare its operations.
-        let counted = self.counted_per_sample.filter(|counted| *counted > 0.0 && !self.declared.is_empty())?;
+        let counted = self.counted_per_sample.filter(|counted| *counted > 0.0 && self.declared_per_sample != 0.0)?;
         let per_multiply_add = self.declared_per_multiply_add.unwrap_or(2);
         let expected = counted * f64::from(per_multiply_add) / 2.0;
         let ratio = self.declared_per_sample / expected;

@@ -11,7 +11,7 @@ use super::{
     Accuracy, AgreementCheck, AuditCheck, DeviceConditions, FinishInfo, FlopCount, LibraryRecord, Machine, PeakRecord,
     Provenance, TrainingRecord, ValidityCheck,
 };
-use flagperf_config::{Vendor, default_unit, display_value};
+use flagperf_config::{CaseKey, Vendor, default_unit, display_value};
 use flagperf_core::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};
 use flagperf_core::measure::{AuditReport, Measurement};
 use flagperf_core::metric::Agreement;
@@ -32,9 +32,9 @@ pub struct Record {
     pub case: String,
     /// The framework: `interpreter`.
     pub framework: String,
-    /// The hardware in the key of a training: `A100`; `None` for inference.
+    /// The key of a training with hardware, scale and repetitions: `resnet50:pytorch:A100:1:1:1`; `None` for inference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<String>,
+    pub training_key: Option<String>,
     /// The vendor: `cpu`.
     pub vendor: String,
     /// Start of the case, local time with its offset (RFC 3339).
@@ -130,15 +130,16 @@ impl Record {
         self.phases.iter().find(|phase| phase.phase == Phase::Infer)?.agreement.as_ref()
     }
 
-    /// Returns the name of the case in logs and errors: `resnet50:interpreter`, or of a training that of its key:
-    /// `resnet50:pytorch:A100:1:1:1`.
+    /// Returns the name of the case in logs and errors: `resnet50:interpreter`, or the key of a training.
     pub fn key(&self) -> String {
-        let Record { case, framework, .. } = self;
-        let repeat = || self.settings.get("repeat").and_then(|setting| setting.value.as_u64()).unwrap_or(1);
-        match &self.hardware {
-            Some(hardware) => format!("{case}:{framework}:{hardware}:1:1:{}", repeat()),
-            None => format!("{case}:{framework}"),
-        }
+        self.training_key.clone().unwrap_or_else(|| format!("{}:{}", self.case, self.framework))
+    }
+
+    /// Returns the number of passes of each loop, or of trainings; 0 when the record does not state it.
+    pub fn repeat(&self) -> u32 {
+        let training = self.training_key.as_ref().and_then(|key| key.parse::<CaseKey>().ok()?.training);
+        let setting = || self.settings.get("repeat").and_then(|setting| setting.value.as_u64());
+        training.map_or_else(|| setting().and_then(|repeat| u32::try_from(repeat).ok()).unwrap_or(0), |key| key.repeat)
     }
 
     /// Returns the SHA-256 of the files of the result that the record states, by path in the folder of the result.

@@ -71,7 +71,7 @@ pub fn record() -> Record {
         run: "run20240703142530".into(),
         case: "resnet50".into(),
         framework: "interpreter".into(),
-        hardware: None,
+        training_key: None,
         vendor: "cpu".into(),
         started: "2024-07-03T14:25:30.000+08:00".into(),
         status: Status::Ok,

@@ -315,7 +315,7 @@ pub(super) fn empty_record(
         run: run.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         case: case.key.case.clone(),
         framework: case.key.framework.clone(),
-        hardware: case.key.training.as_ref().map(|training| training.hardware.clone()),
+        training_key: case.key.training.is_some().then(|| case.key.to_string()),
         vendor: plan.site.vendor.clone(),
         started: time_text(&Zoned::now()),
         status: Status::Ok,

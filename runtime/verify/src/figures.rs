@@ -122,7 +122,11 @@ fn derived(expected: &Record, found: &Record) -> Record {
     expected.unit = setting(found, "unit").unwrap_or_else(default_unit);
     expected.flops.declared = setting(found, "flops").unwrap_or_default();
     expected.flops.declared_per_multiply_add = setting(found, "flops_per_multiply_add");
-    expected.flops.declared_per_sample = parse_flops(&expected.flops.declared).unwrap_or(f64::NAN);
+    expected.flops.declared_per_sample = match expected.flops.declared.as_str() {
+        // The training of a case need not declare its operations.
+        "" => 0.0,
+        declared => parse_flops(declared).unwrap_or(f64::NAN),
+    };
     expected.flops = expected.flops.with_rates(&expected);
     expected.finish_info = FinishInfo {
         compiler: setting(found, "compiler"),

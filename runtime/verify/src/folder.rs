@@ -113,7 +113,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
             let record = read_record(&path.join(RECORD_FILE), &mut report)?;
             Some(match record {
                 ReadRecord::Current(record) => {
-                    let passes = passes(&record);
+                    let passes = record.repeat();
                     let replayed = replay(path, &record.provenance, passes, &mut report);
                     (Some(record), replayed)
                 }
@@ -148,12 +148,6 @@ fn describe(record: &Record, report: &mut CaseReport) {
     report.case = Some(record.key());
     report.validity = Some(record.validity.clone());
     report.not_checkable = &NOT_CHECKABLE;
-}
-
-/// Returns the number of passes of each loop.
-fn passes(record: &Record) -> u32 {
-    let repeat = record.settings.get("repeat").and_then(|setting| setting.value.as_u64());
-    repeat.and_then(|repeat| u32::try_from(repeat).ok()).unwrap_or(0)
 }
 
 /// Checks a record without its other files: whether its figures and verdicts follow from its measurements, and whether its log, if
