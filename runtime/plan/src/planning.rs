@@ -356,7 +356,7 @@ impl Planner<'_> {
     }
 
     /// Checks the scripts that a case may share.
-    fn check_shared_scripts(&mut self) {
+    pub(super) fn check_shared_scripts(&mut self) {
         let scripts = self.scripts();
         // Without any script, the folder is not that of a case.
         let served = [("forward", "forward.rhai"), ("evaluator", "evaluator.rhai")];

@@ -27,6 +27,8 @@ impl Planner<'_> {
     /// Plans the training; returns its job, and whether it has its engine.
     pub(super) fn plan_training(&mut self, training: &TrainingKey, settings: &CaseSettings) -> (Vec<Job>, bool) {
         self.check_scripts(&SCRIPTS);
+        // An evaluation runs the forward function and the evaluator of the case.
+        self.check_shared_scripts();
         let key = &self.case.key;
         if key.value.scale != Scale::ONE {
             let Scale { hosts, devices } = key.value.scale;

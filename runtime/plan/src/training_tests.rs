@@ -69,7 +69,10 @@ fn a_training_needs_its_script_and_a_framework() {
 }
 
 #[test]
-fn a_training_needs_no_scripts_of_inference() {
-    let checkout = checkout().without("scripts/toy/forward.rhai").without("scripts/toy/evaluator.rhai");
-    planned(&checkout.without("configs/toy/configurations.yaml"), &Overrides::default()).unwrap();
+fn a_training_is_evaluated_with_the_forward_function_and_the_evaluator_of_the_case() {
+    let without = errors(&checkout().without("scripts/toy/evaluator.rhai"), &Overrides::default());
+    let message =
+        "configs/toy/parameters.yaml: case `toy` has neither scripts/toy/evaluator.rhai nor `evaluator: lib/NAME`";
+    assert!(without.len() == 1 && without[0].starts_with(message), "{without:?}");
+    planned(&checkout().without("configs/toy/configurations.yaml"), &Overrides::default()).unwrap();
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::dataset_hint;
 use super::fault::{Fault, FaultPlace};
 use super::signature::find_difference;
-use flagperf_config::{Parameters, is_case_key, overlay_keys};
+use flagperf_config::{Parameters, SettingsFile, is_case_key, overlay_keys};
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
@@ -33,7 +33,7 @@ pub struct CheckRequest {
     parameters: Parameters,
     precision: Precision,
     limits: Limits,
-    /// Whether the case validates, so that its scripts build a model.
+    /// Whether the case validates or trains, so that its scripts build a model.
     builds_model: bool,
     /// Whether the case exports that model.
     exports_model: bool,
@@ -44,10 +44,9 @@ pub struct CheckRequest {
 }
 
 impl CheckRequest {
-    /// Returns what to check of a planned case; `None` for a case without jobs, and for a training, whose worker checks its
-    /// scripts.
+    /// Returns what to check of a planned case; `None` for a case without jobs.
     pub fn new(case: &CasePlan) -> Option<Self> {
-        let first = case.jobs.first().filter(|job| job.phase() != Phase::Train)?;
+        let first = case.jobs.first()?;
         let validation = case.jobs.iter().find_map(|job| match &job.task {
             Task::Validate { export } => Some(export),
             Task::Infer { .. } | Task::Train { .. } => None,
@@ -65,7 +64,7 @@ impl CheckRequest {
             parameters: first.parameters.clone(),
             precision: first.settings.precision,
             limits: first.limits,
-            builds_model: validation.is_some(),
+            builds_model: validation.is_some() || first.phase() == Phase::Train,
             exports_model: validation.is_some_and(Option::is_some),
             onnx_is_for_own_engine: onnx.as_ref().is_some_and(|(_, engine)| is_own(engine)),
             onnx: onnx.map(|(path, _)| path),
@@ -234,7 +233,9 @@ impl Checker<'_> {
         let CheckRequest { config, scripts: folder, .. } = self.request;
         let unset = scripts.unset_keys(config);
         let elsewhere = if unset.is_empty() { BTreeSet::new() } else { overlay_keys(folder) };
-        for (_, error) in unset.into_iter().filter(|(key, _)| !elsewhere.contains(key)) {
+        // training.rhai reads keys of training.yaml, also in a case that is checked for inference.
+        let is_of_other_file = |key: &String| elsewhere.contains(key) || SettingsFile::of_key(key).is_some();
+        for (_, error) in unset.into_iter().filter(|(key, _)| !is_of_other_file(key)) {
             // What ran has reported its first error with the calls that led to it.
             let is_same_line = |fault: &Fault| match &fault.place {
                 FaultPlace::Script { file, line, .. } => (file, *line) == (&error.file, error.line),

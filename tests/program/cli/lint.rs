@@ -128,8 +128,8 @@ fn a_finding_of_several_pairs_is_reported_once_with_all_of_them() {
     assert_eq!((&finding["level"], &finding["file"]), (&json!("error"), &json!("scripts/tiny/model.rhai")));
     assert_eq!((&finding["line"], &finding["column"]), (&json!(2), &json!(5)));
     let pairs = json!([
-        {"case": "tiny", "vendor": null, "framework": null},
-        {"case": "tiny", "vendor": "mock", "framework": "mock"}
+        {"case": "tiny", "vendor": null, "framework": null, "training": false},
+        {"case": "tiny", "vendor": "mock", "framework": "mock", "training": false}
     ]);
     assert_eq!(finding["pairs"], pairs);
     assert_eq!(report["pairs"].as_array().map(Vec::len), Some(2));

@@ -10,6 +10,23 @@ use super::{checkout, flagperf};
 
 const KEY: &str = "tiny:mock:chip:1:1:1";
 const TRAINING: &str = "batch_size: 8\nlearning_rate: 0.1\nmax_epochs: 3\ntarget: {top1: 0.9}\n";
+const SCRIPT: &str = "fn build_dataloader(config) {
+    data::synthetic(#{samples: config.samples, inputs: #{images: \"3,8,8,f32\"}, truth: #{labels: \"i64\"}})
+}
+
+fn compute_loss(model, config) {
+    let labels = model.input(\"labels\", \"N,i64\");
+    model.value(\"scores\").cross_entropy(labels)
+}
+
+fn create_optimizer(config) {
+    optim::sgd(#{momentum: 0.9})
+}
+
+fn create_scheduler(config) {
+    optim::cosine(#{length: config.max_epochs})
+}
+";
 const OVERLAY: &str = "configs/tiny/vendor_config/mock_training.yaml";
 
 /// Creates a checkout whose case `tiny` can be trained, too.
@@ -17,7 +34,7 @@ fn trained() -> TempDir {
     let checkout = checkout();
     write(checkout.path(), "configs/tiny/training.yaml", TRAINING);
     write(checkout.path(), OVERLAY, "batch_size: 4\nchipx1x1:\n    learning_rate: 0.5\n");
-    write(checkout.path(), "scripts/tiny/training.rhai", "");
+    write(checkout.path(), "scripts/tiny/training.rhai", SCRIPT);
     checkout
 }
 
