@@ -19,7 +19,7 @@ const LATER_RATIO_MAX: f64 = 1.5;
 const LATER_SIGNIFICANCE: f64 = 0.01;
 /// Probability of a difference by chance below which it is not believed to be chance.
 const SIGNIFICANCE: f64 = 1e-3;
-/// The same for a difference in time by more than [`LARGE_RATIO`] and beyond delays by the scheduler: an engine that gains only in
+/// The same for a difference in time by more than [`LARGE_RATIO`] and beyond a tick of the scheduler: an engine that gains only in
 /// some of a few long steps is found, too.
 const LARGE_SIGNIFICANCE: f64 = 0.01;
 /// Ratio of times above which a difference is large.
@@ -246,7 +246,7 @@ impl AuditCheck {
 
     /// Adds a failure if the first times of the pairs are longer, or a doubt if that may be due to chance or to delays.
     fn judge_pairs(&mut self, times: PairedTimes, text: &dyn Fn(PairedTimes) -> String) {
-        let is_large = times.ratio > LARGE_RATIO && times.is_beyond_delays();
+        let is_large = times.ratio > LARGE_RATIO && times.is_beyond_ticks();
         let significance = if is_large { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
         if times.is_slower(significance) && times.is_lasting() {
             self.failures.push(text(times));

@@ -11,7 +11,9 @@ use flagperf_core::units::Seconds;
 const TIME_RATIO: f64 = 1.1;
 /// Differences of less than this are not judged, because scheduling and cold caches cause them.
 pub const DIFFERENCE_MIN: Seconds = Seconds(5e-4);
-/// Delay of one step that the scheduler of a busy machine may cause: a few of its ticks of 4 ms.
+/// A tick of the scheduler, as most distributions of Linux set it.
+const TICK: Seconds = Seconds(0.004);
+/// Delay of one step that the scheduler of a busy machine may cause: a few ticks.
 const DELAY_MAX: Seconds = Seconds(0.01);
 /// One of so many times, the longest ones, may be delayed without being evidence.
 const TIMES_PER_DELAYED: usize = 4;
@@ -98,9 +100,9 @@ impl PairedTimes {
         time > TIME_RATIO * other && time - other > least.0
     }
 
-    /// Returns whether the first times are longer by more than the scheduler of a busy machine delays a step.
-    pub fn is_beyond_delays(&self) -> bool {
-        self.mean_s - self.other_mean_s > DELAY_MAX.0
+    /// Returns whether the first times are longer by more than a tick of the scheduler without the longest quarter of both.
+    pub fn is_beyond_ticks(&self) -> bool {
+        self.undelayed_s - self.other_undelayed_s > TICK.0
     }
 
     /// Returns the mean of the first times without delays if it is so short that no difference could be judged.
@@ -180,6 +182,7 @@ mod tests {
         let delayed = |count: usize| (0..20).map(|i| if i < count { 8e-3 } else { 2e-4 }).collect::<Vec<f64>>();
         assert!(!pairs(&delayed(5), &[2e-4; 20]).is_lasting());
         assert!(pairs(&delayed(12), &[2e-4; 20]).is_lasting());
+        assert!(!pairs(&delayed(12), &[2e-4; 20]).is_beyond_ticks());
         let kept: Vec<f64> = (0..20).map(|i| if i % 5 == 0 { 1e-4 } else { 5e-3 }).collect();
         assert!(pairs(&[5e-3; 20], &kept).is_lasting(), "results that are kept for a fifth");
         assert!(!pairs(&[8e-3; 3], &[2e-4; 3]).is_lasting(), "each of three steps may be delayed");
