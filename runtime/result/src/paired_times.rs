@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn the_times_of_a_pass_are_one_observation() {
         let seconds = |times: &[f64]| times.iter().map(|time| Seconds(*time)).collect::<Vec<_>>();
-        let (passes, times) = ([0, 0, 0, 1, 1, 2, 2], seconds(&[0.01, 0.2, 0.01, 0.2, 0.01, 0.01, 0.01]));
+        let (passes, times) = ([0, 0, 0, 1, 1, 2, 2], seconds(&[0.01, 0.2, 0.01, 0.03, 0.01, 0.01, 0.01]));
         let others = seconds(&[0.01, 0.01, 0.01, 0.01, 0.03, 0.01, 0.01]);
         let found = PairedTimes::by_pass(&passes, &times, &others).unwrap();
-        assert_eq!((found.pairs, found.slower, found.mean_s), (3, 0, 0.01));
-        assert!((found.other_mean_s - 0.04 / 3.0).abs() < 1e-12, "{found:?}");
+        assert_eq!((found.pairs, found.slower), (3, 0));
+        assert!([found.mean_s, found.other_mean_s].iter().all(|mean| (mean - 0.04 / 3.0).abs() < 1e-12), "{found:?}");
         assert!(PairedTimes::by_pass(&passes[..5], &times, &others).is_none(), "two passes");
     }
 
