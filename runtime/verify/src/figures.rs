@@ -18,8 +18,11 @@ use flagperf_result::{
 /// Compares a record with what its events yield.
 pub(super) fn check_figures(record: &Record, replay: &Replay, report: &mut CaseReport) {
     check_phases(record, replay, report);
-    let phases =
-        record.phases.iter().zip(&replay.phases).map(|(found, replayed)| expected_phase(found, replayed)).collect();
+    let replayed = |(index, found): (usize, &PhaseRecord)| match replay.phases.get(index) {
+        Some(replayed) => expected_phase(found, replayed),
+        None => without_events(found),
+    };
+    let phases = record.phases.iter().enumerate().map(replayed).collect();
     check_derived(&Record { phases, ..record.clone() }, record, report);
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());
     let derived = [record.flops.difference_warning(), record.flops.beyond_peak_warning(peak)].into_iter().flatten();

@@ -112,7 +112,7 @@ fn a_case_waits_for_an_engine_that_was_stopped_and_is_started_again_later() {
 
 #[test]
 fn a_worker_outlives_the_restart_of_an_engine_that_keeps_its_containers() {
-    let Some(mut site) = RestartSite::new("live_restore", &["--live-restore"], 20) else { return };
+    let Some(mut site) = RestartSite::new("live_restore", &["--live-restore"], 1_000) else { return };
     let restart = |engine: &mut SecondEngine| {
         // It waits, so that it does not finish before the engine is back.
         engine.signal_worker(Signal::SIGSTOP);

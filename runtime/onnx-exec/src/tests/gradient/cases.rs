@@ -14,17 +14,8 @@ fn indices(shape: &[usize], values: &[i64]) -> Tensor {
 
 /// Every case.
 pub(super) fn all() -> Vec<Case> {
-    [elementwise(), binary(), matrices(), shapes(), selections(), reductions(), windows(), composites()].concat_cases()
-}
-
-trait Concat {
-    fn concat_cases(self) -> Vec<Case>;
-}
-
-impl<const N: usize> Concat for [Vec<Case>; N] {
-    fn concat_cases(self) -> Vec<Case> {
-        self.into_iter().flatten().collect()
-    }
+    let groups = [elementwise(), binary(), matrices(), shapes(), selections(), reductions(), windows(), composites()];
+    groups.into_iter().flatten().collect()
 }
 
 fn elementwise() -> Vec<Case> {
