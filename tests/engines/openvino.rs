@@ -96,12 +96,17 @@ fn an_unknown_property_or_value_is_named() {
     }
 }
 
-/// Builds `(a + b) - a` in fp16, where 2048 + 1 rounds to 2048.
+/// Builds `(a + b) · identity - a` in fp16, where 2048 + 1 rounds to 2048. Without the product, a processor with fp16 computes
+/// sum and difference in one loop, in which nothing is rounded.
 fn rounding_graph() -> Graph {
     let mut builder = GraphBuilder::new("rounding");
-    let [a, b] = ["a", "b"].map(|name| builder.input(name, "N,f16".parse().expect("a shape")).expect("an input"));
+    let [a, b] = ["a", "b"].map(|name| builder.input(name, "N,4,f16".parse().expect("a shape")).expect("an input"));
     let sum = layers::add(&mut builder, "sum", &a, &b).expect("a layer");
-    let difference = layers::sub(&mut builder, "difference", &sum, &a).expect("a layer");
+    let diagonal = (0..16).map(|i| f32::from(u8::from(i % 5 == 0))).collect();
+    let identity = Tensor::from_vec([4, 4], diagonal).expect("a matrix").cast(DType::F16);
+    let identity = builder.constant("identity", identity).expect("a constant");
+    let product = layers::matmul(&mut builder, "product", &sum, &identity).expect("a layer");
+    let difference = layers::sub(&mut builder, "difference", &product, &a).expect("a layer");
     builder.output("y", &difference).expect("an output");
     builder.finish().expect("a graph")
 }
@@ -114,9 +119,10 @@ fn fp16_is_computed_in_fp16_or_refused() {
         write_onnx(&rounding_graph(), &path).expect("a file");
         match load(Artifact::Onnx(&path), &LoadOptions { precision: DType::F16, ..options(json!({})) }) {
             Ok(mut session) => {
-                let number = |x: f32| Value::Host(Tensor::from_vec([1], vec![x]).expect("a number").cast(DType::F16));
+                let number =
+                    |x: f32| Value::Host(Tensor::from_vec([1, 4], vec![x; 4]).expect("a row").cast(DType::F16));
                 let outputs = session.submit(&[number(2048.0), number(1.0)]).expect("it computes");
-                assert_eq!(outputs[0].to_host().expect("in host memory").to_f64(), [0.0], "computed in f32");
+                assert_eq!(outputs[0].to_host().expect("in host memory").to_f64(), [0.0; 4], "computed in f32");
             }
             Err(error) => {
                 assert!(matches!(error, EngineError::Precision { requested: DType::F16, .. }), "{error}");
