@@ -114,6 +114,23 @@ fn train(name: &str, expected: &Json) -> [f64; 3] {
     largest
 }
 
+/// A convolution, a batch normalization and a loss of basic operators alone.
+#[test]
+fn parameters_before_a_batch_normalization_are_trained_without_composite_operators() {
+    let mut g = GraphBuilder::new("basic");
+    let x = g.input("x", TensorSpec::new([4usize, 1, 5, 5], DType::F32)).unwrap();
+    let y = layers::conv2d(&mut g, "conv", &x, layers::Conv2d { bias: false, ..layers::Conv2d::new(1, 2, 3) }).unwrap();
+    let y = layers::batch_norm(&mut g, "norm", &y, layers::BatchNorm::default()).unwrap();
+    let y = layers::relu(&mut g, "relu", &y).unwrap();
+    let loss = layers::mean(&mut g, "mean", &y, &[], false).unwrap();
+    g.output("loss", &loss).unwrap();
+    let options = TrainingOptions { optimizer: optimizer("sgd").0, clip_norm: None, sizes: IndexMap::new() };
+    let step = training_step(&g.finish().unwrap(), "loss", &options).unwrap();
+    let trained: Vec<&str> = step.states.iter().map(|state| state.name.as_str()).collect();
+    assert_eq!(trained[..3], ["conv.weight", "norm.weight", "norm.bias"]);
+    assert_eq!(step.untrained, Vec::<String>::new());
+}
+
 #[test]
 fn a_hundred_steps_of_every_optimizer_equal_those_of_pytorch() {
     let expected: IndexMap<String, Json> = serde_json::from_str(include_str!("training.json")).unwrap();

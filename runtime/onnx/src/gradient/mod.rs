@@ -21,6 +21,7 @@ pub(crate) use backward::{Backward, Derivative};
 pub use error::GradientError;
 pub(crate) use {elementwise::*, matrix::*, reduction::*, selection::*, shape::*, softmax::*, window::*};
 
+use crate::check::infer_shapes;
 use crate::lower::{Rewriting, replace_nodes};
 use crate::{Graph, Node, TensorSpec, find_operator, upgrade};
 
@@ -40,7 +41,9 @@ pub struct Differentiated {
 /// # Errors
 /// When `loss` is unknown or has more than one element, or a node on the way has no derivative.
 pub fn differentiate(graph: &Graph, loss: &str, with_respect_to: &[&str]) -> Result<Differentiated, GradientError> {
-    let graph = decompose(&upgrade(graph)?, loss, with_respect_to)?;
+    let mut graph = upgrade(graph)?;
+    infer_shapes(&mut graph);
+    let graph = decompose(&graph, loss, with_respect_to)?;
     let specs = graph.specs();
     let spec = specs.get(loss).ok_or_else(|| GradientError::UnknownValue(loss.to_owned()))?;
     if !spec.dtype.is_float() || spec.fixed_shape().is_none_or(|shape| shape.iter().product::<usize>() != 1) {
@@ -59,7 +62,7 @@ pub fn differentiate(graph: &Graph, loss: &str, with_respect_to: &[&str]) -> Res
         add_derivative(&mut rewriting, &path, node, &mut gradients)?;
     }
     let mut finished = rewriting.finish();
-    crate::check::infer_shapes(&mut finished);
+    infer_shapes(&mut finished);
     let found = with_respect_to.iter().filter_map(|name| Some(((*name).to_owned(), gradients.remove(*name)?)));
     Ok(Differentiated { gradients: found.collect(), graph: finished })
 }
@@ -118,7 +121,8 @@ struct Path {
 
 impl Path {
     fn between(graph: &Graph, specs: &HashMap<String, TensorSpec>, loss: &str, start: &[&str]) -> Self {
-        let is_float = |name: &str| specs.get(name).is_some_and(|spec| spec.dtype.is_float());
+        // A value of unknown type counts: a derivative that cannot be computed is an error, a gradient that ends is not.
+        let is_float = |name: &str| specs.get(name).is_none_or(|spec| spec.dtype.is_float());
         let mut reached: HashSet<&str> = start.iter().copied().filter(|name| is_float(name)).collect();
         for node in &graph.nodes {
             if node.inputs.iter().any(|input| reached.contains(input.as_str())) {

@@ -33,6 +33,8 @@ pub struct TrainingStep {
     pub graph: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,
+    /// The parameters that the loss does not depend on: they stay as they are.
+    pub untrained: Vec<String>,
 }
 
 /// A tensor that lives from step to step.
@@ -78,6 +80,8 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     if gradients.is_empty() {
         return Err(TrainingError::NoParameter(loss.to_owned()));
     }
+    let is_untrained = |name: &&&str| !gradients.contains_key(**name);
+    let untrained = parameters.iter().filter(is_untrained).map(|name| (*name).to_owned()).collect();
     let mut states = Vec::new();
     let mut rewriting = Rewriting::new(&graph);
     let norm = rewriting.extend("optimizer", |nodes| {
@@ -109,7 +113,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         let initial = graph.weights[name.as_str()].clone();
         states.push(State { name, kind: StateKind::Statistic, next, initial });
     }
-    Ok(TrainingStep { graph: assemble(rewriting.finish(), [loss, &norm], &states), states })
+    Ok(TrainingStep { graph: assemble(rewriting.finish(), [loss, &norm], &states), states, untrained })
 }
 
 /// Makes states inputs, and the results and the next states outputs.

@@ -7,7 +7,7 @@ mod training_loop;
 
 use std::sync::Arc;
 
-use flagperf_core::event::{Event, Failure};
+use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_data::{Dataset, drawn};
@@ -32,6 +32,7 @@ impl Worker<'_> {
                 let model = TrainingModel::build(&scripts, job)?;
                 let (facts, _) = facts::model_facts(&model.model, &job.data_dir)?;
                 (self.emit)(Event::Model(facts));
+                self.warn_of_untrained(&model);
                 Ok((training, evaluation, model))
             })?;
         self.run_step(Step::Training, &format!("training with {}", job.engine.name), || {
@@ -43,6 +44,16 @@ impl Worker<'_> {
                 training.run(round, init, &mut evaluator, (self.clock.as_ref(), self.emit))
             })
         })
+    }
+
+    fn warn_of_untrained(&self, model: &TrainingModel) {
+        if let [first, more @ ..] = &model.step.untrained[..] {
+            let message = format!(
+                "the loss does not depend on `{first}` and {} more parameters: they are not trained",
+                more.len()
+            );
+            (self.emit)(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
+        }
     }
 
     fn open_training_data(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
