@@ -27,7 +27,11 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
     let mut failures: Vec<FailureRecord> = exported_model_mismatch(record).into_iter().collect();
     if record.accuracy.verdict == Verdict::Missed {
         let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));
-        failures.push(verdict_failure(reason, "`target_accuracy` in the case's parameters.yaml sets the target"));
+        let hint = match record.training_key {
+            Some(_) => "`target` in the case's training.yaml sets the target",
+            None => "`target_accuracy` in the case's parameters.yaml sets the target",
+        };
+        failures.push(verdict_failure(reason, hint));
     }
     if record.agreement.verdict == Verdict::Missed {
         let reason = format!("inference does not agree with validation: {}", record.agreement.missed.join("; "));

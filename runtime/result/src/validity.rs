@@ -206,6 +206,7 @@ fn unsteady_loops(record: &Record) -> Vec<String> {
 fn missing_accuracy(record: &Record) -> Vec<String> {
     match (record.accuracy.verdict, &record.accuracy.unknown) {
         (Verdict::Met, _) => Vec::new(),
+        (Verdict::NoTarget, _) if record.training_key.is_some() => vec!["the case sets no `target`".to_owned()],
         (Verdict::NoTarget, _) => vec!["the case sets no `target_accuracy`".to_owned()],
         (_, Some(reason)) => vec![format!("no accuracy: {reason}")],
         (_, None) => vec!["no accuracy".to_owned()],

@@ -27,15 +27,33 @@ pub(super) fn module() -> Module {
     module
 }
 
+/// Reads a number that must be in a range.
+fn bounded(
+    options: &mut FunctionOptions,
+    key: &'static str,
+    default: f64,
+    range: impl std::ops::RangeBounds<f64> + std::fmt::Debug,
+) -> Fallible<f64> {
+    let number = options.number(key)?.unwrap_or(default);
+    if range.contains(&number) { Ok(number) } else { Err(format!("`{key}` is {number}, not in {range:?}").into()) }
+}
+
 /// Reads the options that every optimizer has, and refuses unknown ones.
 fn finish(mut options: FunctionOptions, kind: OptimizerKind, default_decay: f64) -> Fallible<Optimizer> {
     let rule = Rule {
         kind,
-        weight_decay: options.number("weight_decay")?.unwrap_or(default_decay),
+        weight_decay: bounded(&mut options, "weight_decay", default_decay, 0.0..)?,
         norm_weight_decay: options.number("norm_weight_decay")?,
         bias_weight_decay: options.number("bias_weight_decay")?,
     };
     let clip_norm = options.number("clip_norm")?;
+    let decays = [rule.norm_weight_decay, rule.bias_weight_decay];
+    if decays.into_iter().flatten().any(|decay| decay.is_nan() || decay < 0.0) {
+        return Err("a weight decay must not be negative".into());
+    }
+    if clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
+        return Err("`clip_norm` must be positive".into());
+    }
     options.finish()?;
     Ok(Optimizer { rule, clip_norm })
 }
@@ -53,7 +71,10 @@ fn moments(options: &mut FunctionOptions, eps: f64) -> Fallible<Moments> {
             pair.ok_or("`betas` must be two numbers, such as [0.9, 0.999]")?
         }
     };
-    let eps = options.number("eps")?.unwrap_or(eps);
+    if !betas.iter().all(|beta| (0.0..1.0).contains(beta)) {
+        return Err(format!("`betas` are {betas:?}, not in 0.0..1.0").into());
+    }
+    let eps = bounded(options, "eps", eps, 0.0..)?;
     Ok(Moments { beta1: betas[0], beta2: betas[1], eps })
 }
 
@@ -82,7 +103,7 @@ mod functions {
     #[rhai_fn(return_raw)]
     pub fn sgd(options: Map) -> Fallible<Optimizer> {
         let mut options = FunctionOptions::new("sgd", options);
-        let momentum = options.number("momentum")?.unwrap_or(0.0);
+        let momentum = bounded(&mut options, "momentum", 0.0, 0.0..1.0)?;
         let nesterov = options.flag("nesterov", false)?;
         if nesterov && momentum == 0.0 {
             return Err("`nesterov` needs a `momentum`".into());
@@ -134,9 +155,9 @@ mod functions {
     #[rhai_fn(return_raw)]
     pub fn rmsprop(options: Map) -> Fallible<Optimizer> {
         let mut options = FunctionOptions::new("rmsprop", options);
-        let alpha = options.number("alpha")?.unwrap_or(0.99);
-        let eps = options.number("eps")?.unwrap_or(1e-8);
-        let momentum = options.number("momentum")?.unwrap_or(0.0);
+        let alpha = bounded(&mut options, "alpha", 0.99, 0.0..1.0)?;
+        let eps = bounded(&mut options, "eps", 1e-8, 0.0..)?;
+        let momentum = bounded(&mut options, "momentum", 0.0, 0.0..1.0)?;
         finish(options, OptimizerKind::RmsProp { alpha, eps, momentum }, 0.0)
     }
 
@@ -170,7 +191,11 @@ mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn multi_step(milestones: Array, gamma: f64) -> Fallible<Schedule> {
-        let milestones = sizes("the milestones", &milestones)?.into_iter().map(|epoch| epoch as u64).collect();
+        let milestones: Vec<u64> =
+            sizes("the milestones", &milestones)?.into_iter().map(|epoch| epoch as u64).collect();
+        if !milestones.is_sorted() || !(0.0..=1.0).contains(&gamma) {
+            return Err(format!("the milestones must rise, and `gamma`, {gamma}, must be in 0..=1").into());
+        }
         Ok(schedule(Decay::MultiStep { milestones, gamma }))
     }
 
@@ -182,8 +207,10 @@ mod functions {
     #[rhai_fn(return_raw)]
     pub fn cosine(options: Map) -> Fallible<Schedule> {
         let mut options = FunctionOptions::new("cosine", options);
-        let decay =
-            Decay::Cosine { length: length(&mut options, "length")?, end: options.number("end")?.unwrap_or(0.0) };
+        let decay = Decay::Cosine {
+            length: length(&mut options, "length")?,
+            end: bounded(&mut options, "end", 0.0, 0.0..=1.0)?,
+        };
         options.finish()?;
         Ok(schedule(decay))
     }
@@ -199,14 +226,15 @@ mod functions {
         let mut options = FunctionOptions::new("polynomial", options);
         let decay = Decay::Polynomial {
             length: length(&mut options, "length")?,
-            power: options.number("power")?.unwrap_or(1.0),
-            end: options.number("end")?.unwrap_or(0.0),
+            power: bounded(&mut options, "power", 1.0, 0.0..)?,
+            end: bounded(&mut options, "end", 0.0, 0.0..=1.0)?,
         };
         options.finish()?;
         Ok(schedule(decay))
     }
 
-    /// The schedule after a warm-up of `length` epochs, in which the rate rises along a line from `start` times the first.
+    /// The schedule after a warm-up of `length` epochs, in which the rate rises along a line from `start` times the first. The
+    /// lengths of the schedule begin after the warm-up.
     ///
     /// ```rhai
     /// optim::constant().warm_up(5, 0.01)
@@ -214,6 +242,9 @@ mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn warm_up(schedule: Schedule, length: i64, start: f64) -> Fallible<Schedule> {
         let length = u64::try_from(length).map_err(|_| format!("a warm-up of {length} epochs"))?;
+        if !(0.0..=1.0).contains(&start) {
+            return Err(format!("a warm-up rises from {start} times the rate, which is not in 0..=1").into());
+        }
         Ok(Schedule(Change { warm_up: Some(WarmUp { length, start }), ..schedule.0 }))
     }
 

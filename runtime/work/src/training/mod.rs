@@ -1,6 +1,7 @@
 //! The phase that trains a model: the host draws batches, gives learning rates, evaluates, and stops at the target.
 
 mod evaluation;
+mod labels;
 mod model;
 mod session;
 mod training_loop;

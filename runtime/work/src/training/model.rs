@@ -12,6 +12,7 @@ use indexmap::IndexMap;
 
 use super::super::load::load_model;
 use super::super::phase::failure;
+use super::labels::ClassRange;
 
 /// A model that can be trained.
 pub struct TrainingModel {
@@ -25,6 +26,8 @@ pub struct TrainingModel {
     pub evaluated: Graph,
     /// For each of these inputs, the index of the state.
     pub evaluated_states: Vec<usize>,
+    /// The classes that the loss admits.
+    pub classes: Vec<ClassRange>,
     pub optimizer: Optimizer,
     pub schedule: Schedule,
 }
@@ -48,7 +51,8 @@ impl TrainingModel {
             .map_err(|e| failure(&e, "training.rhai and model.rhai of the case build this graph"))?;
         let first_states = first_states(&with_loss, &step.states)?;
         let (evaluated, evaluated_states) = evaluated_graph(graph, &step.states);
-        Ok(TrainingModel { step, first_states, evaluated, evaluated_states, optimizer, schedule, model })
+        let classes = ClassRange::of(&with_loss);
+        Ok(TrainingModel { classes, step, first_states, evaluated, evaluated_states, optimizer, schedule, model })
     }
 
     /// Loads the training step into the job's engine.

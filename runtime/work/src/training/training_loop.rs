@@ -219,6 +219,7 @@ impl<'a> TrainingLoop<'a> {
         progress: &mut Progress,
         losses: &mut EpochLosses,
     ) -> Result<[f64; RESULTS], Failure> {
+        self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
         let factor = self.model.schedule.factor(progress.steps, self.sampler.batches() as u64);
         progress.steps += 1;
         let rate = self.settings.learning_rate * factor;
@@ -277,5 +278,6 @@ fn check_finite([loss, norm]: [f64; RESULTS], step: u64) -> Result<(), Failure> 
         return Ok(());
     }
     let reason = format!("step {step}: the loss is {loss} and the norm of the gradients {norm}");
-    Err(failure(&reason, "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite"))
+    let hint = "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite, if the data have no NaN";
+    Err(failure(&reason, hint))
 }
