@@ -66,7 +66,8 @@ fn metrics(record: &Value) -> BTreeSet<&str> {
 #[test]
 fn every_case_of_the_repository_is_in_a_test_below() {
     let entries = fs::read_dir(support::root().join("configs")).expect("configs").flatten();
-    let folders = entries.filter(|entry| entry.path().is_dir());
+    // A case that is only trained has a test of its own.
+    let folders = entries.filter(|entry| entry.path().join("configurations.yaml").is_file());
     let cases: BTreeSet<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     for (case, vendor) in cases.iter().flat_map(|case| [(case, "cpu"), (case, "nvidia")]) {
         let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");

@@ -65,7 +65,8 @@ fn a_training_ends_at_its_target_and_its_record_can_be_verified() {
     assert!(rates[0] < rates[1] && rates[1] < rates[2], "{rates:?}");
     let losses: Vec<f64> =
         round["epoch_losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap()).collect();
-    assert!(losses.last() < losses.first(), "{losses:?}");
+    // Chance has the loss ln 10.
+    assert!(losses.len() as f64 == epochs && losses.iter().all(|loss| *loss < 2.3), "{losses:?}");
     let reasons = record["validity"]["reasons"].to_string();
     assert!(reasons.contains("no step of the training was computed again by another engine"), "{reasons}");
     let results = checkout.path().join("result");

@@ -61,10 +61,16 @@ fn the_adaptor_replies_as_the_document_shows() {
     assert_eq!(output.status.code(), Some(0), "{errors}");
 
     let answers = String::from_utf8_lossy(&output.stdout);
-    let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    // Which modules Python has imported depends on its version.
+    let without_modules = |mut answer: Value| {
+        answer.as_object_mut().expect("an object").remove("modules");
+        answer
+    };
+    let answers: Vec<Value> =
+        answers.lines().map(|line| without_modules(serde_json::from_str(line).expect("JSON"))).collect();
     let pairs = example.windows(2).filter(|pair| pair[0].get("ask").is_some());
-    let expected: Vec<&Value> = pairs.map(|pair| &pair[1]).filter(|line| line.get("answer").is_some()).collect();
-    assert_eq!(answers.iter().collect::<Vec<_>>(), expected, "{errors}");
+    let expected = pairs.map(|pair| &pair[1]).filter(|line| line.get("answer").is_some());
+    assert_eq!(answers, expected.map(|line| without_modules(line.clone())).collect::<Vec<_>>(), "{errors}");
     assert!(answers.len() > 10);
 
     let doubled_twice = fs::read(&memory).expect("it is there");

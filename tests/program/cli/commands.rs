@@ -195,6 +195,7 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     insta::assert_snapshot!(run_outside(checkout.path(), "list cases"), @r"
     note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`, which contains this program
      bertLarge           overlays: cpu, nvidia
+     digits              training overlays: none
      efficientnet_lite0  overlays: cpu, intel, mock, nvidia
      resnet101           overlays: cpu, nvidia
      resnet50            overlays: cpu, intel, mock, nvidia

@@ -58,7 +58,7 @@ fn plan_shows_the_job_of_a_training_with_the_values_of_its_size() {
     let json = flagperf(checkout.path(), &["plan", "--case", KEY, "--json"]).stdout;
     let plan: Value = serde_json::from_slice(&json).expect("JSON");
     let job = &plan["cases"][0]["jobs"][0];
-    assert_eq!((&job["phase"], &job["settings"]["learning_rate"]), (&json!("train"), &json!(0.5)), "{job}");
+    assert_eq!((&job["phase"], &job["training"]["learning_rate"]), (&json!("train"), &json!(0.5)), "{job}");
     assert_eq!(job["log_dir"], "tiny_mock_chip_1x1/localhost_noderank0");
     let of = |key: &str| {
         let rows = plan["values"].as_array().expect("rows");
