@@ -81,10 +81,12 @@ fn the_container_of_a_killed_conductor_ends_by_itself_and_the_next_run_removes_i
     }
     assert!(!is_running(), "the worker noticed the end of its input");
     site.write_vendor_rten();
+    // The run of another test removes it, too.
+    let is_left = docker(&["inspect", &left]).status.success();
     let output = program::flagperf(site.path(), &["run"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     let expected = format!("removed leftover container {} of case tiny:interpreter of run", &left[..12]);
-    assert!(errors.contains(&expected), "{errors}");
+    assert!(!is_left || errors.contains(&expected), "{errors}");
     assert!(!docker(&["inspect", &left]).status.success());
 }
