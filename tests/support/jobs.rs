@@ -17,7 +17,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
     let task = match phase {
         Phase::Validate => Task::Validate { export: Some(onnx) },
         Phase::Infer => Task::Infer { model: ModelInput::Exported(Manifest::path_beside(&onnx)) },
-        Phase::Train => unimplemented!("the case `tiny` does not train"),
+        Phase::Train => panic!("the case `tiny` does not train"),
     };
     Job {
         audit: flagperf_plan::AuditScope::default(),

@@ -87,8 +87,13 @@ impl<'a, 'list> Backward<'a, 'list> {
     /// Adds a tensor of zeros with the shape and type of an input.
     pub fn zeros(&mut self, node: &Node, i: usize) -> Result<String, String> {
         let (sizes, dtype) = (self.sizes(node, i)?, self.spec(node, i)?.dtype);
-        let (zero, shape) = (self.nodes.number(0.0, dtype), self.nodes.ints(&sizes));
-        Ok(self.nodes.add("Expand", &[&zero, &shape]))
+        Ok(self.zeros_of(&sizes, dtype))
+    }
+
+    /// Adds a tensor of zeros.
+    pub fn zeros_of(&mut self, sizes: &[i64], dtype: DType) -> String {
+        let (zero, shape) = (self.nodes.number(0.0, dtype), self.nodes.ints(sizes));
+        self.nodes.add("Expand", &[&zero, &shape])
     }
 
     /// Adds a reshape to the shape of an input.

@@ -4,7 +4,6 @@
 use std::f64::consts::PI;
 
 use super::Backward;
-use super::backward::sum_to;
 use crate::lower::{NodeList, float, int, required};
 use crate::{DType, Node};
 
@@ -337,9 +336,7 @@ pub(crate) fn parametric_relu(b: &mut Backward<'_, '_>, node: &Node) -> Result<(
     if b.needs(1) {
         let product = b.nodes.add("Mul", &[&g, x]);
         let negative = b.nodes.add("Where", &[&positive, &zero, &product]);
-        let to = b.spec(node, 1)?.dims.clone();
-        let sum = sum_to(b.nodes, &negative, dims, &to)?;
-        b.set(1, sum);
+        b.set_broadcast(node, 1, &negative, dims)?;
     }
     Ok(())
 }

@@ -77,8 +77,7 @@ pub(crate) fn split(b: &mut Backward<'_, '_>, node: &Node) -> Result<(), String>
             None => {
                 let sizes = spec.fixed_shape().ok_or_else(|| format!("the shape of `{output}` is not known"))?;
                 let sizes: Vec<i64> = sizes.into_iter().map(|size| size as i64).collect();
-                let (zero, shape) = (b.nodes.number(0.0, spec.dtype), b.nodes.ints(&sizes));
-                b.nodes.add("Expand", &[&zero, &shape])
+                b.zeros_of(&sizes, spec.dtype)
             }
         });
     }
@@ -156,8 +155,7 @@ fn scatter_along(
     let full = b.nodes.ints(shape);
     let index = b.nodes.add("Expand", &[&column, &full]);
     shape[axis] = size;
-    let (zero, full) = (b.nodes.number(0.0, dtype), b.nodes.ints(shape));
-    let zeros = b.nodes.add("Expand", &[&zero, &full]);
+    let zeros = b.zeros_of(shape, dtype);
     b.nodes.add_with("ScatterElements", &[&zeros, &index, x], [("axis", Attribute::Int(axis as i64))])
 }
 

@@ -52,18 +52,18 @@ pub(crate) fn batch_normalization(b: &mut Backward<'_, '_>, node: &Node) -> Resu
         let centred = b.nodes.add("Sub", &[required(node, 0)?, &mean]);
         let normal = b.nodes.add("Div", &[&centred, &root]);
         let product = b.nodes.add("Mul", &[&g, &normal]);
-        let gradient = sum_over_channels(b, &product, rank);
+        let gradient = sum_per_channel(b, &product, rank);
         b.set(1, gradient);
     }
     if b.needs(2) {
-        let gradient = sum_over_channels(b, &g, rank);
+        let gradient = sum_per_channel(b, &g, rank);
         b.set(2, gradient);
     }
     Ok(())
 }
 
-/// Adds the sum over all dimensions but the channels.
-pub(super) fn sum_over_channels(b: &mut Backward<'_, '_>, x: &str, rank: i64) -> String {
+/// Adds the sum of each channel over all other dimensions.
+pub(super) fn sum_per_channel(b: &mut Backward<'_, '_>, x: &str, rank: i64) -> String {
     let axes: Vec<i64> = (0..rank).filter(|axis| *axis != 1).collect();
     sum(b.nodes, x, &axes, false)
 }

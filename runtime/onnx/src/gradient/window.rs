@@ -1,7 +1,7 @@
 //! Derivatives of convolutions and pools.
 
 use super::Backward;
-use super::backward::sum;
+use super::softmax::sum_per_channel;
 use crate::lower::{int, required};
 use crate::{Attribute, Node, Tensor};
 
@@ -165,8 +165,7 @@ pub(crate) fn conv_transpose(b: &mut Backward<'_, '_>, node: &Node) -> Result<()
 
 fn bias(b: &mut Backward<'_, '_>, g: &str, rank: i64) {
     if b.needs(2) {
-        let axes: Vec<i64> = (0..rank).filter(|axis| *axis != 1).collect();
-        let gradient = sum(b.nodes, g, &axes, false);
+        let gradient = sum_per_channel(b, g, rank);
         b.set(2, gradient);
     }
 }
@@ -187,8 +186,7 @@ pub(crate) fn max_pool(b: &mut Backward<'_, '_>, node: &Node) -> Result<(), Stri
     let (g, sizes, dtype) = (b.first()?, b.sizes(node, 0)?, b.dtype(node)?);
     let indices = b.nodes.output_of(node, 1);
     let [indices, g] = [&indices, &g].map(|x| b.nodes.reshape(x, &[-1]));
-    let (zero, length) = (b.nodes.number(0.0, dtype), b.nodes.ints(&[sizes.iter().product()]));
-    let zeros = b.nodes.add("Expand", &[&zero, &length]);
+    let zeros = b.zeros_of(&[sizes.iter().product()], dtype);
     let attributes = [("axis", Attribute::Int(0)), ("reduction", Attribute::String("add".to_owned()))];
     let flat = b.nodes.add_with("ScatterElements", &[&zeros, &indices, &g], attributes);
     let gradient = b.nodes.reshape(&flat, &sizes);

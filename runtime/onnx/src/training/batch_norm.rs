@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use super::TrainingError;
 use crate::lower::{NodeList, Rewriting, float, int, required};
-use crate::{Graph, Node, check};
+use crate::{Graph, Node};
 
 /// Returns the graph in which each BatchNormalization uses the statistics of the batch, and the next value of each running
 /// statistic by its name.
@@ -21,9 +21,7 @@ pub(super) fn use_batch_statistics(graph: &Graph) -> Result<(Graph, IndexMap<Str
             .map_err(|reason| TrainingError::Node { node: node.name.clone(), op: node.op.clone(), reason })?;
         next.extend(node.inputs[3..5].iter().cloned().zip(statistics));
     }
-    let mut graph = rewriting.finish();
-    check::infer_shapes(&mut graph);
-    Ok((graph, next))
+    Ok((rewriting.finish(), next))
 }
 
 /// Adds the normalization with the mean and the biased variance of the batch. Returns the next running mean and variance:

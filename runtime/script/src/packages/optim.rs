@@ -178,8 +178,10 @@ mod functions {
     #[rhai_fn(return_raw)]
     pub fn step(options: Map) -> Fallible<Schedule> {
         let mut options = FunctionOptions::new("step", options);
-        let decay =
-            Decay::Step { length: length(&mut options, "step_size")?, gamma: options.number("gamma")?.unwrap_or(0.1) };
+        let decay = Decay::Step {
+            length: length(&mut options, "step_size")?,
+            gamma: bounded(&mut options, "gamma", 0.1, 0.0..=1.0)?,
+        };
         options.finish()?;
         Ok(schedule(decay))
     }

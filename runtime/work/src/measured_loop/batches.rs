@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::lend::lend_input;
+use super::super::lend::lend_field;
 use super::super::order::SampleOrder;
 use super::super::phase::failure;
 use flagperf_core::event::Failure;
 use flagperf_core::step::Phase;
 use flagperf_data::{Batch, BatchRequest, Dataset, Field, FieldRole, Loader, LoaderOptions};
-use flagperf_engine::{EngineError, HeapMemory, LentMemory};
 use flagperf_plan::Job;
 use flagperf_script::Sessions;
 
@@ -34,10 +33,9 @@ impl Batches {
     /// When the memory cannot be allocated.
     pub fn new(job: &Job, sessions: &Sessions, dataset: Arc<dyn Dataset>) -> Result<Self, Failure> {
         let inputs: Vec<_> = dataset.fields().iter().filter(|f| f.role == FieldRole::Input).cloned().collect();
-        let mut lend = |field: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
+        let mut lend = |field: &Field, bytes: usize| {
             let position = inputs.iter().position(|input| input.name == field.name);
-            lend_input(sessions, &field.name, position, bytes)
-                .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
+            lend_field(sessions, &field.name, position, bytes)
         };
         let (samples, options) = (dataset.len(), loader_options(job));
         let mut loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;

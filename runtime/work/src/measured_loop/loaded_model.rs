@@ -51,7 +51,10 @@ impl LoadedModel {
     }
 
     /// Runs a step that is part of no figure. Returns its core time and its outputs, with padding.
-    pub(super) fn run_unmeasured(
+    ///
+    /// # Errors
+    /// When computing fails, or the forward function did not run every row.
+    pub fn run_unmeasured(
         &mut self,
         batch: &Batch,
         clock: &dyn Clock,

@@ -3,17 +3,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flagperf_core::event::Failure;
+use flagperf_core::measure::Clock;
 use flagperf_core::metric::Accumulator;
 use flagperf_core::tensor::Tensor;
-use flagperf_data::{Dataset, Loader};
-use flagperf_engine::{HeapMemory, LentMemory, Session};
+use flagperf_data::{Dataset, Field, Loader};
+use flagperf_engine::Session;
 use flagperf_onnx::Model;
 use flagperf_plan::{Job, TrainingSettings};
-use flagperf_script::{CaseScripts, EvaluatorFn, ForwardFn, ForwardKind, Sessions};
+use flagperf_script::{CaseScripts, EvaluatorFn, ForwardKind, Sessions};
 use indexmap::IndexMap;
 
+use super::super::lend::lend_field;
 use super::super::load::load_model;
-use super::super::measured_loop::loader_options;
+use super::super::measured_loop::{LoadedModel, loader_options};
 use super::super::phase::failure;
 use super::super::step;
 use super::TrainingModel;
@@ -21,8 +23,7 @@ use super::session::{ParameterizedSession, SharedParameters};
 
 /// Evaluates the model on the dataset of dataloader.rhai, with the forward function and the evaluator of the case.
 pub struct Evaluator {
-    sessions: Sessions,
-    forward: ForwardFn,
+    model: LoadedModel,
     evaluator: EvaluatorFn,
     loader: Loader,
     parameters: SharedParameters,
@@ -59,29 +60,25 @@ impl Evaluator {
         let forward = scripts.forward(ForwardKind::Model, sessions.clone()).with_config(&job.config);
         let evaluator = scripts.evaluator().with_config(&job.config).map_err(|e| failure(&e, ""))?;
         let samples = dataset.len() as u64;
-        let mut lend = |_: &_, bytes| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>);
+        let mut lend = |field: &Field, bytes| lend_field(&sessions, &field.name, None, bytes);
         let loader = Loader::new(dataset, loader_options(&evaluated), &mut lend).map_err(|e| failure(&e, e.hint()))?;
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let states = model.evaluated_states.clone();
-        Ok(Evaluator { sessions, forward, evaluator, loader, parameters, states, samples })
+        let model = LoadedModel::new(sessions, forward, IndexMap::new());
+        Ok(Evaluator { model, evaluator, loader, parameters, states, samples })
     }
 
     /// Returns the metrics of the model with these states.
     ///
     /// # Errors
     /// When reading, computing or evaluating fails.
-    pub fn evaluate(&mut self, states: &[Tensor]) -> Result<IndexMap<String, f64>, Failure> {
+    pub fn evaluate(&mut self, states: &[Tensor], clock: &dyn Clock) -> Result<IndexMap<String, f64>, Failure> {
         let parameters = self.states.iter().map(|index| states[*index].clone()).collect();
         *self.parameters.lock().unwrap_or_else(PoisonError::into_inner) = parameters;
         let mut metrics = Accumulator::default();
         self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
-            let output = self.forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
-            for session in self.sessions.values() {
-                let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
-                session.sync().map_err(|e| failure(&e, ""))?;
-            }
-            let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
+            let (_, output) = self.model.run_unmeasured(&batch, clock)?;
             let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
             metrics.merge(&evaluated.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
             drop(evaluated);

@@ -11,13 +11,13 @@ use flagperf_core::step::Step;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
-use flagperf_engine::{EngineError, HeapMemory, LentMemory, Value};
+use flagperf_engine::Value;
 use flagperf_host::descendants_peak;
 use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::Sessions;
 use indexmap::IndexMap;
 
-use super::super::lend::lend_input;
+use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
 use super::{Evaluator, TrainingModel};
@@ -76,11 +76,9 @@ impl<'a> TrainingLoop<'a> {
             let reason = format!("the training data has {} samples, fewer than a batch of {batch}", dataset.len());
             return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));
         }
-        let mut lend = |field: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
-            let inputs = &model.step.graph.inputs;
-            let position = inputs.iter().position(|input| input.name == field.name);
-            lend_input(&sessions, &field.name, position, bytes)
-                .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
+        let mut lend = |field: &Field, bytes: usize| {
+            let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
+            lend_field(&sessions, &field.name, position, bytes)
         };
         let loader = Loader::new(dataset, loader_options(job), &mut lend).map_err(|e| failure(&e, e.hint()))?;
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
@@ -142,7 +140,7 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
         let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
-        let metrics = evaluator.evaluate(&states.map_err(|e| failure(&e, ""))?)?;
+        let metrics = evaluator.evaluate(&states.map_err(|e| failure(&e, ""))?, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         let message = format!("epoch {}: {}", epoch + 1, shown.join(", "));
