@@ -11,6 +11,7 @@ use flagperf_core::event::Phase;
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::EngineRole;
 
 /// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,11 +113,20 @@ pub enum Task {
     },
     /// Inference: the compiler loads a model and runs it.
     Infer { model: ModelInput },
-    /// Training: the case's script creates the model, and the framework trains it until it reaches the target.
-    Train { training: TrainingSettings },
+    /// Training: the case's script creates the model, and the engine trains it until it reaches the target. A framework is
+    /// given the training step as a graph, a compiler as a file.
+    Train { training: TrainingSettings, role: EngineRole },
 }
 
 impl Task {
+    /// Returns the task for an engine in this role; only a training has a choice of roles.
+    pub(super) fn with_role(self, role: EngineRole) -> Self {
+        match self {
+            Task::Train { training, .. } => Task::Train { training, role },
+            other => other,
+        }
+    }
+
     /// Returns the task for a run in the folder `run`.
     pub(super) fn in_run_folder(self, run: &Path) -> Self {
         match self {

@@ -6,7 +6,7 @@ use super::planning::Planner;
 use super::{CaseSettings, Job, Task, TrainingSettings};
 use flagperf_config::{Finding, Scale, TrainingKey};
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{EngineRole, Phase};
 
 /// The scripts of a case that is trained.
 const SCRIPTS: [&str; 3] = ["dataloader.rhai", "model.rhai", "training.rhai"];
@@ -45,7 +45,7 @@ impl Planner<'_> {
             self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
             return (Vec::new(), false);
         }
-        let task = Task::Train { training: self.training_settings(training) };
+        let task = Task::Train { training: self.training_settings(training), role: EngineRole::Framework };
         let job = self.plan_job(Phase::Train, task, settings, false);
         let has_engine = job.is_some();
         (job.into_iter().collect(), has_engine)

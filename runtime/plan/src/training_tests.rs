@@ -8,7 +8,7 @@ use super::{CaseSettings, Task, TrainingSettings};
 use flagperf_config::Overrides;
 use flagperf_config::fixture::{Checkout, case, set};
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{EngineRole, Phase};
 
 const TRAINING: &str = "batch_size: 32\nlearning_rate: 0.1\nmax_epochs: 20\ntarget: {top1: 0.9}\n";
 
@@ -33,7 +33,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
         hardware: "A100".to_owned(),
     };
-    assert_eq!(job.task, Task::Train { training });
+    assert_eq!(job.task, Task::Train { training, role: EngineRole::Framework });
     let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;
     assert_eq!((*batch_size, flops.as_str(), *flops_per_sample, *repeat), (32, "", 0.0, 2));
     assert_eq!((compiler, *no_validation, &job.outputs), (&None, false, &None));

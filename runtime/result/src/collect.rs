@@ -93,6 +93,10 @@ impl PhaseCollector {
             Event::EpochLosses(losses) => record.training.get_or_insert_default().add_losses(losses),
             Event::Evaluation(evaluation) => record.training.get_or_insert_default().add_evaluation(evaluation),
             Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
+            Event::TrainingResumed(resumed) => record.training.get_or_insert_default().resumed = Some(*resumed),
+            Event::TrainingReplay(replay) => {
+                record.training.get_or_insert_default().replay = Some((**replay).clone());
+            }
             Event::Protected(protection) => record.protection = Some(*protection),
             Event::Audit(audit) => record.audit = Some((**audit).clone()),
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use flagperf_core::event::DatasetFacts;
-use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd};
+use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
@@ -13,8 +13,14 @@ use flagperf_core::units::{SamplesPerSecond, Seconds};
 pub struct TrainingRecord {
     /// The dataset of the training; that of the phase is the dataset of the evaluations.
     pub dataset: Option<DatasetFacts>,
+    /// What had been trained before, if the run was resumed; the rounds contain what was trained since then.
+    #[serde(default)]
+    pub resumed: Option<TrainingProgress>,
     /// One training for each repetition, in order.
     pub rounds: Vec<TrainingRound>,
+    /// What another engine computed again; `None` in an older record and for a training that did not end.
+    #[serde(default)]
+    pub replay: Option<TrainingReplay>,
 }
 
 /// One training from its first step to its last evaluation.
@@ -54,8 +60,9 @@ impl TrainingRound {
 
 impl TrainingRecord {
     fn round(&mut self, round: u32) -> &mut TrainingRound {
+        let earlier = self.resumed.map_or(0, |resumed| resumed.rounds);
         // A worker that skips a number is refused by the number of its trainings that ended.
-        let index = (round as usize).min(self.rounds.len());
+        let index = (round.saturating_sub(earlier) as usize).min(self.rounds.len());
         if index == self.rounds.len() {
             self.rounds.push(TrainingRound::default());
         }
@@ -81,9 +88,10 @@ impl TrainingRecord {
         round.train_s = Some(end.train_s);
     }
 
-    /// Returns the number of trainings that ended.
+    /// Returns the number of trainings that ended, with those before the run was resumed.
     pub(super) fn ended_rounds(&self) -> usize {
-        self.rounds.iter().filter(|round| round.train_s.is_some()).count()
+        let earlier = self.resumed.map_or(0, |resumed| resumed.rounds as usize);
+        earlier + self.rounds.iter().filter(|round| round.train_s.is_some()).count()
     }
 
     /// Computes the rates of each training from the passes of the loop, one for each epoch.

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
-use flagperf_core::measure::Measurement;
+use flagperf_core::measure::{Measurement, TrainingReplay};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 
@@ -114,6 +114,7 @@ impl ValidityCheck {
             partial_audit(record).into_iter().collect(),
             dependent_reference(record).into_iter().collect(),
             unchecked_training(record).into_iter().collect(),
+            resumed_training(record).into_iter().collect(),
             departures(record),
             failed_samples(record),
             padding_warnings(record),
@@ -282,11 +283,35 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     Some(format!("the outputs of inference are not known to be right: {reason}"))
 }
 
-/// Returns that no other engine has computed steps of the training again: the host evaluates the parameters, but cannot know
-/// how they were computed.
+/// Returns that no other engine computed steps of the training and outputs of its last evaluation again: the host evaluates
+/// the parameters, but cannot know how they were computed.
 fn unchecked_training(record: &Record) -> Option<String> {
     record.measurement(Step::Training)?;
-    Some("no step of the training was computed again by another engine".to_owned())
+    let replay = record.training().and_then(|training| training.replay.as_ref());
+    match replay {
+        None => Some("no step of the training was computed again by another engine".to_owned()),
+        Some(replay) if replay.not_computed.is_empty() => None,
+        Some(TrainingReplay { engine, not_computed, .. }) => {
+            Some(format!("not all was computed again by `{engine}`: {}", not_computed.join("; ")))
+        }
+    }
+}
+
+/// Returns that a part of the training is not part of the measurement.
+fn resumed_training(record: &Record) -> Option<String> {
+    let resumed = record.training()?.resumed?;
+    Some(format!(
+        "resumed after epoch {} of a training that was cut off: only the epochs since then were measured",
+        resumed.epochs
+    ))
+}
+
+/// Returns which steps of a training were not computed again.
+fn undrawn_steps(record: &Record) -> Option<String> {
+    let training = record.training()?;
+    let again = training.replay.as_ref()?.steps.len() as u64;
+    let steps: u64 = training.rounds.iter().map(|round| round.steps).sum();
+    (again < steps).then(|| format!("{} of {steps} training steps were not computed again", steps - again))
 }
 
 /// Returns that both sides of the agreement are engines of the vendor, which can agree on wrong outputs, and that flagperf's
@@ -389,7 +414,7 @@ fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
 
 /// Returns the conditions that no monitor reported.
 fn unknown_conditions(record: &Record) -> Vec<String> {
-    let mut unknown = Vec::new();
+    let mut unknown: Vec<String> = undrawn_steps(record).into_iter().collect();
     if record.accuracy.verdict == Verdict::Met && other_dataset(record).is_none() {
         let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
         unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));

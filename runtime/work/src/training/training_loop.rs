@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{
     Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainingEnd,
+    TrainingProgress,
 };
 use flagperf_core::metric;
 use flagperf_core::step::Step;
@@ -20,10 +21,9 @@ use indexmap::IndexMap;
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
-use super::{Evaluator, TrainingModel};
-
-/// The outputs of a step before the states: the loss and the norm of the gradients.
-const RESULTS: usize = 2;
+use super::checkpoint::{Checkpoint, Checkpoints};
+use super::drawn_steps::DrawnSteps;
+use super::{Evaluator, RESULTS, TrainingModel};
 
 /// A training that is ready to run.
 pub struct TrainingLoop<'a> {
@@ -37,6 +37,10 @@ pub struct TrainingLoop<'a> {
     multiply_adds_per_sample: Option<u64>,
     /// Epochs of all rounds that have ended, each of which is a pass.
     passes: u32,
+    /// The steps of the last round that another engine computes again.
+    drawn: DrawnSteps,
+    /// The states of the last evaluation.
+    evaluated: Vec<Tensor>,
 }
 
 /// What changes while a training runs.
@@ -46,6 +50,8 @@ struct Progress {
     steps: u64,
     states: Vec<Value>,
     start: Nanos,
+    /// The time before the training was resumed.
+    earlier: Seconds,
 }
 
 /// Where the events of a loop go, and its clock.
@@ -84,10 +90,24 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        Ok(TrainingLoop { job, settings, model, sessions, loader, sampler, multiply_adds_per_sample, passes: 0 })
+        let drawn = DrawnSteps::new(job.run_seed, job.audit);
+        let evaluated = Vec::new();
+        Ok(TrainingLoop {
+            job,
+            settings,
+            model,
+            sessions,
+            loader,
+            sampler,
+            multiply_adds_per_sample,
+            passes: 0,
+            drawn,
+            evaluated,
+        })
     }
 
-    /// Trains from the first states until the target or the last epoch. `init` is the time before the training.
+    /// Trains from the first states, or from a checkpoint, until the target or the last epoch. `init` is the time before the
+    /// training.
     ///
     /// # Errors
     /// When a step fails, or its loss is not finite.
@@ -95,13 +115,20 @@ impl<'a> TrainingLoop<'a> {
         &mut self,
         round: u32,
         init: Seconds,
+        resumed: Option<Checkpoint>,
         evaluator: &mut Evaluator,
         output: Output<'_>,
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
-        let states = self.model.first_states.iter().cloned().map(Value::Host).collect();
-        let mut progress = Progress { round, steps: 0, states, start: clock.now() };
-        for epoch in 0..self.settings.max_epochs {
+        let begin = resumed.unwrap_or_else(|| Checkpoint {
+            progress: TrainingProgress { rounds: round, epochs: 0, steps: 0, train_s: Seconds(0.0) },
+            states: self.model.first_states.clone(),
+        });
+        let TrainingProgress { epochs, steps, train_s, .. } = begin.progress;
+        let states = begin.states.into_iter().map(Value::Host).collect();
+        let mut progress = Progress { round, steps, states, start: clock.now(), earlier: train_s };
+        self.drawn.start(round, steps);
+        for epoch in epochs..self.settings.max_epochs {
             self.run_epoch(epoch, &mut progress, output)?;
             let is_due =
                 epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
@@ -111,11 +138,26 @@ impl<'a> TrainingLoop<'a> {
             };
             let is_reached = is_due && self.is_reached(&metrics)?;
             self.end_epoch(metrics, output);
-            if is_reached {
+            if is_reached || epoch + 1 == self.settings.max_epochs {
                 break;
             }
+            self.write_checkpoint(epoch, &progress, output)?;
         }
         emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
+        Ok(())
+    }
+
+    /// Writes a checkpoint. That the disk is full does not end the training.
+    fn write_checkpoint(&self, epoch: u32, progress: &Progress, (clock, emit): Output<'_>) -> Result<(), Failure> {
+        let train_s = progress.earlier + clock.now().since(progress.start);
+        let reached = TrainingProgress { rounds: progress.round, epochs: epoch + 1, steps: progress.steps, train_s };
+        let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
+        let states = states.map_err(|e| failure(&e, ""))?;
+        let written = Checkpoints::of_case(&self.job.log_dir).write(reached, (&self.model.step.states, &states));
+        if let Err(error) = written {
+            let message = format!("no checkpoint after epoch {}: {error}", epoch + 1);
+            emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
+        }
         Ok(())
     }
 
@@ -132,7 +174,7 @@ impl<'a> TrainingLoop<'a> {
 
     /// Returns the metrics of the model with the states, which are read back from the engine.
     fn evaluate(
-        &self,
+        &mut self,
         epoch: u32,
         progress: &Progress,
         evaluator: &mut Evaluator,
@@ -140,7 +182,8 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
         let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
-        let metrics = evaluator.evaluate(&states.map_err(|e| failure(&e, ""))?, clock)?;
+        self.evaluated = states.map_err(|e| failure(&e, ""))?;
+        let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         let message = format!("epoch {}: {}", epoch + 1, shown.join(", "));
@@ -167,8 +210,12 @@ impl<'a> TrainingLoop<'a> {
         self.loader.start_epoch(&self.sampler, u64::from(epoch));
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let loaded = clock.now();
-            let [loss, norm] = self.run_step(&batch, progress, &mut losses)?;
+            let (results, drawn_inputs) = self.run_step(&batch, progress, &mut losses)?;
             let computed = clock.now();
+            if let Some(inputs) = drawn_inputs {
+                self.drawn.keep(progress.steps, &inputs, &results, &progress.states)?;
+            }
+            let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             check_finite([loss, norm], progress.steps)?;
             losses.loss.push(loss);
@@ -210,13 +257,18 @@ impl<'a> TrainingLoop<'a> {
         })));
     }
 
-    /// Runs one step, and returns its loss and the norm of its gradients.
+    /// Returns the steps of the last round that another engine computes again, and the states of the last evaluation.
+    pub fn evidence(&self) -> (&DrawnSteps, &[Tensor]) {
+        (&self.drawn, &self.evaluated)
+    }
+
+    /// Runs one step, and returns its loss and the norm of its gradients, and its inputs if the step is drawn.
     fn run_step(
         &self,
         batch: &Batch,
         progress: &mut Progress,
         losses: &mut EpochLosses,
-    ) -> Result<[f64; RESULTS], Failure> {
+    ) -> Result<([f64; RESULTS], Option<Vec<Value>>), Failure> {
         self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
         let factor = self.model.schedule.factor(progress.steps, self.sampler.batches() as u64);
         progress.steps += 1;
@@ -235,7 +287,7 @@ impl<'a> TrainingLoop<'a> {
         for (result, output) in results.iter_mut().zip(&outputs) {
             *result = output.to_host().map_err(|e| failure(&e, ""))?.to_f64()[0];
         }
-        Ok(results)
+        Ok((results, self.drawn.includes(progress.steps).then_some(inputs)))
     }
 
     /// Returns the fields of the batch that the step reads; the last `others` inputs are no fields.
