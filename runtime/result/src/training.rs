@@ -37,6 +37,9 @@ pub struct TrainingRound {
     pub train_s: Option<Seconds>,
     /// Wall time of the evaluations.
     pub evaluation_s: Seconds,
+    /// Core time of all steps: FlagPerf's *pure_training_computing_time*.
+    #[serde(default)]
+    pub core_s: Seconds,
     /// Samples divided by the wall time, evaluations included: FlagPerf's *p_whole*.
     pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the wall time without evaluations: FlagPerf's *p_train*.
@@ -49,6 +52,18 @@ impl TrainingRound {
     /// Returns the metrics of the last evaluation.
     pub fn final_metrics(&self) -> Option<&IndexMap<String, f64>> {
         self.evaluations.last().map(|evaluation| &evaluation.metrics)
+    }
+
+    /// Sets the samples and the core time of all steps, and the rates that follow from them.
+    pub(super) fn set_rates(&mut self, samples: u64, core: Seconds) {
+        (self.samples, self.core_s) = (samples, core);
+        let without_evaluations = self.train_s.map(|train| Seconds(train.0 - self.evaluation_s.0));
+        let rate = |time: Option<Seconds>| SamplesPerSecond::of(samples, time?);
+        [
+            self.throughput_whole_samples_per_s,
+            self.throughput_train_samples_per_s,
+            self.throughput_core_samples_per_s,
+        ] = [self.train_s, without_evaluations, Some(core)].map(rate);
     }
 }
 
@@ -91,16 +106,8 @@ impl TrainingRecord {
         let mut passes = measured.into_iter().flat_map(|measured| &measured.passes);
         for round in &mut self.rounds {
             let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
-            round.samples = epochs.iter().map(|pass| pass.samples).sum();
-            let core = Some(epochs.iter().map(|pass| pass.core_s).sum::<Seconds>());
-            let without_evaluations = round.train_s.map(|train| Seconds(train.0 - round.evaluation_s.0));
-            let rate = |time: Option<Seconds>| SamplesPerSecond::of(round.samples, time?);
-            let rates = [round.train_s, without_evaluations, core].map(rate);
-            [
-                round.throughput_whole_samples_per_s,
-                round.throughput_train_samples_per_s,
-                round.throughput_core_samples_per_s,
-            ] = rates;
+            let samples = epochs.iter().map(|pass| pass.samples).sum();
+            round.set_rates(samples, epochs.iter().map(|pass| pass.core_s).sum());
         }
     }
 }
