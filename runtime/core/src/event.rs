@@ -149,6 +149,13 @@ pub enum Event {
     Evaluation(Evaluation),
     /// A training reached its target or its last epoch.
     TrainingEnd(TrainingEnd),
+    /// What a training program printed about itself at its end.
+    Reported {
+        /// Which training of the case, from 0.
+        round: u32,
+        /// The values by the program's own names.
+        values: IndexMap<String, serde_json::Value>,
+    },
     /// A line for the logs.
     Log {
         /// Severity.

@@ -84,6 +84,8 @@ pub(super) fn detail_rows(training: &TrainingRecord) -> Vec<(&'static str, Strin
         let rates = rates.into_iter().filter_map(|(name, found)| Some(format!("{name} {}", rate(found?))));
         rows.push(("throughput", rates.collect::<Vec<_>>().join(", ")));
         rows.extend(epoch_rows(round));
+        // The values are text from outside; a section escapes them.
+        rows.extend(round.reported.iter().map(|(name, value)| ("reported by the program", format!("{name} {value}"))));
     }
     rows
 }

@@ -93,6 +93,7 @@ impl PhaseCollector {
             Event::EpochLosses(losses) => record.training.get_or_insert_default().add_losses(losses),
             Event::Evaluation(evaluation) => record.training.get_or_insert_default().add_evaluation(evaluation),
             Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
+            Event::Reported { round, values } => record.training.get_or_insert_default().add_reported(*round, values),
             Event::Protected(protection) => record.protection = Some(*protection),
             Event::Audit(audit) => record.audit = Some((**audit).clone()),
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),

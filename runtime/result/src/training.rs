@@ -2,10 +2,11 @@
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd};
-use flagperf_core::units::{SamplesPerSecond, Seconds};
+use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub struct TrainingRound {
     /// Number of samples in all steps.
     pub samples: u64,
     /// The mean loss of the steps of each epoch.
+    #[serde(deserialize_with = "null_items_are_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "Vec<Option<f64>>"))]
     pub epoch_losses: Vec<f64>,
     /// The evaluations, in order.
     pub evaluations: Vec<Evaluation>,
@@ -46,6 +49,9 @@ pub struct TrainingRound {
     pub throughput_train_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the core time of all steps: FlagPerf's *p_core*.
     pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
+    /// What a training program printed about itself at its end, by its own names; empty for other engines.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub reported: IndexMap<String, Value>,
 }
 
 impl TrainingRound {
@@ -94,6 +100,10 @@ impl TrainingRecord {
         let round = self.round(end.round);
         round.init_s = end.init_s;
         round.train_s = Some(end.train_s);
+    }
+
+    pub(super) fn add_reported(&mut self, round: u32, values: &IndexMap<String, Value>) {
+        self.round(round).reported.clone_from(values);
     }
 
     /// Returns the number of trainings that ended.

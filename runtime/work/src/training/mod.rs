@@ -3,11 +3,13 @@
 mod evaluation;
 mod labels;
 mod model;
+mod program;
 mod session;
 mod training_loop;
 
 use std::sync::Arc;
 
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
@@ -25,6 +27,9 @@ impl Worker<'_> {
     /// Trains the case's model until the target or the last epoch, as often as the case repeats it.
     pub(super) fn train(&self, settings: &TrainingSettings) -> Result<(), Failure> {
         let job = self.job;
+        if job.engine.engine == PROGRAM_ENGINE {
+            return self.train_with_program(settings);
+        }
         let begin = self.clock.now();
         let scripts = self.load_scripts()?;
         let (training_data, evaluation_data, model) =
