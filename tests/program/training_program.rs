@@ -63,7 +63,10 @@ fn fake(phase_timeout: u32) -> TempDir {
     write("configs/fake/training.yaml", TRAINING);
     write("configs/fake/parameters.yaml", "mode: good\nunit: image\n");
     write("data/train.sh", PROGRAM);
-    write("configs/host.yaml", &format!("VENDOR: cpu\nPHASE_TIMEOUT: {phase_timeout}\nCASES:\n    \"{KEY}\": \"data\"\n"));
+    write(
+        "configs/host.yaml",
+        &format!("VENDOR: cpu\nPHASE_TIMEOUT: {phase_timeout}\nCASES:\n    \"{KEY}\": \"data\"\n"),
+    );
     checkout
 }
 
@@ -118,7 +121,11 @@ fn lines_out_of_order_or_cut_and_those_of_other_programs_are_read_as_far_as_poss
     let (record, code) = run(checkout.path(), "disorder");
     assert_eq!(code, Some(0), "{}", record["failures"]);
     assert_eq!(round(&record)["samples"], 48);
-    assert!(record["warnings"].to_string().contains("the program reported 16 samples after 32"), "{}", record["warnings"]);
+    assert!(
+        record["warnings"].to_string().contains("the program reported 16 samples after 32"),
+        "{}",
+        record["warnings"]
+    );
     let (record, code) = run(checkout.path(), "patterns");
     assert_eq!(code, Some(0), "{}", record["failures"]);
     assert_eq!((&round(&record)["samples"], &record["accuracy"]["training"]), (&json!(160), &json!({"acc1": 76.5})));

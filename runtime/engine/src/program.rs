@@ -12,6 +12,8 @@ impl Engine for Program {
     fn description(&self) -> EngineDescription {
         EngineDescription {
             roles: Roles { framework: true, compiler: false },
+            compiles: false,
+            loads_compiled: false,
             uses_threads: false,
             ..EngineDescription::unrestricted(
                 PROGRAM_ENGINE,
@@ -25,9 +27,7 @@ impl Engine for Program {
     }
 
     fn load(&self, _: Artifact<'_>, _: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
-        Err(EngineError::Unavailable(Unavailable {
-            reason: "it starts a training program and runs no model".to_owned(),
-            remedy: "use it for a training, or choose another framework".to_owned(),
-        }))
+        let reason = "it starts a training program and runs no model".to_owned();
+        Err(Unavailable { reason, remedy: "use it for a training, or choose another framework".to_owned() }.into())
     }
 }
