@@ -1,11 +1,12 @@
 //! The training of a case from its key to its verified record, with the case `digits` and images that the test draws.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use flagperf_verify::{Standing, Trust, verify_result};
 use tempfile::TempDir;
 
-use crate::support::{checkout, program};
+use crate::support::{self, checkout, program, results};
 
 const KEY: &str = "digits:interpreter:cpu:1:1:1";
 /// Side of an image.
@@ -73,6 +74,85 @@ fn a_training_ends_at_its_target_and_its_record_can_be_verified() {
     let verified = program::flagperf(checkout.path(), &["verify", &run]);
     let text = [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(verified.status.code() == Some(0) && text.contains("consistent"), "{text}");
+}
+
+/// Returns the folder of the logs of a repetition.
+fn log_folder(checkout: &Path, record: &serde_json::Value, round: u32) -> PathBuf {
+    let run = record["run"].as_str().expect("the name of the run");
+    let case = "digits_interpreter_cpu_1x1/localhost_noderank0";
+    checkout.join(format!("result/{run}/{case}/round{round}/localhost_noderank0"))
+}
+
+/// Returns the events of FlagPerf's log of a repetition.
+fn perf_log(checkout: &Path, record: &serde_json::Value, round: u32) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(log_folder(checkout, record, round).join("rank0.out.log")).expect("a log");
+    let lines = text.lines().map(|line| line.strip_prefix("[PerfLog] ").expect("FlagPerf's prefix"));
+    lines.map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn each_repetition_has_a_log_of_flagperf_with_the_figures_of_the_record() {
+    let checkout = drawn_digits();
+    let (record, code) = program::record(checkout.path(), &["--case", "digits:interpreter:cpu:1:1:2"]);
+    assert_eq!(code, Some(0), "{}", record["failures"]);
+    for round in [1, 2] {
+        let lines = perf_log(checkout.path(), &record, round);
+        assert_eq!(lines[0]["event"], "SUBMIT_INFO");
+        assert_eq!(lines[0]["value"]["config"]["batch_size"], 32);
+        let found = &record["phases"][0]["training"]["rounds"][round as usize - 1];
+        let finished = &lines.last().expect("a line")["value"];
+        for (name, key) in [("raw", "whole"), ("no_eval", "train"), ("pure_compute", "core")] {
+            let expected = &found[format!("throughput_{key}_samples_per_s")];
+            assert_eq!(&finished[format!("throughput(ips)_{name}")], expected, "{name}");
+        }
+        assert_eq!((&finished["converged"], &finished["global_steps"]), (&true.into(), &found["steps"]));
+        assert!(finished["final_top1"].as_f64().unwrap_or(0.0) >= 0.975, "{finished}");
+    }
+    let info = &record["finish_info"];
+    assert_eq!(info["final_metrics"], record["accuracy"]["training"]);
+    assert_eq!((&info["converged"], &info["p_whole(qps)"].is_number()), (&true.into(), &true));
+}
+
+#[test]
+fn a_log_that_was_changed_is_found_by_the_events() {
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &[]);
+    let folder = log_folder(checkout.path(), &record, 1);
+    let result = folder.ancestors().nth(2).expect("the result").to_owned();
+    for name in ["rank0.out.log", "rank0.mllog.log"] {
+        let copy = results::copy(&result);
+        let path = format!("round1/localhost_noderank0/{name}");
+        let text = fs::read_to_string(copy.path().join(&path)).expect("a log");
+        fs::write(copy.path().join(&path), text.replace("epoch", "Epoch")).expect("a log");
+        results::seal_again(copy.path());
+        let report = verify_result(copy.path(), &Trust::default());
+        let findings: Vec<&str> = report.findings.iter().map(|finding| finding.file.as_str()).collect();
+        assert_eq!((report.standing, findings), (Standing::Wrong, vec![path.as_str()]));
+    }
+}
+
+#[test]
+fn the_compliance_checker_of_mlperf_accepts_the_log_but_for_the_name_of_the_benchmark() {
+    let Some(python) = support::python() else { return };
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &[]);
+    let log = log_folder(checkout.path(), &record, 1).join("rank0.mllog.log");
+    let text = fs::read_to_string(&log).expect("a log");
+    let check = |text: &str| {
+        let path = checkout.path().join("result_0.txt");
+        fs::write(&path, text).expect("a log");
+        let mut command = assert_cmd::Command::new(&python);
+        command.current_dir(checkout.path()).args(["-m", "mlperf_logging.compliance_checker", "--werror"]);
+        command.args(["--usage", "training", "--ruleset", "4.0.0"]).arg(&path);
+        let output = command.output().expect("FLAGPERF_PYTHON names a program");
+        let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (output.status.success() && printed.contains("SUCCESS"), printed)
+    };
+    let (is_accepted, printed) = check(&text.replace(r#""value":"digits""#, r#""value":"resnet""#));
+    assert!(is_accepted, "{printed}");
+    let (is_accepted, printed) = check(&text);
+    assert!(!is_accepted && printed.contains("CHECK for 'submission_benchmark' failed"), "{printed}");
+    assert_eq!(printed.matches("failed test").count(), 1, "{printed}");
 }
 
 #[test]

@@ -155,6 +155,13 @@ pub enum Event {
     TrainingResumed(TrainingProgress),
     /// Some steps of the trainings were computed again by another engine.
     TrainingReplay(Box<TrainingReplay>),
+    /// What a training program printed about itself at its end.
+    Reported {
+        /// Which training of the case, from 0.
+        round: u32,
+        /// The values by the program's own names.
+        values: IndexMap<String, serde_json::Value>,
+    },
     /// A line for the logs.
     Log {
         /// Severity.

@@ -152,6 +152,15 @@ pub struct TrainingSettings {
     pub target: IndexMap<String, f64>,
     /// The hardware in the key of the case: `A100`.
     pub hardware: String,
+    /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The folder in which the program starts, relative to the data directory.
+    #[serde(default)]
+    pub command_folder: Option<String>,
+    /// A regular expression for each figure in the program's lines.
+    #[serde(default)]
+    pub patterns: IndexMap<String, String>,
 }
 
 /// The values of configurations.yaml after every overlay.

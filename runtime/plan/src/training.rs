@@ -26,9 +26,12 @@ pub(super) fn fixed_settings(training: &TrainingKey) -> [(String, Value); 5] {
 impl Planner<'_> {
     /// Plans the training; returns its job, and whether it has its engine.
     pub(super) fn plan_training(&mut self, training: &TrainingKey, settings: &CaseSettings) -> (Vec<Job>, bool) {
-        self.check_scripts(&SCRIPTS);
-        // An evaluation runs the forward function and the evaluator of the case.
-        self.check_shared_scripts();
+        let starts_program = self.starts_program();
+        if !starts_program {
+            self.check_scripts(&SCRIPTS);
+            // An evaluation runs the forward function and the evaluator of the case.
+            self.check_shared_scripts();
+        }
         let key = &self.case.key;
         if key.value.scale != Scale::ONE {
             let Scale { hosts, devices } = key.value.scale;
@@ -39,7 +42,7 @@ impl Planner<'_> {
                 format!("`{}:{}:{}:1:1:N` trains on one", key.value.case, key.value.framework, training.hardware);
             self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
         }
-        if settings.precision != Precision::Fp32 {
+        if settings.precision != Precision::Fp32 && !starts_program {
             let message =
                 format!("`precision` is `{}`; training in mixed precision is not supported yet", settings.precision);
             self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
@@ -47,6 +50,9 @@ impl Planner<'_> {
         }
         let task = Task::Train { training: self.training_settings(training), role: EngineRole::Framework };
         let job = self.plan_job(Phase::Train, task, settings, false);
+        if let Some(job) = &job {
+            self.check_program(job, starts_program);
+        }
         let has_engine = job.is_some();
         (job.into_iter().collect(), has_engine)
     }

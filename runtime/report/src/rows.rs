@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
-use super::training::training_rows;
+use super::training::{detail_rows, training_rows};
 use super::usage::usage_rows;
 use flagperf_core::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
@@ -30,6 +30,7 @@ pub fn sections(record: &Record) -> Vec<Section> {
     for phase in &record.phases {
         sections.extend(phase.measured.iter().map(|found| section(found.step.name(), loop_rows(phase, found))));
     }
+    sections.extend(record.training().map(|training| section("training data and epochs", detail_rows(training))));
     sections.extend(agreement_sections(record));
     sections.extend(audit_section(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));

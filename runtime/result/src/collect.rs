@@ -97,6 +97,7 @@ impl PhaseCollector {
             Event::TrainingReplay(replay) => {
                 record.training.get_or_insert_default().replay = Some((**replay).clone());
             }
+            Event::Reported { round, values } => record.training.get_or_insert_default().add_reported(*round, values),
             Event::Protected(protection) => record.protection = Some(*protection),
             Event::Audit(audit) => record.audit = Some((**audit).clone()),
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),

@@ -33,6 +33,7 @@ mod settings_difference;
 mod signature;
 mod summary;
 mod training;
+mod training_log;
 mod validity;
 mod write;
 
@@ -45,7 +46,7 @@ pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};
 pub use facts::conductor_facts;
 pub use failures::{output_time_warnings, verdict_failures};
-pub use finish::FinishInfo;
+pub use finish::{FinishInfo, TrainingFinish};
 pub use flops::{FlopCount, PeakRecord};
 pub use library::{LibraryHashes, LibraryRecord};
 pub use machine::Machine;
@@ -65,6 +66,7 @@ pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 pub use training::{TrainingRecord, TrainingRound};
+pub use training_log::{LogText, TrainingLog};
 pub use validity::{
     OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,
     ValidityCheck, other_dataset, padding_warnings,

@@ -40,6 +40,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrainingEnd(_) => 24,
         Event::TrainingResumed(_) => 25,
         Event::TrainingReplay(_) => 26,
+        Event::Reported { .. } => 27,
     }
 }
 
@@ -109,6 +110,7 @@ fn events(x: f64) -> Vec<Event> {
             }],
             ..TrainingReplay::default()
         })),
+        Event::Reported { round: 0, values: [("loss".to_owned(), serde_json::json!(1))].into() },
     ]
 }
 

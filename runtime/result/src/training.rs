@@ -2,10 +2,11 @@
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
-use flagperf_core::units::{SamplesPerSecond, Seconds};
+use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -34,6 +35,8 @@ pub struct TrainingRound {
     /// Number of samples in all steps.
     pub samples: u64,
     /// The mean loss of the steps of each epoch.
+    #[serde(deserialize_with = "null_items_are_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "Vec<Option<f64>>"))]
     pub epoch_losses: Vec<f64>,
     /// The evaluations, in order.
     pub evaluations: Vec<Evaluation>,
@@ -43,18 +46,36 @@ pub struct TrainingRound {
     pub train_s: Option<Seconds>,
     /// Wall time of the evaluations.
     pub evaluation_s: Seconds,
+    /// Core time of all steps: FlagPerf's *pure_training_computing_time*.
+    #[serde(default)]
+    pub core_s: Seconds,
     /// Samples divided by the wall time, evaluations included: FlagPerf's *p_whole*.
     pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the wall time without evaluations: FlagPerf's *p_train*.
     pub throughput_train_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the core time of all steps: FlagPerf's *p_core*.
     pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
+    /// What a training program printed about itself at its end, by its own names; empty for other engines.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub reported: IndexMap<String, Value>,
 }
 
 impl TrainingRound {
     /// Returns the metrics of the last evaluation.
     pub fn final_metrics(&self) -> Option<&IndexMap<String, f64>> {
         self.evaluations.last().map(|evaluation| &evaluation.metrics)
+    }
+
+    /// Sets the samples and the core time of all steps, and the rates that follow from them.
+    pub(super) fn set_rates(&mut self, samples: u64, core: Seconds) {
+        (self.samples, self.core_s) = (samples, core);
+        let without_evaluations = self.train_s.map(|train| Seconds(train.0 - self.evaluation_s.0));
+        let rate = |time: Option<Seconds>| SamplesPerSecond::of(samples, time?);
+        [
+            self.throughput_whole_samples_per_s,
+            self.throughput_train_samples_per_s,
+            self.throughput_core_samples_per_s,
+        ] = [self.train_s, without_evaluations, Some(core)].map(rate);
     }
 }
 
@@ -88,6 +109,10 @@ impl TrainingRecord {
         round.train_s = Some(end.train_s);
     }
 
+    pub(super) fn add_reported(&mut self, round: u32, values: &IndexMap<String, Value>) {
+        self.round(round).reported.clone_from(values);
+    }
+
     /// Returns the number of trainings that ended, with those before the run was resumed.
     pub(super) fn ended_rounds(&self) -> usize {
         let earlier = self.resumed.map_or(0, |resumed| resumed.rounds as usize);
@@ -99,16 +124,8 @@ impl TrainingRecord {
         let mut passes = measured.into_iter().flat_map(|measured| &measured.passes);
         for round in &mut self.rounds {
             let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
-            round.samples = epochs.iter().map(|pass| pass.samples).sum();
-            let core = Some(epochs.iter().map(|pass| pass.core_s).sum::<Seconds>());
-            let without_evaluations = round.train_s.map(|train| Seconds(train.0 - round.evaluation_s.0));
-            let rate = |time: Option<Seconds>| SamplesPerSecond::of(round.samples, time?);
-            let rates = [round.train_s, without_evaluations, core].map(rate);
-            [
-                round.throughput_whole_samples_per_s,
-                round.throughput_train_samples_per_s,
-                round.throughput_core_samples_per_s,
-            ] = rates;
+            let samples = epochs.iter().map(|pass| pass.samples).sum();
+            round.set_rates(samples, epochs.iter().map(|pass| pass.core_s).sum());
         }
     }
 }

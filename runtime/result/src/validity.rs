@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::measure::{Measurement, TrainingReplay};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
@@ -283,9 +284,18 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     Some(format!("the outputs of inference are not known to be right: {reason}"))
 }
 
+/// Returns whether a training program of somebody else trained, so that the host knows no more than it printed.
+fn is_reported_by_program(record: &Record) -> bool {
+    let mut engines = record.phases.iter().filter_map(|phase| phase.engine.as_ref());
+    engines.any(|engine| engine.name == PROGRAM_ENGINE)
+}
+
 /// Returns that no other engine computed steps of the training and outputs of its last evaluation again: the host evaluates
 /// the parameters, but cannot know how they were computed.
 fn unchecked_training(record: &Record) -> Option<String> {
+    if is_reported_by_program(record) {
+        return Some("reported by the program: the host neither computed nor checked the training".to_owned());
+    }
     record.measurement(Step::Training)?;
     let replay = record.training().and_then(|training| training.replay.as_ref());
     match replay {

@@ -17,6 +17,7 @@ use super::conclude::{conclude, host_record};
 use super::launch::{Containers, WorkerLauncher, prepare_launcher};
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::sources::CaseSources;
+use super::training_log::TrainingLogFiles;
 use super::worker_log::WorkerLog;
 use super::worker_update::WorkerUpdate;
 use super::{Interrupt, Notice, RunOptions};
@@ -79,6 +80,8 @@ struct CaseFiles {
     started: Nanos,
     /// Why an event is missing.
     chain_error: Option<io::Error>,
+    /// The logs of a training.
+    training: Option<TrainingLogFiles>,
 }
 
 impl CaseFiles {
@@ -87,25 +90,32 @@ impl CaseFiles {
         let log = WorkerLog::create(&folder.join(CASE_LOG), &run.plan.site, &case.key, case.settings.log_freq)?;
         let events = folder.join(EVENTS_FILE);
         let (chain, started) = (EventChain::create(&events)?, run.options.clock.now());
-        Ok(CaseFiles { log, chain, events, started, chain_error: None })
+        Ok(CaseFiles { log, chain, events, started, chain_error: None, training: None })
     }
 
     fn push(&mut self, at: Nanos, phase: Phase, event: &Event) {
         if let Err(error) = self.chain.push(at.since(self.started), phase, event) {
             self.chain_error.get_or_insert(error);
         }
+        if let Some(training) = &mut self.training {
+            training.write(at.since(self.started), event);
+        }
     }
 
     /// Writes the last event, which states what is in the record and follows from no other event, and checks that the files are as
     /// they were written.
     fn end_events(&mut self, run: &RunContext<'_>, record: &mut Record) {
-        for check in [self.log.check(), self.chain.check(&self.events)] {
+        let training = self.training.as_ref();
+        let checks =
+            [self.log.check(), self.chain.check(&self.events), training.map_or(Ok(()), TrainingLogFiles::check)];
+        for check in checks {
             if let Err(error) = check {
                 record.failures.push(case_failure(&disk_failure(&error)));
                 record.status = if record.status == Status::Ok { Status::Failed } else { record.status };
             }
         }
-        if let Some(error) = self.chain_error.as_ref().or(self.log.error()) {
+        let training_error = training.and_then(TrainingLogFiles::error);
+        if let Some(error) = self.chain_error.as_ref().or(self.log.error()).or(training_error) {
             let folder = self.events.parent().unwrap_or(&self.events);
             record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
         }
@@ -159,6 +169,7 @@ fn run_phases(
     files.started = started;
     // Preparing may take minutes, and the times of events count from here.
     record.started = time_text(&Zoned::now());
+    files.training = case.key.training.is_some().then(|| TrainingLogFiles::new(&record, &case.host, &folder));
     let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
     let mut libraries = Vec::new();
     for job in &jobs {

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::CaseReport;
 use flagperf_core::event::Event;
-use flagperf_core::hash::{OutputDigest, Seed};
+use flagperf_core::hash::{OutputDigest, Seed, WrittenHash};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, samples_file};
 use flagperf_result::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent,
-    SampleHasher,
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, LogText, PhaseCollector, PhaseRecord, Provenance,
+    ReceivedEvent, Record, SampleHasher, TrainingLog,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -29,8 +29,8 @@ pub(super) struct Replay {
     pub(super) phases: Vec<ReplayedPhase>,
     /// When the phases and their passes began and ended.
     pub(super) windows: WindowCollector,
-    /// SHA-256 of the samples files by name.
-    pub(super) samples: BTreeMap<String, String>,
+    /// SHA-256 of the files that contain the same as the events, by path: the samples files and the logs of a training.
+    pub(super) derived: BTreeMap<String, String>,
     /// What the conductor observed itself, by the keys of the record; `None` when the events do not end with it.
     pub(super) facts: Option<Value>,
 }
@@ -57,14 +57,9 @@ pub(super) struct ReplayedPass {
     pub(super) is_accuracy_known: bool,
 }
 
-/// Reads the events of a result with this provenance. `passes` is the number of passes of each loop. Returns `None` when the events
-/// cannot be read.
-pub(super) fn replay(
-    folder: &Path,
-    Provenance { run_seed, events_sha256, .. }: &Provenance,
-    passes: u32,
-    report: &mut CaseReport,
-) -> Option<Replay> {
+/// Reads the events of the result with this record. Returns `None` when the events cannot be read.
+pub(super) fn replay(folder: &Path, record: &Record, report: &mut CaseReport) -> Option<Replay> {
+    let Provenance { run_seed, events_sha256, .. } = &record.provenance;
     let file = match open_regular(&folder.join(EVENTS_FILE)) {
         Ok(file) => file,
         Err(error) => {
@@ -78,7 +73,11 @@ pub(super) fn replay(
         return None;
     }
     let mut reader = ChainReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
-    let mut replayer = Replayer { passes, run_seed: *run_seed, ..Replayer::default() };
+    let log = record.training_key.is_some().then(|| {
+        let host = record.hosts.first().map_or_else(String::new, |host| host.name.clone());
+        TrainingLog::new(record, &host)
+    });
+    let mut replayer = Replayer { passes: record.repeat(), run_seed: *run_seed, log, ..Replayer::default() };
     loop {
         match reader.read() {
             Ok(Some(event)) => {
@@ -117,6 +116,9 @@ struct Replayer {
     open: Option<(PhaseCollector, Option<SampleHasher>)>,
     /// The passes of the open phase.
     passes_found: Vec<ReplayedPass>,
+    /// The logs of a training, and the hashes of their files.
+    log: Option<TrainingLog>,
+    log_files: BTreeMap<String, WrittenHash>,
     replay: Replay,
 }
 
@@ -141,6 +143,11 @@ impl Replayer {
         if self.open.as_ref().is_none_or(|(collector, _)| collector.phase() != *phase) {
             self.close().map_err(|error| error.to_string())?;
             self.open = Some((PhaseCollector::new(*phase, *at), None));
+        }
+        for LogText { path, text } in
+            self.log.as_mut().map(|log| log.add(at.since(Nanos(0)), event)).unwrap_or_default()
+        {
+            self.log_files.entry(path).or_default().add(text.as_bytes());
         }
         let Some((collector, samples)) = &mut self.open else { return Ok(()) };
         collector.add(ReceivedEvent { at: *at, event });
@@ -170,7 +177,7 @@ impl Replayer {
         let passes = std::mem::take(&mut self.passes_found);
         let phase = collector.phase();
         if let Some(samples) = samples {
-            self.replay.samples.insert(samples_file(phase), samples.finish()?);
+            self.replay.derived.insert(samples_file(phase), samples.finish()?);
         }
         let reported = collector.failure().map(|failure| failure.reason.clone());
         let contradiction = || collector.contradiction().map(str::to_owned);
@@ -183,6 +190,7 @@ impl Replayer {
 
     fn finish(mut self) -> io::Result<Replay> {
         self.close()?;
+        self.replay.derived.extend(self.log_files.into_iter().map(|(path, hash)| (path, hash.hexadecimal())));
         Ok(self.replay)
     }
 }

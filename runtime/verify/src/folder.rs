@@ -113,8 +113,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
             let record = read_record(&path.join(RECORD_FILE), &mut report)?;
             Some(match record {
                 ReadRecord::Current(record) => {
-                    let passes = record.repeat();
-                    let replayed = replay(path, &record.provenance, passes, &mut report);
+                    let replayed = replay(path, &record, &mut report);
                     (Some(record), replayed)
                 }
                 ReadRecord::Older { schema, events_sha256 } => {

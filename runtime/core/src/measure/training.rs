@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::metric::Agreement;
-use crate::units::{Seconds, null_is_nan, nulls_are_nan};
+use crate::units::{Seconds, null_is_nan, null_items_are_nan, nulls_are_nan};
 
 /// What the steps of one epoch computed, as columns with one value per step. Their times are those of the pass of the same
 /// number.
@@ -15,10 +15,13 @@ pub struct EpochLosses {
     /// The epoch, from 0.
     pub epoch: u32,
     /// The learning rates.
+    #[serde(deserialize_with = "null_items_are_nan")]
     pub learning_rate: Vec<f64>,
     /// The losses, of the batch before the step changed the parameters.
+    #[serde(deserialize_with = "null_items_are_nan")]
     pub loss: Vec<f64>,
-    /// The norms of all gradients together, before they were limited.
+    /// The norms of all gradients together, before they were limited; empty if the engine does not tell.
+    #[serde(deserialize_with = "null_items_are_nan")]
     pub gradient_norm: Vec<f64>,
 }
 

@@ -6,11 +6,13 @@ mod evaluation;
 mod labels;
 mod model;
 mod replay;
+mod program;
 mod session;
 mod training_loop;
 
 use std::sync::Arc;
 
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::TrainingReplay;
@@ -41,6 +43,9 @@ impl Worker<'_> {
     /// some steps and outputs again.
     pub(super) fn train(&self, settings: &TrainingSettings, role: EngineRole) -> Result<(), Failure> {
         let job = self.job;
+        if job.engine.engine == PROGRAM_ENGINE {
+            return self.train_with_program(settings);
+        }
         let begin = self.clock.now();
         let scripts = self.load_scripts()?;
         let (training_data, evaluation_data, model) =
