@@ -106,7 +106,7 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
 
 /// Plans one case.
 pub(super) struct Planner<'p> {
-    config: &'p Config,
+    pub(super) config: &'p Config,
     catalogue: &'p Catalogue,
     pub(super) case: &'p CaseConfig,
     pub(super) findings: &'p mut Vec<Finding>,

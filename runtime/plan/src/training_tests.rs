@@ -31,7 +31,6 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         max_epochs: 20,
         eval_interval: 1,
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
-        hardware: "A100".to_owned(),
     };
     assert_eq!(job.task, Task::Train { training });
     let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;

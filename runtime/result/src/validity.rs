@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::executed_code::{unhashed_code, untraced_code};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
@@ -121,6 +122,7 @@ impl ValidityCheck {
             shared_host(record),
             unprotected_workers(record).into_iter().collect(),
             other_code(record).into_iter().collect(),
+            untraced_code(record),
             container_rights(record),
             record.host_doubts.clone(),
             shared_processor(record).into_iter().collect(),
@@ -407,6 +409,7 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
             unknown.push(format!("{name}: which device the worker used"));
         }
     }
+    unknown.extend(unhashed_code(record));
     unknown
 }
 

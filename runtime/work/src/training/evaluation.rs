@@ -6,7 +6,7 @@ use flagperf_core::event::Failure;
 use flagperf_core::measure::Clock;
 use flagperf_core::metric::Accumulator;
 use flagperf_core::tensor::Tensor;
-use flagperf_data::{Dataset, Field, Loader};
+use flagperf_data::{Dataset, Field, LoadError, Loader};
 use flagperf_engine::Session;
 use flagperf_onnx::Model;
 use flagperf_plan::{Job, TrainingSettings};
@@ -31,6 +31,8 @@ pub struct Evaluator {
     states: Vec<usize>,
     /// The samples of the dataset.
     pub samples: u64,
+    /// Elements of the outputs of all evaluations that are NaN or infinite.
+    pub non_finite: u64,
 }
 
 impl Evaluator {
@@ -61,11 +63,11 @@ impl Evaluator {
         let evaluator = scripts.evaluator().with_config(&job.config).map_err(|e| failure(&e, ""))?;
         let samples = dataset.len() as u64;
         let mut lend = |field: &Field, bytes| lend_field(&sessions, &field.name, None, bytes);
-        let loader = Loader::new(dataset, loader_options(&evaluated), &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let loader = Loader::new(dataset, loader_options(&evaluated), &mut lend).map_err(|e| failure(&e, hint(&e)))?;
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let states = model.evaluated_states.clone();
         let model = LoadedModel::new(sessions, forward, IndexMap::new());
-        Ok(Evaluator { model, evaluator, loader, parameters, states, samples })
+        Ok(Evaluator { model, evaluator, loader, parameters, states, samples, non_finite: 0 })
     }
 
     /// Returns the metrics of the model with these states.
@@ -80,10 +82,20 @@ impl Evaluator {
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let (_, output) = self.model.run_unmeasured(&batch, clock)?;
             let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
+            let outputs = evaluated.stored.output.iter();
+            self.non_finite += outputs.map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
             metrics.merge(&evaluated.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
             drop(evaluated);
             self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
         }
         Ok(metrics.finish())
+    }
+}
+
+/// Returns what to do about an error of the loader of an evaluation.
+fn hint(error: &LoadError) -> &'static str {
+    match error {
+        LoadError::Memory(_) => "a smaller `eval_batch_size` needs less memory",
+        _ => error.hint(),
     }
 }
