@@ -32,7 +32,8 @@ impl TrainingKey {
     /// Returns whether a device may be the hardware: its name contains that of the hardware, whatever the case of letters and
     /// the separators, as `NVIDIA A100-SXM4-80GB` contains `A100`.
     pub fn is_name_in(&self, device: &str) -> bool {
-        let plain = |name: &str| name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>();
+        let plain =
+            |name: &str| name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>();
         plain(device).contains(&plain(&self.hardware))
     }
 }

@@ -122,7 +122,7 @@ fn a_vendor_cannot_set_what_is_measured_in_any_section() {
 #[test]
 fn a_size_has_one_name() {
     let found = errors(&checkout().with(OVERLAY, "A100x1x1:\n    threads: 3\nA100x01x1:\n    threads: 5\n"));
-    assert_eq!(found, [format!("{OVERLAY}:4: `A100x01x1` is not the name of a size\n  hint: write `A100x1x1`")]);
+    assert_eq!(found, [format!("{OVERLAY}:3: `A100x01x1` is not the name of a size\n  hint: write `A100x1x1`")]);
 }
 
 #[test]

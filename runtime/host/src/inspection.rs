@@ -62,8 +62,8 @@ pub fn executed_code(pid: u32) -> BTreeSet<ExecutedCode> {
 
 fn mappings(pid: i32) -> Vec<ExecutedCode> {
     let mut text = Vec::new();
-    let read = File::open(format!("/proc/{pid}/maps"))
-        .and_then(|file| file.take(MAPPINGS_BYTES_MAX).read_to_end(&mut text));
+    let read =
+        File::open(format!("/proc/{pid}/maps")).and_then(|file| file.take(MAPPINGS_BYTES_MAX).read_to_end(&mut text));
     match read {
         Ok(_) => text.split(|byte| *byte == b'\n').filter_map(executed).collect(),
         // A process that has ended has no mappings; one that forbids reading them has a name.

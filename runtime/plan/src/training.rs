@@ -62,7 +62,8 @@ impl Planner<'_> {
             return;
         }
         let hardware = &training.hardware;
-        let message = format!("the hardware `{hardware}` in the key is part of the name of no device of vendor `{vendor}`");
+        let message =
+            format!("the hardware `{hardware}` in the key is part of the name of no device of vendor `{vendor}`");
         let hint = format!("known devices: {}", list_names(devices.iter().map(|device| device.name.as_str())));
         self.findings.push(Finding::warning(self.case.key.origin.clone(), message).with_hint(hint));
     }

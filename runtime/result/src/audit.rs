@@ -91,7 +91,8 @@ impl AuditCheck {
         match cost {
             InputCost::Fixed => {
                 let is_judged = judged.judge_times(audit);
-                let is_found = judged.judge_later_times("fresh inputs", &audit.fresh_s, ("batches", &audit.pass_s), audit);
+                let is_found =
+                    judged.judge_later_times("fresh inputs", &audit.fresh_s, ("batches", &audit.pass_s), audit);
                 if is_judged && !is_found {
                     judged.doubts.extend(power::missed_in_fixed(audit, measured));
                 }

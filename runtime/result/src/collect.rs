@@ -280,9 +280,8 @@ mod tests {
             let learning_rate = vec![0.1; 2];
             Event::EpochLosses(Box::new(EpochLosses { round: 0, epoch, learning_rate, loss, gradient_norm }))
         };
-        let evaluation = |epochs, steps, samples| {
-            Event::Evaluation(Evaluation { epochs, steps, samples, ..Evaluation::default() })
-        };
+        let evaluation =
+            |epochs, steps, samples| Event::Evaluation(Evaluation { epochs, steps, samples, ..Evaluation::default() });
         let contradiction = |events: &[Event]| {
             let mut collector = PhaseCollector::new(Phase::Train, Nanos(0));
             let dataset = Event::Dataset(DatasetFacts { samples: 5, ..DatasetFacts::default() });

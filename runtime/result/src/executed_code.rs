@@ -27,7 +27,11 @@ pub(super) fn untraced_code(record: &Record) -> Vec<String> {
         let unreadable = unreadable.map(|names| format!("processes hid the code that they executed: {names}"));
         let modules = reported_modules(phase).and_then(|facts| hidden_modules(facts, phase));
         let name = phase.phase.name();
-        [removed, unreadable, modules].into_iter().flatten().map(move |text| format!("{name}: {text}")).collect::<Vec<_>>()
+        [removed, unreadable, modules]
+            .into_iter()
+            .flatten()
+            .map(move |text| format!("{name}: {text}"))
+            .collect::<Vec<_>>()
     };
     record.phases.iter().flat_map(reason).collect()
 }
@@ -42,9 +46,14 @@ pub(super) fn unhashed_code(record: &Record) -> Vec<String> {
         let no_hash = |library: &LibraryRecord| library.unknown.is_none() && library.sha256.is_none();
         let found = phase.libraries.iter().filter(|library| is_unreadable(library) || no_hash(library));
         let names: Vec<&str> = found.map(|library| library.path.as_str()).collect();
-        unknown.extend(shorten(&names).map(|names| format!("{}: the content of executed code: {names}", phase.phase.name())));
+        unknown.extend(
+            shorten(&names).map(|names| format!("{}: the content of executed code: {names}", phase.phase.name())),
+        );
         if reported_modules(phase).is_some_and(|modules| !modules.modules_sha256.is_empty()) {
-            unknown.push(format!("{}: Python modules without a library that the sidecar did not report", phase.phase.name()));
+            unknown.push(format!(
+                "{}: Python modules without a library that the sidecar did not report",
+                phase.phase.name()
+            ));
         }
     }
     unknown
@@ -59,7 +68,8 @@ fn hidden_modules(facts: &SidecarFacts, phase: &PhaseRecord) -> Option<String> {
     if let Some(names) = shorten(&facts.modules_not_hashed) {
         return Some(format!("modules of the sidecar have no hash: {names}"));
     }
-    let paths = || phase.libraries.iter().filter(|library| library.unknown.is_none()).map(|library| Path::new(&library.path));
+    let paths =
+        || phase.libraries.iter().filter(|library| library.unknown.is_none()).map(|library| Path::new(&library.path));
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if facts.modules_sha256.is_empty() {
         let is_python = |path: &Path| PYTHON.iter().any(|beginning| name(path).starts_with(beginning));
@@ -68,7 +78,8 @@ fn hidden_modules(facts: &SidecarFacts, phase: &PhaseRecord) -> Option<String> {
     // A library that is no module, such as libopenblas.so.0, is loaded by its name.
     let is_module = |path: &&Path| {
         let is_package = path.iter().any(|part| PACKAGE_FOLDERS.iter().any(|folder| part == *folder));
-        name(path).ends_with(".so") && (name(path).contains(".cpython-") || (is_package && !name(path).starts_with("lib")))
+        name(path).ends_with(".so")
+            && (name(path).contains(".cpython-") || (is_package && !name(path).starts_with("lib")))
     };
     let is_reported = |path: &Path| facts.modules_sha256.keys().any(|reported| path.starts_with(reported));
     let hidden: Vec<String> =
@@ -108,7 +119,8 @@ mod tests {
 
     /// Returns the record of an inference by a sidecar with these modules.
     fn record(modules: &[&str], libraries: Vec<LibraryRecord>) -> Record {
-        let modules_sha256 = modules.iter().map(|path| ((*path).to_owned(), "1".to_owned())).collect::<IndexMap<_, _>>();
+        let modules_sha256 =
+            modules.iter().map(|path| ((*path).to_owned(), "1".to_owned())).collect::<IndexMap<_, _>>();
         let sidecar = Some(SidecarFacts { modules_sha256, ..SidecarFacts::default() });
         let engine = Some(EngineFacts { sidecar, ..EngineFacts::default() });
         let measured = vec![testing::measurement(Step::Inference)];
@@ -149,7 +161,9 @@ mod tests {
         };
         assert_eq!(untraced_code(&record(&[&torch], libraries())), [""; 0]);
         assert_eq!(unhashed_code(&record(&[&torch], libraries())).len(), 1);
-        let hidden = format!("infer: the sidecar executed modules that it did not report: {torch}/_C.cpython-311-x86_64-linux-gnu.so");
+        let hidden = format!(
+            "infer: the sidecar executed modules that it did not report: {torch}/_C.cpython-311-x86_64-linux-gnu.so"
+        );
         assert_eq!(untraced_code(&record(&["/vendors/chip/own.py"], libraries())), [hidden]);
         let silent = "infer: the sidecar executed Python and reported no modules";
         assert_eq!(untraced_code(&record(&[], libraries())), [silent]);

@@ -11,6 +11,7 @@ use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
+use flagperf_sampling::DEVICE_SOURCE;
 
 /// Shortest measured time of an official result: FlagPerf's rule for `repeat`.
 pub const OFFICIAL_TIME_MIN: Seconds = Seconds(600.0);
@@ -396,13 +397,16 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
         let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
         unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));
     }
+    let monitor = record.monitors.as_ref().and_then(|monitors| monitors.sources.get(DEVICE_SOURCE));
+    let why = monitor.and_then(|monitor| monitor.unavailable.as_ref().or(monitor.problem.as_ref()));
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
     for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {
         let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());
         if conditions.is_none_or(|conditions| conditions.other_processes.is_none()) {
-            unknown.push(format!("{name}: other processes on the device"));
+            unknown.push(format!("{name}: other processes on the device{why}"));
         }
         if conditions.is_none_or(|conditions| conditions.throttling.is_none()) {
-            unknown.push(format!("{name}: throttling of the device"));
+            unknown.push(format!("{name}: throttling of the device{why}"));
         }
         let engine = phase.engine.as_ref().filter(|engine| !engine.runs_on_processor());
         if record.device.is_some() && engine.is_some_and(|engine| engine.device_id.is_none()) {

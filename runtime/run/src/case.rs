@@ -265,7 +265,9 @@ impl RunContext<'_> {
                 match code {
                     ExecutedCode::File(path) => drop(files.insert(path)),
                     ExecutedCode::Removed(name) => unknown.push(LibraryRecord::unknown(name, UnknownCode::Removed)),
-                    ExecutedCode::Unreadable(name) => unknown.push(LibraryRecord::unknown(name, UnknownCode::Unreadable)),
+                    ExecutedCode::Unreadable(name) => {
+                        unknown.push(LibraryRecord::unknown(name, UnknownCode::Unreadable))
+                    }
                 }
             }
             let (hashes, hash_files) = (self.libraries.clone(), launcher.library_hasher(job));

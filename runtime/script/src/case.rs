@@ -311,9 +311,10 @@ impl ScriptFolder<'_> {
 fn to_model(returned: &Dynamic) -> Result<Model, String> {
     let graph = |value: &Dynamic| match value.read_lock::<Graph>() {
         Some(graph) => graph.take(),
-        None => {
-            Err(format!("the function must return a graph (`nn::graph`) or a map of graphs, not {}", script_type(value)))
-        }
+        None => Err(format!(
+            "the function must return a graph (`nn::graph`) or a map of graphs, not {}",
+            script_type(value)
+        )),
     };
     match returned.read_lock::<rhai::Map>() {
         Some(map) if map.is_empty() => Err("the function returned an empty map, without a graph".to_owned()),

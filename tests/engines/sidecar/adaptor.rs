@@ -143,9 +143,8 @@ for name in list(sys.modules):
         del sys.modules[name]
 ";
     let text = quick("import sys", "import subprocess, sys");
-    let reasons = |text: &str| -> Option<String> {
-        Some(engine(text)?.run_successfully(&[])["validity"]["reasons"].to_string())
-    };
+    let reasons =
+        |text: &str| -> Option<String> { Some(engine(text)?.run_successfully(&[])["validity"]["reasons"].to_string()) };
     let Some(honest) = reasons(&text) else { return };
     for reason in ["code was executed", "did not report", "hid the code", "no modules"] {
         assert!(!honest.contains(reason), "{honest}");

@@ -72,15 +72,13 @@ fn smallest_share(compared: &[Comparison], significance: f64) -> Option<f64> {
 }
 
 /// Returns the probability with which comparisons that vary like these show that the results of a share of the steps were
-/// kept. The scale of the measured times has no effect, so it is the same for an engine that does keep some.
+/// kept. An engine that does keep some has measured times that are too short, so that those of an honest one are at least
+/// as long as the times in the audit.
 fn detection_probability(compared: &[Comparison], share: f64, significance: f64) -> f64 {
     if compared.len() < PAIRS_MIN {
         return 0.0;
     }
     let times: Vec<f64> = compared.iter().map(|pair| pair.time_s).collect();
-    if share * times.as_slice().mean() <= DIFFERENCE_MIN.0 {
-        return 0.0;
-    }
     by_means(compared, &times, share, significance).max(by_signs(compared, &times, share, significance))
 }
 
@@ -89,24 +87,32 @@ fn detection_probability(compared: &[Comparison], share: f64, significance: f64)
 fn by_means(compared: &[Comparison], times: &[f64], share: f64, significance: f64) -> f64 {
     let measured: Vec<f64> = compared.iter().map(|pair| pair.measured_s).collect();
     let (count, mean) = (times.len() as f64, times.mean());
-    let scale = (1.0 - share) * mean / measured.as_slice().mean();
+    let (honest, measured_mean) = (measured.as_slice().mean().max(mean), measured.as_slice().mean());
+    let (kept, scale) = ((1.0 - share) * honest, (1.0 - share) * honest / measured_mean);
+    if mean - kept <= DIFFERENCE_MIN.0 {
+        return 0.0;
+    }
     let steps = compared.iter().map(|pair| 1.0 / pair.steps as f64).collect::<Vec<_>>();
-    let by_chance = mean.powi(2) * share * (1.0 - share) * steps.as_slice().mean();
+    let by_chance = honest.powi(2) * share * (1.0 - share) * steps.as_slice().mean();
     let own = times.variance() / count;
     let other = TIME_RATIO.powi(2) * (scale.powi(2) * measured.as_slice().variance() + by_chance) / count;
-    let difference = mean * (1.0 - TIME_RATIO * (1.0 - share));
+    let difference = mean - TIME_RATIO * kept;
     if own + other == 0.0 {
         return if difference > 0.0 { 1.0 } else { 0.0 };
     }
     let freedom = (own + other).powi(2) / ((own.powi(2) + other.powi(2)) / (count - 1.0));
     let statistic = difference / (own + other).sqrt();
-    StudentsT::new(0.0, 1.0, freedom).map_or(0.0, |chance| chance.cdf(statistic - chance.inverse_cdf(1.0 - significance)))
+    StudentsT::new(0.0, 1.0, freedom)
+        .map_or(0.0, |chance| chance.cdf(statistic - chance.inverse_cdf(1.0 - significance)))
 }
 
 /// Returns the probability that the sign test finds the difference, from the share of pairs that would then be slower.
 fn by_signs(compared: &[Comparison], times: &[f64], share: f64, significance: f64) -> f64 {
     let measured: Vec<f64> = compared.iter().map(|pair| pair.measured_s).collect();
-    let scale = median(times) / median(&measured);
+    let scale = (median(times) / median(&measured)).max(1.0);
+    if times.mean() - (1.0 - share) * scale * measured.as_slice().mean() <= DIFFERENCE_MIN.0 {
+        return 0.0;
+    }
     let is_slower = |pair: &Comparison, kept: f64| {
         f64::from(u8::from(pair.time_s > TIME_RATIO * scale * pair.measured_s * (1.0 - kept)))
     };
@@ -145,14 +151,15 @@ mod tests {
     fn run(seed: u64, (passes, steps): (u32, u64), step: f64, share: f64) -> AuditReport {
         let mut number = numbers(seed);
         let mut audit = AuditReport::default();
-        for group in 0..24u32 {
+        for group in 0..48u32 {
             audit.after_pass.push(group % passes);
         }
         let mut time = move |share: f64| match number() < share {
             true => 1e-6,
             false => step * (1.0 + 0.3 * number().powi(4)),
         };
-        let means: Vec<f64> = (0..passes).map(|_| (0..steps).map(|_| time(share)).sum::<f64>() / steps as f64).collect();
+        let means: Vec<f64> =
+            (0..passes).map(|_| (0..steps).map(|_| time(share)).sum::<f64>() / steps as f64).collect();
         for pass in audit.after_pass.clone() {
             audit.pass_s.push(Seconds(means[pass as usize]));
             audit.measured_s.push(Seconds(time(share)));
@@ -197,15 +204,14 @@ mod tests {
         let mut count = 0;
         for audit in missed {
             let compared = comparisons(&audit, &audit.fresh_s, &audit.pass_s, Some(3));
-            let reason = missed_reason(&compared);
-            assert!(reason.contains("only results that were kept in") && reason.ends_with("if steps are short"), "{reason}");
+            let reason = missed(&compared, SHARE_MAX).unwrap_or_default();
+            assert!(
+                reason.contains("only results that were kept in") && reason.ends_with("if steps are short"),
+                "{reason}"
+            );
             count += 1;
         }
         assert!(count > 20, "{count}");
-    }
-
-    fn missed_reason(compared: &[Comparison]) -> String {
-        missed(compared, SHARE_MAX).unwrap_or_default()
     }
 
     #[test]
@@ -214,8 +220,8 @@ mod tests {
             let audit = run(5, (passes, 10), 0.05, 0.0);
             smallest_share(&comparisons(&audit, &audit.repeated_s, &audit.measured_s, None), LATER_SIGNIFICANCE)
         };
-        assert!(share(12).unwrap() <= 0.5, "{:?}", share(12));
-        let runs = (0..200).map(|seed| run(seed, (12, 10), 0.05, 0.5));
+        assert!(share(12).unwrap() <= SHARE_MAX_OF_VARIABLE, "{:?}", share(12));
+        let runs = (0..200).map(|seed| run(seed, (12, 10), 0.05, SHARE_MAX_OF_VARIABLE));
         assert!(runs.filter(|audit| is_found(audit, &audit.measured_s)).count() >= 160);
     }
 }

@@ -67,7 +67,9 @@ pub(super) fn value_or_number(like: &Node, operand: &Dynamic) -> Fallible<Var> {
 /// Adds a number as a constant of the given type to the graph of `node`.
 pub(super) fn number_of_type(node: &Node, operand: &Dynamic, dtype: DType) -> Fallible<Var> {
     let Some(number) = number(operand) else {
-        return Err(format!("the operand must be a number or a value of the graph, not {}", script_type(operand)).into());
+        return Err(
+            format!("the operand must be a number or a value of the graph, not {}", script_type(operand)).into()
+        );
     };
     node.graph.build(|builder| {
         let name = builder.unused_name("number");
