@@ -58,7 +58,9 @@ impl Planner<'_> {
         let is_hardware = |device: &VendorDevice| {
             training.is_name_in(&device.name) || device.matches.iter().any(|name| training.is_name_in(name))
         };
-        if devices.is_empty() || devices.iter().any(is_hardware) {
+        // A check of the files alone knows no hardware.
+        let is_unknown = training.hardware == Vendor::STAND_IN;
+        if is_unknown || devices.is_empty() || devices.iter().any(is_hardware) {
             return;
         }
         let hardware = &training.hardware;

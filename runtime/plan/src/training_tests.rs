@@ -59,6 +59,22 @@ fn what_a_training_cannot_do_yet_is_refused_where_it_is_asked_for() {
 }
 
 #[test]
+fn hardware_that_is_no_device_of_the_vendor_is_a_warning() {
+    let vendor = std::fs::read_to_string(checkout().path("vendors/chip/vendor.yaml")).unwrap();
+    let devices = "devices:\n    - {name: Chip A100, matches: [CHIP-A-100], source: none}\n";
+    let checkout = checkout().with("vendors/chip/vendor.yaml", &format!("{vendor}{devices}"));
+    let warnings = |key: &str| {
+        let plan = planned(&checkout, &case(key)).unwrap();
+        let findings = plan.findings.iter().filter(|finding| finding.message.contains("hardware"));
+        findings.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("toy:frame:A100:1:1:1"), [""; 0]);
+    let expected = "--case toy:frame:H100:1:1:1: the hardware `H100` in the key is part of the name of no device of vendor `chip`\n  \
+                    hint: known devices: Chip A100";
+    assert_eq!(warnings("toy:frame:H100:1:1:1"), [expected]);
+}
+
+#[test]
 fn a_training_needs_its_script_and_a_framework() {
     let without = errors(&checkout().without("scripts/toy/training.rhai"), &Overrides::default());
     assert_eq!(without, ["configs/toy/training.yaml: case `toy` has no scripts/toy/training.rhai"]);
