@@ -150,8 +150,6 @@ pub struct TrainingSettings {
     pub eval_interval: u32,
     /// The metric and the value of it that end the training.
     pub target: IndexMap<String, f64>,
-    /// The hardware in the key of the case: `A100`.
-    pub hardware: String,
     /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
     #[serde(default)]
     pub command: Vec<String>,

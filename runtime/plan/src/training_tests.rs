@@ -31,7 +31,6 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         max_epochs: 20,
         eval_interval: 1,
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
-        hardware: "A100".to_owned(),
         command: Vec::new(),
         command_folder: None,
         patterns: IndexMap::new(),
@@ -60,6 +59,22 @@ fn what_a_training_cannot_do_yet_is_refused_where_it_is_asked_for() {
     assert_eq!(half, [format!("configs/toy/training.yaml:5: `precision` is `fp16`; {mixed}")]);
     let set = errors(&checkout(), &set(&["precision=bf16"]));
     assert_eq!(set, [format!("--set precision=bf16: `precision` is `bf16`; {mixed}")]);
+}
+
+#[test]
+fn hardware_that_is_no_device_of_the_vendor_is_a_warning() {
+    let vendor = std::fs::read_to_string(checkout().path("vendors/chip/vendor.yaml")).unwrap();
+    let devices = "devices:\n    - {name: Chip A100, matches: [CHIP-A-100], source: none}\n";
+    let checkout = checkout().with("vendors/chip/vendor.yaml", &format!("{vendor}{devices}"));
+    let warnings = |key: &str| {
+        let plan = planned(&checkout, &case(key)).unwrap();
+        let findings = plan.findings.iter().filter(|finding| finding.message.contains("hardware"));
+        findings.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("toy:frame:A100:1:1:1"), [""; 0]);
+    let expected = "--case toy:frame:H100:1:1:1: the hardware `H100` in the key is part of the name of no device of vendor `chip`\n  \
+                    hint: known devices: Chip A100";
+    assert_eq!(warnings("toy:frame:H100:1:1:1"), [expected]);
 }
 
 #[test]

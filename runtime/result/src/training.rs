@@ -4,9 +4,21 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Record;
+use flagperf_config::CaseKey;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
+
+/// Returns a warning if the hardware in the key of a training is part of the name of no device on which it ran.
+pub fn hardware_warning(record: &Record) -> Option<String> {
+    let key: CaseKey = record.training_key.as_ref()?.parse().ok()?;
+    let training = key.training?;
+    let engine = record.headline_phase()?.engine.as_ref()?;
+    let (hardware, device) = (&training.hardware, &engine.device);
+    (!training.is_name_in(device))
+        .then(|| format!("the key of the training names the hardware `{hardware}`, and it ran on `{device}`"))
+}
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -90,17 +102,52 @@ impl TrainingRecord {
         &mut self.rounds[index]
     }
 
-    pub(super) fn add_losses(&mut self, losses: &EpochLosses) {
+    /// Adds the losses of the next epoch.
+    ///
+    /// # Errors
+    /// When they are those of another one, or the columns have different lengths.
+    pub(super) fn add_losses(&mut self, losses: &EpochLosses) -> Result<(), String> {
+        let due = self.due_round();
         let round = self.round(losses.round);
+        let EpochLosses { epoch, loss, gradient_norm, learning_rate, .. } = losses;
+        if losses.round != due || *epoch != round.epochs {
+            return Err(format!(
+                "epoch {epoch} of training {} was reported when epoch {} of training {due} was due",
+                losses.round, round.epochs
+            ));
+        }
+        if loss.is_empty() || [gradient_norm, learning_rate].iter().any(|column| column.len() != loss.len()) {
+            return Err(format!("epoch {epoch} has not one loss, one norm and one learning rate for each step"));
+        }
         round.epochs += 1;
         round.steps += losses.loss.len() as u64;
         round.epoch_losses.push(losses.loss.iter().sum::<f64>() / losses.loss.len() as f64);
+        Ok(())
     }
 
-    pub(super) fn add_evaluation(&mut self, evaluation: &Evaluation) {
+    /// Adds an evaluation on a dataset of this many samples.
+    ///
+    /// # Errors
+    /// When it counts other epochs, steps or samples.
+    pub(super) fn add_evaluation(&mut self, evaluation: &Evaluation, samples: u64) -> Result<(), String> {
+        let due = self.due_round();
         let round = self.round(evaluation.round);
+        let counts = |round, epochs, steps, samples| {
+            format!("training {round}, {epochs} epochs, {steps} steps and {samples} samples")
+        };
+        let expected = counts(due, round.epochs, round.steps, samples);
+        let found = counts(evaluation.round, evaluation.epochs, evaluation.steps, evaluation.samples);
+        if expected != found {
+            return Err(format!("an evaluation is one of {found}, not of {expected}"));
+        }
         round.evaluation_s = round.evaluation_s + evaluation.time_s;
         round.evaluations.push(evaluation.clone());
+        Ok(())
+    }
+
+    /// Returns the training that has not ended.
+    fn due_round(&self) -> u32 {
+        self.ended_rounds() as u32
     }
 
     pub(super) fn end(&mut self, end: &TrainingEnd) {

@@ -6,11 +6,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::executed_code::{unhashed_code, untraced_code};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::measure::{Measurement, TrainingReplay};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
+use flagperf_sampling::DEVICE_SOURCE;
 
 /// Shortest measured time of an official result: FlagPerf's rule for `repeat`.
 pub const OFFICIAL_TIME_MIN: Seconds = Seconds(600.0);
@@ -123,6 +125,7 @@ impl ValidityCheck {
             shared_host(record),
             unprotected_workers(record).into_iter().collect(),
             other_code(record).into_iter().collect(),
+            untraced_code(record),
             container_rights(record),
             record.host_doubts.clone(),
             shared_processor(record).into_iter().collect(),
@@ -429,19 +432,23 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
         let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
         unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));
     }
+    let monitor = record.monitors.as_ref().and_then(|monitors| monitors.sources.get(DEVICE_SOURCE));
+    let why = monitor.and_then(|monitor| monitor.unavailable.as_ref().or(monitor.problem.as_ref()));
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
     for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {
         let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());
         if conditions.is_none_or(|conditions| conditions.other_processes.is_none()) {
-            unknown.push(format!("{name}: other processes on the device"));
+            unknown.push(format!("{name}: other processes on the device{why}"));
         }
         if conditions.is_none_or(|conditions| conditions.throttling.is_none()) {
-            unknown.push(format!("{name}: throttling of the device"));
+            unknown.push(format!("{name}: throttling of the device{why}"));
         }
         let engine = phase.engine.as_ref().filter(|engine| !engine.runs_on_processor());
         if record.device.is_some() && engine.is_some_and(|engine| engine.device_id.is_none()) {
             unknown.push(format!("{name}: which device the worker used"));
         }
     }
+    unknown.extend(unhashed_code(record));
     unknown
 }
 

@@ -1,6 +1,6 @@
 //! The accuracy of a pass, computed again by the evaluator of the result from the outputs that the result stores.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use flagperf_core::regular_file::read_regular;
@@ -113,23 +113,14 @@ fn compare_accuracy(
     }
 }
 
-fn is_close(expected: f64, found: f64) -> bool {
+pub(super) fn is_close(expected: f64, found: f64) -> bool {
     let limit = RELATIVE_DIFFERENCE_MAX * expected.abs().max(found.abs());
     expected == found || (expected - found).abs() <= limit || (expected.is_nan() && found.is_nan())
 }
 
 /// Calls the evaluator among the sources of the result, in the sandbox of scripts.
 fn evaluate(folder: &Path, record: &Record, stored: &StoredPass) -> Result<IndexMap<String, f64>, String> {
-    let sources = folder.join(SOURCES_FOLDER);
-    let config = read_regular(&sources.join(CONFIG_FILE), CONFIG_BYTES_MAX)
-        .map_err(|error| format!("`{SOURCES_FOLDER}/{CONFIG_FILE}`: {error}"))?;
-    let config: ScriptConfig =
-        serde_json::from_slice(&config).map_err(|error| format!("`{SOURCES_FOLDER}/{CONFIG_FILE}`: {error}"))?;
-    let is_name = Path::new(&record.case).components().eq([Component::Normal(record.case.as_ref())]);
-    if !is_name {
-        return Err(format!("`{}` is not the name of a case", record.case));
-    }
-    let scripts = sources.join("scripts").join(&record.case);
+    let (scripts, config) = stored_case(folder, record)?;
     let limits = Limits::default();
     let work = || {
         let mut evaluator = find_evaluator(&scripts, &config, &limits)?;
@@ -138,6 +129,20 @@ fn evaluate(folder: &Path, record: &Record, stored: &StoredPass) -> Result<Index
     run_on_script_stack(limits.script_memory_bytes.0, work)
         .map_err(|reason| format!("the evaluator {reason}"))
         .flatten()
+}
+
+/// Returns the folder with the scripts of the case among the sources of the result, and its configuration.
+pub(super) fn stored_case(folder: &Path, record: &Record) -> Result<(PathBuf, ScriptConfig), String> {
+    let sources = folder.join(SOURCES_FOLDER);
+    let config = read_regular(&sources.join(CONFIG_FILE), CONFIG_BYTES_MAX)
+        .map_err(|error| format!("`{SOURCES_FOLDER}/{CONFIG_FILE}`: {error}"))?;
+    let config: ScriptConfig =
+        serde_json::from_slice(&config).map_err(|error| format!("`{SOURCES_FOLDER}/{CONFIG_FILE}`: {error}"))?;
+    let is_name = Path::new(&record.case).components().eq([Component::Normal(record.case.as_ref())]);
+    match is_name {
+        true => Ok((sources.join("scripts").join(&record.case), config)),
+        false => Err(format!("`{}` is not the name of a case", record.case)),
+    }
 }
 
 fn find_evaluator(scripts: &Path, config: &ScriptConfig, limits: &Limits) -> Result<EvaluatorFn, String> {

@@ -7,7 +7,7 @@ use flagperf_core::measure::Clock;
 use flagperf_core::metric::Accumulator;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
-use flagperf_data::{BatchRequest, Dataset, Field, Loader};
+use flagperf_data::{BatchRequest, Dataset, Field, LoadError, Loader};
 use flagperf_engine::Session;
 use flagperf_evaluation::name_outputs;
 use flagperf_plan::Job;
@@ -36,6 +36,8 @@ pub struct Evaluator {
     ranks: Vec<usize>,
     /// What is kept of the last evaluation.
     pub evidence: Evidence,
+    /// Elements of the outputs of all evaluations that are NaN or infinite.
+    pub non_finite: u64,
 }
 
 impl Evaluator {
@@ -64,13 +66,13 @@ impl Evaluator {
         let evaluator = scripts.evaluator().with_config(&job.config).map_err(|e| failure(&e, ""))?;
         let samples = dataset.len() as u64;
         let mut lend = |field: &Field, bytes| lend_field(&sessions, &field.name, None, bytes);
-        let loader = Loader::new(dataset, loader_options(job), &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let loader = Loader::new(dataset, loader_options(job), &mut lend).map_err(|e| failure(&e, hint(&e)))?;
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let states = model.evaluated_states.clone();
         let model = LoadedModel::new(sessions, forward, IndexMap::new());
         let ranks = SampleOrder::new(job.run_seed, loader.batches() as usize).ranks();
         let evidence = Evidence::of_pass(0, ranks.clone());
-        Ok(Evaluator { model, evaluator, loader, parameters, states, samples, ranks, evidence })
+        Ok(Evaluator { model, evaluator, loader, parameters, states, samples, ranks, evidence, non_finite: 0 })
     }
 
     fn set_parameters(&self, states: &[Tensor]) {
@@ -95,6 +97,8 @@ impl Evaluator {
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let (_, output) = self.model.run_unmeasured(&batch, clock)?;
             let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
+            let outputs = evaluated.stored.output.iter();
+            self.non_finite += outputs.map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
             metrics.merge(&evaluated.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
             let named = name_outputs(&evaluated.stored.output);
             self.evidence.add_step(pass, &batch, &evaluated, named)?;
@@ -124,5 +128,13 @@ impl Evaluator {
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
         }
         Ok(outputs)
+    }
+}
+
+/// Returns what to do about an error of the loader of an evaluation.
+fn hint(error: &LoadError) -> &'static str {
+    match error {
+        LoadError::Memory(_) => "a smaller `eval_batch_size` needs less memory",
+        _ => error.hint(),
     }
 }

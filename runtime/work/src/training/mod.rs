@@ -164,6 +164,11 @@ impl Worker<'_> {
         let pipeline = scripts.build_training_dataloader(config).map_err(|e| failure(&e, ""))?;
         let dataset = pipeline.open_for_training(data_dir, settings.precision.dtype());
         let dataset = dataset.map_err(|e| failure(&scripts.training_data_error(e.to_string()), e.hint()))?;
+        let (samples, batch) = (dataset.len(), settings.batch_size as usize);
+        if samples < batch {
+            let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}");
+            return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));
+        }
         (self.emit)(Event::TrainingDataset(dataset.facts().clone()));
         Ok(dataset)
     }

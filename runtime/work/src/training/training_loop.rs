@@ -61,7 +61,7 @@ impl<'a> TrainingLoop<'a> {
     /// Prepares a loop over a dataset, of which every epoch leaves out the samples that do not fill a batch.
     ///
     /// # Errors
-    /// When the dataset is smaller than a batch, or memory cannot be lent.
+    /// When memory cannot be lent.
     pub fn new(
         job: &'a Job,
         settings: &'a TrainingSettings,
@@ -78,10 +78,6 @@ impl<'a> TrainingLoop<'a> {
             world: 1,
             drop_last: true,
         };
-        if sampler.batches() == 0 {
-            let reason = format!("the training data has {} samples, fewer than a batch of {batch}", dataset.len());
-            return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));
-        }
         let mut lend = |field: &Field, bytes: usize| {
             let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
             lend_field(&sessions, &field.name, position, bytes)
@@ -137,7 +133,7 @@ impl<'a> TrainingLoop<'a> {
                 false => IndexMap::new(),
             };
             let is_reached = is_due && self.is_reached(&metrics)?;
-            self.end_epoch(metrics, output);
+            self.end_epoch(metrics, evaluator.non_finite, output);
             if is_reached || epoch + 1 == self.settings.max_epochs {
                 break;
             }
@@ -241,7 +237,7 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Emits the end of the pass. A training has no warm-up: its first steps count.
-    fn end_epoch(&self, accuracy: IndexMap<String, f64>, (_, emit): Output<'_>) {
+    fn end_epoch(&self, accuracy: IndexMap<String, f64>, non_finite_outputs: u64, (_, emit): Output<'_>) {
         let device_memory = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.device_memory()?.0));
         emit(Event::PassEnd(Box::new(PassReport {
             step: Step::Training,
@@ -250,6 +246,7 @@ impl<'a> TrainingLoop<'a> {
             warmup_steady: true,
             output_count: RESULTS as u32,
             accuracy,
+            non_finite_outputs,
             multiply_adds_per_sample: self.multiply_adds_per_sample,
             device_memory_bytes_max: device_memory.max().map(Bytes),
             memory_bytes_max: Bytes(peak_memory().0 + descendants_peak()),
