@@ -50,6 +50,12 @@ pub fn nulls_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Index
     Ok(values.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
 
+/// Reads a list of numbers, in which `null` stands for a number that is not finite.
+pub fn null_elements_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+    let values = Vec::<Option<f64>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+}
+
 impl Seconds {
     /// Converts a difference of two monotonic times in nanoseconds.
     pub fn from_nanos(nanos: u64) -> Self {

@@ -39,10 +39,10 @@ impl Planner<'_> {
                 format!("`{}:{}:{}:1:1:N` trains on one", key.value.case, key.value.framework, training.hardware);
             self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
         }
-        if settings.precision != Precision::Fp32 {
-            let message =
-                format!("`precision` is `{}`; training in mixed precision is not supported yet", settings.precision);
-            self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
+        if settings.precision == Precision::Tf32 {
+            let message = "`precision` is `tf32`; training in TF32 is not supported yet";
+            let hint = "set `precision: fp32`, or `bf16` or `fp16` for mixed precision";
+            self.add_error("precision", Finding::unplaced(message).with_hint(hint));
             return (Vec::new(), false);
         }
         let task = Task::Train { training: self.training_settings(training) };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd};
-use flagperf_core::units::{SamplesPerSecond, Seconds};
+use flagperf_core::units::{SamplesPerSecond, Seconds, null_elements_are_nan};
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -27,7 +27,9 @@ pub struct TrainingRound {
     pub steps: u64,
     /// Number of samples in all steps.
     pub samples: u64,
-    /// The mean loss of the steps of each epoch.
+    /// The mean loss of the steps of each epoch, without those that mixed precision skipped.
+    #[serde(deserialize_with = "null_elements_are_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "Vec<Option<f64>>"))]
     pub epoch_losses: Vec<f64>,
     /// The evaluations, in order.
     pub evaluations: Vec<Evaluation>,
@@ -66,7 +68,8 @@ impl TrainingRecord {
         let round = self.round(losses.round);
         round.epochs += 1;
         round.steps += losses.loss.len() as u64;
-        round.epoch_losses.push(losses.loss.iter().sum::<f64>() / losses.loss.len() as f64);
+        let finite: Vec<f64> = losses.loss.iter().copied().filter(|loss| loss.is_finite()).collect();
+        round.epoch_losses.push(finite.iter().sum::<f64>() / finite.len() as f64);
     }
 
     pub(super) fn add_evaluation(&mut self, evaluation: &Evaluation) {

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Seconds, nulls_are_nan};
+use crate::units::{Seconds, null_elements_are_nan, nulls_are_nan};
 
 /// What the steps of one epoch computed, as columns with one value per step. Their times are those of the pass of the same
 /// number.
@@ -15,9 +15,11 @@ pub struct EpochLosses {
     pub epoch: u32,
     /// The learning rates.
     pub learning_rate: Vec<f64>,
-    /// The losses, of the batch before the step changed the parameters.
+    /// The losses, of the batch before the step changed the parameters; not finite in a step that mixed precision skipped.
+    #[serde(deserialize_with = "null_elements_are_nan")]
     pub loss: Vec<f64>,
     /// The norms of all gradients together, before they were limited.
+    #[serde(deserialize_with = "null_elements_are_nan")]
     pub gradient_norm: Vec<f64>,
 }
 

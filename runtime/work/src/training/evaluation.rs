@@ -47,6 +47,7 @@ impl Evaluator {
     ) -> Result<Self, Failure> {
         let mut evaluated = job.clone();
         evaluated.settings.batch_size = settings.eval_batch_size;
+        evaluated.settings.precision = job.value_precision();
         let parameters = SharedParameters::default();
         let loaded = load_model(&Model::single(model.evaluated.clone()), &evaluated)?;
         let count = model.evaluated_states.len();
