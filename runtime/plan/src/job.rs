@@ -80,6 +80,12 @@ impl Job {
         self.settings.precision_of(self.phase())
     }
 
+    /// Returns the precision of weights, inputs and outputs: in a training, of which mixed precision only computes products in
+    /// another one, fp32.
+    pub fn value_precision(&self) -> Precision {
+        if self.phase() == Phase::Train { Precision::Fp32 } else { self.precision() }
+    }
+
     /// Returns the folder for files that are not needed after the phase. The conductor removes it, however the worker
     /// ended.
     pub fn scratch(&self) -> PathBuf {
@@ -144,6 +150,8 @@ pub struct TrainingSettings {
     pub eval_batch_size: u32,
     /// The learning rate that the case's schedule starts from.
     pub learning_rate: f64,
+    /// The batches whose mean gradient makes one update.
+    pub gradient_accumulation_steps: u32,
     /// Epochs after which the training ends without having reached its target.
     pub max_epochs: u32,
     /// Epochs from one evaluation to the next.

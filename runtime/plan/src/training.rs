@@ -43,10 +43,10 @@ impl Planner<'_> {
             self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
         }
         self.check_hardware(training);
-        if settings.precision != Precision::Fp32 && !starts_program {
-            let message =
-                format!("`precision` is `{}`; training in mixed precision is not supported yet", settings.precision);
-            self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
+        if settings.precision == Precision::Tf32 && !starts_program {
+            let message = "`precision` is `tf32`; training in TF32 is not supported yet";
+            let hint = "set `precision: fp32`, or `bf16` or `fp16` for mixed precision";
+            self.add_error("precision", Finding::unplaced(message).with_hint(hint));
             return (Vec::new(), false);
         }
         let task = Task::Train { training: self.training_settings(), role: EngineRole::Framework };

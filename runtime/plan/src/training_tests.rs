@@ -27,6 +27,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
     assert_eq!(toy.folder.to_str(), Some("toy_frame_A100_1x1/localhost_noderank0"));
     let training = TrainingSettings {
         eval_batch_size: 32,
+        gradient_accumulation_steps: 1,
         learning_rate: 0.1,
         max_epochs: 20,
         eval_interval: 1,
@@ -54,11 +55,22 @@ fn what_a_training_cannot_do_yet_is_refused_where_it_is_asked_for() {
              supported yet\n  hint: `toy:frame:A100:1:1:N` trains on one"
         ]
     );
-    let half = errors(&checkout().with("configs/toy/training.yaml", &format!("{TRAINING}fp16: true\n")), &case("toy"));
-    let mixed = "training in mixed precision is not supported yet\n  hint: set `precision: fp32`";
-    assert_eq!(half, [format!("configs/toy/training.yaml:5: `precision` is `fp16`; {mixed}")]);
-    let set = errors(&checkout(), &set(&["precision=bf16"]));
-    assert_eq!(set, [format!("--set precision=bf16: `precision` is `bf16`; {mixed}")]);
+    let tf32 = errors(&checkout(), &set(&["precision=tf32"]));
+    let message = "--set precision=tf32: `precision` is `tf32`; training in TF32 is not supported yet\n  hint: set \
+                   `precision: fp32`, or `bf16` or `fp16` for mixed precision";
+    assert_eq!(tf32, [message]);
+}
+
+#[test]
+fn a_training_in_mixed_precision_keeps_its_values_in_fp32() {
+    let half = checkout().with("configs/toy/training.yaml", &format!("{TRAINING}fp16: true\n"));
+    for (checkout, overrides, expected) in
+        [(&half, case("toy"), Precision::Fp16), (&checkout(), set(&["precision=bf16"]), Precision::Bf16)]
+    {
+        let plan = planned(checkout, &overrides).unwrap();
+        let job = &plan.cases[0].jobs[0];
+        assert_eq!((job.precision(), job.value_precision()), (expected, Precision::Fp32));
+    }
 }
 
 #[test]

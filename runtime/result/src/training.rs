@@ -46,7 +46,7 @@ pub struct TrainingRound {
     pub steps: u64,
     /// Number of samples in all steps.
     pub samples: u64,
-    /// The mean loss of the steps of each epoch.
+    /// The mean loss of the steps of each epoch, without those that mixed precision skipped.
     #[serde(deserialize_with = "null_items_are_nan")]
     #[cfg_attr(feature = "testing", schemars(with = "Vec<Option<f64>>"))]
     pub epoch_losses: Vec<f64>,
@@ -107,21 +107,24 @@ impl TrainingRecord {
     /// # Errors
     /// When they are those of another one, or the columns have different lengths.
     pub(super) fn add_losses(&mut self, losses: &EpochLosses) -> Result<(), String> {
-        let due = self.due_round();
+        let (due, before) = (self.due_round(), self.resumed_in(losses.round));
         let round = self.round(losses.round);
         let EpochLosses { epoch, loss, gradient_norm, learning_rate, .. } = losses;
-        if losses.round != due || *epoch != round.epochs {
+        let epoch_due = before.epochs + round.epochs;
+        if losses.round != due || *epoch != epoch_due {
             return Err(format!(
-                "epoch {epoch} of training {} was reported when epoch {} of training {due} was due",
-                losses.round, round.epochs
+                "epoch {epoch} of training {} was reported when epoch {epoch_due} of training {due} was due",
+                losses.round
             ));
         }
-        if loss.is_empty() || [gradient_norm, learning_rate].iter().any(|column| column.len() != loss.len()) {
+        let has_other_length = |column: &&Vec<f64>| !column.is_empty() && column.len() != loss.len();
+        if loss.is_empty() || [gradient_norm, learning_rate].iter().any(has_other_length) {
             return Err(format!("epoch {epoch} has not one loss, one norm and one learning rate for each step"));
         }
         round.epochs += 1;
         round.steps += losses.loss.len() as u64;
-        round.epoch_losses.push(losses.loss.iter().sum::<f64>() / losses.loss.len() as f64);
+        let finite: Vec<f64> = losses.loss.iter().copied().filter(|loss| loss.is_finite()).collect();
+        round.epoch_losses.push(finite.iter().sum::<f64>() / finite.len() as f64);
         Ok(())
     }
 
@@ -130,12 +133,12 @@ impl TrainingRecord {
     /// # Errors
     /// When it counts other epochs, steps or samples.
     pub(super) fn add_evaluation(&mut self, evaluation: &Evaluation, samples: u64) -> Result<(), String> {
-        let due = self.due_round();
+        let (due, before) = (self.due_round(), self.resumed_in(evaluation.round));
         let round = self.round(evaluation.round);
         let counts = |round, epochs, steps, samples| {
             format!("training {round}, {epochs} epochs, {steps} steps and {samples} samples")
         };
-        let expected = counts(due, round.epochs, round.steps, samples);
+        let expected = counts(due, before.epochs + round.epochs, before.steps + round.steps, samples);
         let found = counts(evaluation.round, evaluation.epochs, evaluation.steps, evaluation.samples);
         if expected != found {
             return Err(format!("an evaluation is one of {found}, not of {expected}"));
@@ -143,6 +146,11 @@ impl TrainingRecord {
         round.evaluation_s = round.evaluation_s + evaluation.time_s;
         round.evaluations.push(evaluation.clone());
         Ok(())
+    }
+
+    /// Returns what had been trained of a training before the run was resumed.
+    fn resumed_in(&self, round: u32) -> TrainingProgress {
+        self.resumed.filter(|resumed| resumed.rounds == round).unwrap_or_default()
     }
 
     /// Returns the training that has not ended.

@@ -264,7 +264,7 @@ impl Worker<'_> {
     }
 
     pub(super) fn open_dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
-        let dataset = self.read_dataset(scripts, self.job.settings.precision)?;
+        let dataset = self.read_dataset(scripts, self.job.value_precision())?;
         debug!(samples = dataset.len(), "opened the dataset");
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)

@@ -17,10 +17,10 @@ pub struct EpochLosses {
     /// The learning rates.
     #[serde(deserialize_with = "null_items_are_nan")]
     pub learning_rate: Vec<f64>,
-    /// The losses, of the batch before the step changed the parameters.
+    /// The losses, of the batch before the step changed the parameters; not finite in a step that mixed precision skipped.
     #[serde(deserialize_with = "null_items_are_nan")]
     pub loss: Vec<f64>,
-    /// The norms of all gradients together, before they were limited; empty if the engine does not tell.
+    /// The norms of all gradients together, before they were limited; empty if a training program does not tell.
     #[serde(deserialize_with = "null_items_are_nan")]
     pub gradient_norm: Vec<f64>,
 }
@@ -67,6 +67,9 @@ pub struct TrainingProgress {
     pub epochs: u32,
     /// Its steps.
     pub steps: u64,
+    /// Its updates that mixed precision skipped.
+    #[serde(default)]
+    pub skipped: u64,
     /// Its wall time.
     pub train_s: Seconds,
 }

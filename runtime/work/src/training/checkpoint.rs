@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn progress(epochs: u32) -> TrainingProgress {
-        TrainingProgress { rounds: 0, epochs, steps: 10, train_s: Seconds(1.5) }
+        TrainingProgress { rounds: 0, epochs, steps: 10, skipped: 0, train_s: Seconds(1.5) }
     }
 
     fn values(value: f32) -> Vec<Tensor> {

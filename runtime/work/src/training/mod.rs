@@ -51,7 +51,7 @@ impl Worker<'_> {
         let (training_data, evaluation_data, model) =
             self.run_step(Step::Build, "building dataloaders and training step", || {
                 let (training, evaluation) = (self.open_training_data(&scripts)?, self.open_dataset(&scripts)?);
-                let model = TrainingModel::build(&scripts, job)?;
+                let model = TrainingModel::build(&scripts, job, settings)?;
                 let (facts, _) = facts::model_facts(&model.model, &job.data_dir)?;
                 (self.emit)(Event::Model(facts));
                 self.warn_of_untrained(&model);
@@ -159,10 +159,10 @@ impl Worker<'_> {
     }
 
     fn open_training_data(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
-        let Job { config, data_dir, settings, .. } = self.job;
+        let Job { config, data_dir, .. } = self.job;
         drawn::ensure(data_dir).map_err(|e| failure(&e, e.hint()))?;
         let pipeline = scripts.build_training_dataloader(config).map_err(|e| failure(&e, ""))?;
-        let dataset = pipeline.open_for_training(data_dir, settings.precision.dtype());
+        let dataset = pipeline.open_for_training(data_dir, self.job.value_precision().dtype());
         let dataset = dataset.map_err(|e| failure(&scripts.training_data_error(e.to_string()), e.hint()))?;
         let (samples, batch) = (dataset.len(), settings.batch_size as usize);
         if samples < batch {

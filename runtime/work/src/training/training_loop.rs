@@ -14,6 +14,7 @@ use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
 use flagperf_engine::Value;
 use flagperf_host::descendants_peak;
+use flagperf_onnx::StepScalars;
 use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::Sessions;
 use indexmap::IndexMap;
@@ -24,6 +25,10 @@ use super::super::phase::{Emit, failure, peak_memory};
 use super::checkpoint::{Checkpoint, Checkpoints};
 use super::drawn_steps::DrawnSteps;
 use super::{Evaluator, RESULTS, TrainingModel};
+
+/// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
+/// million: it is not what makes the gradients overflow.
+const SKIPPED_MAX: u32 = 32;
 
 /// A training that is ready to run.
 pub struct TrainingLoop<'a> {
@@ -46,8 +51,11 @@ pub struct TrainingLoop<'a> {
 /// What changes while a training runs.
 struct Progress {
     round: u32,
-    /// Steps done.
+    /// Steps done: batches.
     steps: u64,
+    /// Updates that were skipped because gradients were not finite, and how many of them since the last other one.
+    skipped: u64,
+    skipped_in_a_row: u32,
     states: Vec<Value>,
     start: Nanos,
     /// The time before the training was resumed.
@@ -117,12 +125,13 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
         let begin = resumed.unwrap_or_else(|| Checkpoint {
-            progress: TrainingProgress { rounds: round, epochs: 0, steps: 0, train_s: Seconds(0.0) },
+            progress: TrainingProgress { rounds: round, ..TrainingProgress::default() },
             states: self.model.first_states.clone(),
         });
-        let TrainingProgress { epochs, steps, train_s, .. } = begin.progress;
+        let TrainingProgress { epochs, steps, skipped, train_s, .. } = begin.progress;
         let states = begin.states.into_iter().map(Value::Host).collect();
-        let mut progress = Progress { round, steps, states, start: clock.now(), earlier: train_s };
+        let mut progress =
+            Progress { round, steps, skipped, skipped_in_a_row: 0, states, start: clock.now(), earlier: train_s };
         self.drawn.start(round, steps);
         for epoch in epochs..self.settings.max_epochs {
             self.run_epoch(epoch, &mut progress, output)?;
@@ -146,7 +155,8 @@ impl<'a> TrainingLoop<'a> {
     /// Writes a checkpoint. That the disk is full does not end the training.
     fn write_checkpoint(&self, epoch: u32, progress: &Progress, (clock, emit): Output<'_>) -> Result<(), Failure> {
         let train_s = progress.earlier + clock.now().since(progress.start);
-        let reached = TrainingProgress { rounds: progress.round, epochs: epoch + 1, steps: progress.steps, train_s };
+        let Progress { round, steps, skipped, .. } = *progress;
+        let reached = TrainingProgress { rounds: round, epochs: epoch + 1, steps, skipped, train_s };
         let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
         let states = states.map_err(|e| failure(&e, ""))?;
         let written = Checkpoints::of_case(&self.job.log_dir).write(reached, (&self.model.step.states, &states));
@@ -213,7 +223,7 @@ impl<'a> TrainingLoop<'a> {
             }
             let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
-            check_finite([loss, norm], progress.steps)?;
+            self.check_finite([loss, norm], progress)?;
             losses.loss.push(loss);
             losses.gradient_norm.push(norm);
             self.report(epoch, progress, steps.len() as u64 + 1, output);
@@ -267,11 +277,7 @@ impl<'a> TrainingLoop<'a> {
         losses: &mut EpochLosses,
     ) -> Result<([f64; RESULTS], Option<Vec<Value>>), Failure> {
         self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
-        let factor = self.model.schedule.factor(progress.steps, self.sampler.batches() as u64);
-        progress.steps += 1;
-        let rate = self.settings.learning_rate * factor;
-        losses.learning_rate.push(rate);
-        let scalars = self.model.optimizer.scalars(progress.steps, rate).values();
+        let scalars = self.scalars(progress, losses).values();
         let mut inputs = self.batch_inputs(batch, scalars.len() + progress.states.len())?;
         inputs.extend(scalars.map(|scalar| Value::Host(Tensor::scalar(scalar))));
         inputs.append(&mut progress.states);
@@ -285,6 +291,45 @@ impl<'a> TrainingLoop<'a> {
             *result = output.to_host().map_err(|e| failure(&e, ""))?.to_f64()[0];
         }
         Ok((results, self.drawn.includes(progress.steps).then_some(inputs)))
+    }
+
+    /// Returns the numbers of the next step. Schedules and bias corrections count updates.
+    fn scalars(&self, progress: &mut Progress, losses: &mut EpochLosses) -> StepScalars {
+        let per_update = u64::from(self.settings.gradient_accumulation_steps);
+        let schedule = &self.model.schedule;
+        let factor = match schedule.per_step {
+            true => schedule.factor(progress.steps / per_update, 1),
+            false => schedule.factor(progress.steps, self.sampler.batches() as u64),
+        };
+        let rate = self.settings.learning_rate * factor;
+        losses.learning_rate.push(rate);
+        progress.steps += 1;
+        let update = progress.steps.div_ceil(per_update) - progress.skipped;
+        let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.job.parameters.seed, progress.steps);
+        if self.is_update(progress) { scalars } else { scalars.without_update() }
+    }
+
+    /// Returns whether the last step was the last one of an update.
+    fn is_update(&self, progress: &Progress) -> bool {
+        progress.steps.is_multiple_of(u64::from(self.settings.gradient_accumulation_steps))
+    }
+
+    /// Checks that loss and gradients are finite. With a scale of the loss, they need not be: the step halved the scale.
+    fn check_finite(&self, [loss, norm]: [f64; RESULTS], progress: &mut Progress) -> Result<(), Failure> {
+        if loss.is_finite() && norm.is_finite() {
+            progress.skipped_in_a_row = 0;
+            return Ok(());
+        }
+        if self.model.scales_loss && progress.skipped_in_a_row < SKIPPED_MAX {
+            let skips = self.is_update(progress);
+            progress.skipped += u64::from(skips);
+            progress.skipped_in_a_row += u32::from(skips);
+            return Ok(());
+        }
+        let step = progress.steps;
+        let reason = format!("step {step}: the loss is {loss} and the norm of the gradients {norm}");
+        let hint = "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite, if the data have no NaN";
+        Err(failure(&reason, hint))
     }
 
     /// Returns the fields of the batch that the step reads; the last `others` inputs are no fields.
@@ -318,13 +363,4 @@ impl<'a> TrainingLoop<'a> {
             });
         }
     }
-}
-
-fn check_finite([loss, norm]: [f64; RESULTS], step: u64) -> Result<(), Failure> {
-    if loss.is_finite() && norm.is_finite() {
-        return Ok(());
-    }
-    let reason = format!("step {step}: the loss is {loss} and the norm of the gradients {norm}");
-    let hint = "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite, if the data have no NaN";
-    Err(failure(&reason, hint))
 }
