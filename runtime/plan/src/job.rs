@@ -121,7 +121,7 @@ pub enum Task {
     Infer { model: ModelInput },
     /// Training: the case's script creates the model, and the engine trains it until it reaches the target. A framework is
     /// given the training step as a graph, a compiler as a file.
-    Train { training: TrainingSettings, role: EngineRole },
+    Train { training: Box<TrainingSettings>, role: EngineRole },
 }
 
 impl Task {
@@ -158,6 +158,8 @@ pub struct TrainingSettings {
     pub eval_interval: u32,
     /// The metric and the value of it that end the training.
     pub target: IndexMap<String, f64>,
+    /// The hardware in the key of the case: `A100`.
+    pub hardware: String,
     /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
     #[serde(default)]
     pub command: Vec<String>,

@@ -49,7 +49,8 @@ impl Planner<'_> {
             self.add_error("precision", Finding::unplaced(message).with_hint(hint));
             return (Vec::new(), false);
         }
-        let task = Task::Train { training: self.training_settings(), role: EngineRole::Framework };
+        let settings_of_training = Box::new(self.training_settings(training));
+        let task = Task::Train { training: settings_of_training, role: EngineRole::Framework };
         let job = self.plan_job(Phase::Train, task, settings, false);
         if let Some(job) = &job {
             self.check_program(job, starts_program);
@@ -76,11 +77,12 @@ impl Planner<'_> {
         self.findings.push(Finding::warning(self.case.key.origin.clone(), message).with_hint(hint));
     }
 
-    fn training_settings(&self) -> TrainingSettings {
+    fn training_settings(&self, training: &TrainingKey) -> TrainingSettings {
         let mut values = self.setting_values();
         if values["eval_batch_size"].is_null() {
             values.insert("eval_batch_size".to_owned(), values["batch_size"].clone());
         }
+        values.insert("hardware".to_owned(), training.hardware.as_str().into());
         serde_json::from_value(values.into()).expect("every key of training.yaml was read by its type")
     }
 }

@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use super::CaseReport;
 use super::accuracy::{is_close, stored_case};
 use super::events::{Replay, ReplayedPhase};
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::run_files::EVENTS_FILE;
@@ -19,6 +20,14 @@ use flagperf_script::{CaseScripts, HostServices, ScriptChoice, run_on_script_sta
 pub(super) fn check_training(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
     for phase in replay.phases.iter().filter(|phase| phase.failure.is_none()) {
         let Some(training) = &phase.record.training else { continue };
+        if phase.record.engine.as_ref().is_some_and(|engine| engine.name == PROGRAM_ENGINE) {
+            report.unchecked.push("what the training program reported: nothing else states it".to_owned());
+            continue;
+        }
+        if training.resumed.is_some() {
+            report.unchecked.push("the learning rates and evaluations of a training that was resumed".to_owned());
+            continue;
+        }
         check_evaluations(record, training, phase, report);
         match expected_rates(folder, record, training) {
             Ok(expected) => compare_rates(&expected, &phase.learning_rates, report),
@@ -68,6 +77,7 @@ fn expected_rates(folder: &Path, record: &Record, training: &TrainingRecord) -> 
     let (Some(rate), Some(batch)) = (number("learning_rate"), number("batch_size")) else {
         return Err("the record lacks the settings `learning_rate` and `batch_size`".to_owned());
     };
+    let per_update = number("gradient_accumulation_steps").unwrap_or(1.0) as u64;
     let samples = training.dataset.as_ref().map_or(0, |dataset| dataset.samples);
     let batches = samples / (batch as u64).max(1);
     let name = |key: &str| config.get(key).and_then(|name| name.as_str()).map(str::to_owned);
@@ -81,7 +91,7 @@ fn expected_rates(folder: &Path, record: &Record, training: &TrainingRecord) -> 
     let schedule = run_on_script_stack(limits.script_memory_bytes.0, work)
         .map_err(|reason| format!("training.rhai {reason}"))
         .flatten()?;
-    let rates = |steps: u64| (0..steps).map(|step| rate * schedule.factor(step, batches)).collect();
+    let rates = |steps: u64| (0..steps).map(|step| rate * schedule.factor(step, batches, per_update)).collect();
     Ok(training.rounds.iter().map(|round| rates(round.steps)).collect())
 }
 

@@ -133,9 +133,11 @@ impl TrainingLog {
             Event::Steps { times, .. } => self.steps.extend_from_slice(&times.0),
             Event::EpochLosses(losses) => self.end_epoch(losses, &mut lines),
             Event::Evaluation(evaluation) => {
-                self.training.add_evaluation(evaluation);
+                // What contradicts itself ends the phase, and the log with it.
+                let _ = self.training.add_evaluation(evaluation, evaluation.samples);
                 self.write(self.event_ms, &Moment::Evaluation(evaluation), &mut lines);
             }
+            Event::TrainingResumed(progress) => self.training.resumed = Some(*progress),
             Event::TrainingEnd(end) => {
                 self.training.end(end);
                 self.end(&mut lines);
@@ -189,7 +191,7 @@ impl TrainingLog {
             self.write(self.time_in_epoch(time_s), &Moment::StepEnd(figures), lines);
         }
         self.core_s = self.core_s + steps.iter().map(|times| times.core_s).sum::<Seconds>();
-        self.training.add_losses(losses);
+        let _ = self.training.add_losses(losses);
         let loss = self.current().and_then(|round| round.epoch_losses.last().copied()).unwrap_or(f64::NAN);
         self.write(self.event_ms, &Moment::EpochEnd(epoch, loss), lines);
     }

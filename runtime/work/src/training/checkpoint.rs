@@ -17,6 +17,8 @@ use flagperf_evaluation::{StoredTensor, stored_dtype, write_tensors};
 use flagperf_onnx::{State, StateKind};
 use safetensors::SafeTensors;
 
+use super::model::is_of_model;
+
 /// The parameters and running statistics, in a checkpoint and of a trained model.
 pub const MODEL_FILE: &str = "model.safetensors";
 /// What the optimizer remembers.
@@ -99,7 +101,7 @@ impl Checkpoints {
 /// # Errors
 /// When the file cannot be written.
 pub fn write_model(path: &Path, states: (&[State], &[Tensor])) -> io::Result<()> {
-    write_states(path, states, |kind| kind != StateKind::Memory)
+    write_states(path, states, is_of_model)
 }
 
 fn folder_name(progress: TrainingProgress) -> String {
@@ -112,7 +114,7 @@ fn write_files(folder: &Path, progress: TrainingProgress, states: (&[State], &[T
     }
     fs::create_dir_all(folder)?;
     write_model(&folder.join(MODEL_FILE), states)?;
-    write_states(&folder.join(OPTIMIZER_FILE), states, |kind| kind == StateKind::Memory)?;
+    write_states(&folder.join(OPTIMIZER_FILE), states, |kind| !is_of_model(kind))?;
     fs::write(folder.join(PROGRESS_FILE), serde_json::to_vec(&progress)?)?;
     for file in [MODEL_FILE, OPTIMIZER_FILE, PROGRESS_FILE] {
         File::open(folder.join(file))?.sync_all()?;
@@ -134,7 +136,7 @@ fn read_files(folder: &Path, states: &[State]) -> Result<Checkpoint, String> {
     let [model, optimizer] = bytes.each_ref().map(|(file, bytes)| parsed((file, bytes)));
     let (model, optimizer) = (model?, optimizer?);
     let tensor = |state: &State| {
-        let file = if state.kind == StateKind::Memory { &optimizer } else { &model };
+        let file = if is_of_model(state.kind) { &model } else { &optimizer };
         let view = file.tensor(&state.name).map_err(|e| format!("`{}`: {e}", state.name))?;
         let found = stored_dtype(&view).and_then(|dtype| Tensor::from_bytes(view.shape(), dtype, view.data()).ok());
         let is_fitting = |tensor: &Tensor| tensor.spec() == state.initial.spec;

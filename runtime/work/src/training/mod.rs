@@ -62,6 +62,7 @@ impl Worker<'_> {
                 let sessions = self.load_timed(|| model.load_step(job, role))?;
                 let mut evaluated = job.clone();
                 evaluated.settings.batch_size = settings.eval_batch_size;
+                evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
                 let mut training = TrainingLoop::new(job, settings, &model, sessions, training_data)?;
                 let checkpoints = Checkpoints::of_case(&job.log_dir);
@@ -159,7 +160,7 @@ impl Worker<'_> {
     }
 
     fn open_training_data(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
-        let Job { config, data_dir, .. } = self.job;
+        let Job { config, data_dir, settings, .. } = self.job;
         drawn::ensure(data_dir).map_err(|e| failure(&e, e.hint()))?;
         let pipeline = scripts.build_training_dataloader(config).map_err(|e| failure(&e, ""))?;
         let dataset = pipeline.open_for_training(data_dir, self.job.value_precision().dtype());

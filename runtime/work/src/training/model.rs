@@ -136,7 +136,7 @@ fn first_states(graph: &Graph, states: &[State]) -> Result<Vec<Tensor>, Failure>
 }
 
 /// Returns whether a state is a weight of the model.
-fn is_of_model(kind: StateKind) -> bool {
+pub fn is_of_model(kind: StateKind) -> bool {
     matches!(kind, StateKind::Parameter | StateKind::Statistic)
 }
 

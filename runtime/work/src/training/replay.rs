@@ -111,7 +111,7 @@ impl<'m> StepReplayer<'m> {
                 StateKind::Parameter => {
                     update_distance([changed, &changed_inputs[first_state + index]], [expected, before])
                 }
-                StateKind::Memory | StateKind::Statistic => distance(changed, expected),
+                _ => distance(changed, expected),
             };
             let limit = LIMIT_FACTOR * sensitivity + ROUNDING * norm(expected);
             comparison.add(&state.name, distance(found, expected), limit, distance(expected, before));

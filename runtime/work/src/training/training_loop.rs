@@ -296,11 +296,7 @@ impl<'a> TrainingLoop<'a> {
     /// Returns the numbers of the next step. Schedules and bias corrections count updates.
     fn scalars(&self, progress: &mut Progress, losses: &mut EpochLosses) -> StepScalars {
         let per_update = u64::from(self.settings.gradient_accumulation_steps);
-        let schedule = &self.model.schedule;
-        let factor = match schedule.per_step {
-            true => schedule.factor(progress.steps / per_update, 1),
-            false => schedule.factor(progress.steps, self.sampler.batches() as u64),
-        };
+        let factor = self.model.schedule.factor(progress.steps, self.sampler.batches() as u64, per_update);
         let rate = self.settings.learning_rate * factor;
         losses.learning_rate.push(rate);
         progress.steps += 1;
