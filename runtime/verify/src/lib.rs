@@ -2,7 +2,7 @@
 //! the events and accuracy from the stored outputs, and who vouches for it.
 //!
 //! Reads files only in the folder of the result, each with a size limit, and writes none. Of the scripts in a result, it
-//! calls only the evaluator, in the sandbox. Knows no engine.
+//! calls only the evaluator and the schedule of a training, in the sandbox. Knows no engine.
 
 mod accuracy;
 mod authenticity;

@@ -96,7 +96,10 @@ fn fresh_inputs_that_take_longer_reveal_kept_results() {
     let mut some = audit();
     scaled(&mut some.fresh_s[..16], 1.3);
     let judged = judge(Some(some), InputCost::Fixed);
-    assert_eq!((judged.failures.len(), judged.doubts.len()), (0, 1), "16 of 20 pairs, a small difference");
+    assert_eq!(judged.failures.len(), 0, "16 of 20 pairs, a small difference");
+    let missed = "the times of the audit could reveal only results that were kept in 30 % of the steps or more (official: in 20 %): \
+                  increase `repeat`, or `batch_size` if steps are short";
+    assert_eq!(judged.doubts[1..], [missed]);
     let mut slow = audit();
     scaled(&mut slow.fresh_s, 1.8);
     let judged = judge(Some(slow), InputCost::Variable);
