@@ -150,9 +150,9 @@ fn the_compliance_checker_of_mlperf_accepts_the_log_but_for_the_name_of_the_benc
     };
     let (is_accepted, printed) = check(&text.replace(r#""value":"digits""#, r#""value":"resnet""#));
     assert!(is_accepted, "{printed}");
+    // It looks for the rules of a benchmark by its name.
     let (is_accepted, printed) = check(&text);
-    assert!(!is_accepted && printed.contains("CHECK for 'submission_benchmark' failed"), "{printed}");
-    assert_eq!(printed.matches("failed test").count(), 1, "{printed}");
+    assert!(!is_accepted && printed.contains("open_digits.yaml"), "{printed}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ pub enum Task {
     /// Inference: the compiler loads a model and runs it.
     Infer { model: ModelInput },
     /// Training: the case's script creates the model, and the framework trains it until it reaches the target.
-    Train { training: TrainingSettings },
+    Train { training: Box<TrainingSettings> },
 }
 
 impl Task {

@@ -48,7 +48,7 @@ impl Planner<'_> {
             self.add_error("precision", Finding::unplaced(message).with_hint("set `precision: fp32`"));
             return (Vec::new(), false);
         }
-        let task = Task::Train { training: self.training_settings(training) };
+        let task = Task::Train { training: Box::new(self.training_settings(training)) };
         let job = self.plan_job(Phase::Train, task, settings, false);
         if let Some(job) = &job {
             self.check_program(job, starts_program);

@@ -36,7 +36,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         command_folder: None,
         patterns: IndexMap::new(),
     };
-    assert_eq!(job.task, Task::Train { training });
+    assert_eq!(job.task, Task::Train { training: Box::new(training) });
     let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;
     assert_eq!((*batch_size, flops.as_str(), *flops_per_sample, *repeat), (32, "", 0.0, 2));
     assert_eq!((compiler, *no_validation, &job.outputs), (&None, false, &None));
