@@ -136,7 +136,7 @@ fn a_program_that_does_not_train_well_fails_with_the_reason() {
     let checkout = fake(300);
     for (mode, expected) in [
         ("nan", "step 2: the program reported the loss NaN"),
-        ("unfinished", "training: `acc1` is 70.0000, but the target is 75.5"),
+        ("unfinished", "accuracy check failed: training: `acc1` is 70.0000, but the target is 75.5"),
         ("failing", "the program ended before the end of its training: exited with status 3"),
         ("silent", "the program reported nothing"),
     ] {
