@@ -100,6 +100,7 @@ fn the_training_of_a_program_is_measured_recorded_and_unofficial() {
     let rate = |part: &str| round[format!("throughput_{part}_samples_per_s")].as_f64().expect("a rate");
     assert!(rate("whole") < rate("train") && rate("whole") < 1e3, "{round}");
     assert_eq!((&record["accuracy"]["verdict"], &record["validity"]["verdict"]), (&json!("met"), &json!("unofficial")));
+    assert!(!record["warnings"].to_string().contains("scripts_sha256"), "{}", record["warnings"]);
     let reasons = record["validity"]["reasons"].to_string();
     assert!(reasons.contains("reported by the program"), "{reasons}");
     let engine = &record["phases"][0]["engine"];
