@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use flagperf_core::event::Event;
+use flagperf_core::measure::{EpochLosses, Nanos};
+use flagperf_result::{ChainReader, EventChain};
 use flagperf_verify::{Standing, Trust, verify_result};
 use tempfile::TempDir;
 
@@ -176,4 +179,78 @@ fn a_training_that_misses_its_target_or_diverges_fails() {
     let reason = record["failures"][0]["reason"].as_str().unwrap_or_default().to_owned();
     assert_eq!(code, Some(1));
     assert!(reason.starts_with("step ") && reason.contains("the loss is"), "{reason}");
+}
+
+/// Returns what `verify` finds in a copy of a result that `change` has changed, with a new chain and manifest.
+fn found_in_copy(result: &Path, mut change: impl FnMut(&mut Event)) -> Vec<String> {
+    let copy = results::copy(result);
+    let path = copy.path().join("events.jsonl");
+    let events = fs::read(&path).expect("events");
+    let mut reader = ChainReader::new(&events[..]);
+    fs::remove_file(&path).expect("it was read");
+    let mut chain = EventChain::create(&path).expect("a file");
+    while let Some(mut read) = reader.read().expect("events") {
+        change(&mut read.event);
+        chain.push(read.at.since(Nanos(0)), read.phase, &read.event).expect("a file");
+    }
+    results::change_record(copy.path(), |record| record["provenance"]["events_sha256"] = chain.hash().into());
+    let trust = Trust { digests: Vec::new(), keys: Vec::new() };
+    verify_result(copy.path(), &trust).findings.iter().map(|finding| finding.what.clone()).collect()
+}
+
+#[test]
+fn learning_rates_losses_and_evaluations_that_were_changed_are_found() {
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &["--set", "eval_interval=2"]);
+    let run = format!("result/{}", record["run"].as_str().unwrap_or_default());
+    let result = checkout.path().join(run).join("digits_interpreter_cpu_1x1/localhost_noderank0");
+    assert_eq!(found_in_copy(&result, |_| {}), [""; 0]);
+    let first = |change: fn(&mut EpochLosses)| {
+        let mut is_first = true;
+        found_in_copy(&result, |event| match event {
+            Event::EpochLosses(losses) if std::mem::take(&mut is_first) => change(losses),
+            _ => {}
+        })
+    };
+    let rate = first(|losses| losses.learning_rate[3] *= 2.0);
+    assert_eq!(rate, ["learning rate of step 4 of training 0"]);
+    let loss = first(|losses| losses.loss[3] *= 2.0);
+    assert_eq!(loss, ["phases[0].training.rounds[0].epoch_losses[0]"]);
+    let step = first(|losses| losses.gradient_norm.truncate(1));
+    assert!(step.contains(&"status".to_owned()), "{step:?}");
+    let metric = found_in_copy(&result, |event| {
+        if let Event::Evaluation(evaluation) = event {
+            evaluation.metrics[0] = 0.5;
+        }
+    });
+    assert!(metric.contains(&"metrics after epoch 2 of training 0".to_owned()), "{metric:?}");
+    let verified = program::flagperf(checkout.path(), &["verify", result.to_str().expect("text")]);
+    let text = [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(text.contains("the losses and the norms of the gradients of the training"), "{text}");
+}
+
+#[test]
+fn nan_in_the_data_of_an_evaluation_fails_the_case() {
+    let checkout = drawn_digits();
+    let images = checkout.path().join("datasets/digits/generated/val/images.npy");
+    let mut bytes = fs::read(&images).expect("the images");
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&images, bytes).expect("the images");
+    let (record, code) = run(checkout.path(), &["--set", "max_epochs=1"]);
+    assert_eq!(code, Some(1));
+    let reasons = record["failures"].to_string();
+    assert!(reasons.contains("training: 10 output elements are NaN or infinite"), "{reasons}");
+}
+
+#[test]
+fn a_batch_larger_than_the_data_and_other_hardware_are_named() {
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &["--set", "batch_size=1000000"]);
+    let reason = &record["failures"][0]["reason"];
+    assert_eq!(reason, "the training data has 320 samples, fewer than a batch of 1000000");
+    let arguments = ["--case", "digits:interpreter:A100:1:1:1", "--set", "max_epochs=1"];
+    let (record, _) = program::record(checkout.path(), &arguments);
+    let warning = "the key of the training names the hardware `A100`, and it ran on `cpu`";
+    assert!(record["warnings"].as_array().is_some_and(|all| all.contains(&warning.into())), "{}", record["warnings"]);
 }

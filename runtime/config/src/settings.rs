@@ -172,8 +172,19 @@ pub const TRAINING_SETTINGS: &[ConfigKey] = &[
         about: "the learning rate from which the schedule of the case starts",
         owner: Owner::CaseOrVendor,
     },
+    ConfigKey {
+        name: "gradient_accumulation_steps",
+        kind: ValueKind::Count,
+        default: Some("1"),
+        about: "batches whose mean gradient makes one update of the parameters",
+        owner: Owner::CaseOrVendor,
+    },
     FP16,
-    PRECISION,
+    ConfigKey {
+        about: "the precision of products; losses, normalizations, parameters and the optimizer stay in fp32. null: as `fp16` \
+                states",
+        ..PRECISION
+    },
     NUM_WORKERS,
     LOG_FREQ,
     ConfigKey {

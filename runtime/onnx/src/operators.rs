@@ -2,8 +2,8 @@
 //!
 //! To add an operator:
 //! 1. Complete its row: types (the constants of `shape_inference::dtypes`), shape rule, and what differs from the
-//!    defaults of [`Operator`]: multiply-adds, decomposition, inputs that stay f32. `ANY` and `UNKNOWN` stand for an
-//!    operator whose outputs are not inferred.
+//!    defaults of [`Operator`]: multiply-adds, decomposition, inputs that stay f32, precision in a training. `ANY` and
+//!    `UNKNOWN` stand for an operator whose outputs are not inferred.
 //! 2. Write the functions that the row names, beside those of the other rows.
 //! 3. So that the interpreter and libtorch execute it, add a row to `KERNELS` of `flagperf-onnx-exec`.
 //! 4. So that scripts have a method for it, add a function to `layers` and to the package `nn::`; `graph.node` of that
@@ -13,6 +13,7 @@ mod row;
 
 use rten_shape_inference::ops;
 
+pub(crate) use row::MixedPrecision;
 pub use row::Operator;
 use row::op;
 
@@ -31,20 +32,20 @@ pub const OPSET_NEWEST: i64 = 28;
 #[rustfmt::skip]
 static OPERATORS: [Operator; 203] = [
     op("Abs",                       1,  ANY,            FIRST).derives(gradient::abs),
-    op("Acos",                      7,  ANY,            FIRST),
-    op("Acosh",                     9,  ANY,            FIRST),
+    op("Acos",                      7,  ANY,            FIRST).wide(),
+    op("Acosh",                     9,  ANY,            FIRST).wide(),
     op("Add",                       1,  SAME,           Some(|n| n.apply(&ops::Add))).converts(7, convert::broadcast)
         .derives(gradient::add),
     op("AffineGrid",                20, ANY,            UNKNOWN),
     op("And",                       1,  TO_BOOL,        BROADCAST).converts(7, convert::broadcast),
     op("ArgMax",                    1,  TO_INDEX,       Some(rules::arg_reduction)),
     op("ArgMin",                    1,  TO_INDEX,       Some(rules::arg_reduction)),
-    op("Asin",                      7,  ANY,            FIRST),
-    op("Asinh",                     9,  ANY,            FIRST),
-    op("Atan",                      7,  ANY,            FIRST),
-    op("Atanh",                     9,  ANY,            FIRST),
+    op("Asin",                      7,  ANY,            FIRST).wide(),
+    op("Asinh",                     9,  ANY,            FIRST).wide(),
+    op("Atan",                      7,  ANY,            FIRST).wide(),
+    op("Atanh",                     9,  ANY,            FIRST).wide(),
     op("Attention",                 23, FLOAT,          Some(rules::attention))
-        .counts(count::attention).lowers(lower::attention),
+        .counts(count::attention).lowers(lower::attention).half(),
     op("AveragePool",               1,  FLOAT,          Some(rules::pool)).derives(gradient::average_pool),
     op("BatchNormalization",        1,  SAME_FLOAT,     Some(rules::batch_normalization))
         .converts(9, convert::batch_normalization).derives(gradient::batch_normalization),
@@ -72,14 +73,14 @@ static OPERATORS: [Operator; 203] = [
     op("Constant",                  1,  ANY,            UNKNOWN),
     op("ConstantOfShape",           9,  FILL,           Some(rules::constant_of_shape)),
     op("Conv",                      1,  SAME_FLOAT,     Some(rules::conv)).counts(count::convolution)
-        .derives(gradient::conv),
+        .derives(gradient::conv).half(),
     op("ConvInteger",               10, ANY,            UNKNOWN).counts(count::convolution).lowers(lower::conv_integer),
     op("ConvTranspose",             1,  SAME_FLOAT,     Some(rules::conv_transpose))
-        .counts(count::transposed_convolution).derives(gradient::conv_transpose),
-    op("Cos",                       7,  ANY,            FIRST).derives(gradient::cos),
-    op("Cosh",                      9,  ANY,            FIRST),
-    op("CumProd",                   26, ANY,            FIRST),
-    op("CumSum",                    11, ANY,            FIRST).derives(gradient::cumulative_sum),
+        .counts(count::transposed_convolution).derives(gradient::conv_transpose).half(),
+    op("Cos",                       7,  ANY,            FIRST).derives(gradient::cos).wide(),
+    op("Cosh",                      9,  ANY,            FIRST).wide(),
+    op("CumProd",                   26, ANY,            FIRST).wide(),
+    op("CumSum",                    11, ANY,            FIRST).derives(gradient::cumulative_sum).wide(),
     op("DFT",                       17, ANY,            UNKNOWN),
     op("DeformConv",                19, ANY,            UNKNOWN).counts(count::unknown),
     op("DepthToSpace",              1,  ANY,            Some(rules::depth_to_space)).derives(gradient::depth_to_space),
@@ -91,11 +92,11 @@ static OPERATORS: [Operator; 203] = [
         .converts(12, convert::dropout).derives(gradient::dropout),
     op("DynamicQuantizeLinear",     11, ANY,            UNKNOWN).lowers(lower::dynamic_quantize_linear),
     op("Einsum",                    12, SAME,           Some(rules::einsum)).counts(count::einsum)
-        .derives(gradient::einsum),
+        .derives(gradient::einsum).half(),
     op("Elu",                       1,  FLOAT,          FIRST).derives(gradient::elu),
     op("Equal",                     1,  SAME_TO_BOOL,   Some(|n| n.apply(&ops::Equal))).converts(7, convert::broadcast),
-    op("Erf",                       9,  FLOAT,          FIRST).derives(gradient::erf),
-    op("Exp",                       1,  FLOAT,          FIRST).derives(gradient::exp),
+    op("Erf",                       9,  FLOAT,          FIRST).derives(gradient::erf).wide(),
+    op("Exp",                       1,  FLOAT,          FIRST).derives(gradient::exp).wide(),
     op("Expand",                    8,  ANY,            Some(|n| n.apply(&ops::Expand))).derives(gradient::expand),
     op("EyeLike",                   9,  ANY,            UNKNOWN),
     op("Flatten",                   1,  ANY,            Some(rules::flatten)).derives(gradient::reshape),
@@ -105,9 +106,9 @@ static OPERATORS: [Operator; 203] = [
     op("GatherElements",            11, ANY,            Some(|n| n.apply(&ops::GatherElements)))
         .derives(gradient::gather_elements),
     op("GatherND",                  11, ANY,            Some(rules::gather_nd)).derives(gradient::gather_nd),
-    op("Gelu",                      20, FLOAT,          FIRST).lowers(lower::gelu),
+    op("Gelu",                      20, FLOAT,          FIRST).lowers(lower::gelu).wide(),
     op("Gemm",                      1,  SAME,           Some(rules::gemm))
-        .counts(count::gemm).converts(7, convert::gemm).derives(gradient::gemm),
+        .counts(count::gemm).converts(7, convert::gemm).derives(gradient::gemm).half(),
     op("GlobalAveragePool",         1,  FLOAT,          Some(|n| n.apply(&ops::GlobalPool)))
         .derives(gradient::global_average_pool),
     op("GlobalLpPool",              1,  ANY,            UNKNOWN).lowers(lower::global_lp_pool),
@@ -115,8 +116,9 @@ static OPERATORS: [Operator; 203] = [
         .derives(gradient::global_max_pool),
     op("Greater",                   1,  SAME_TO_BOOL,   BROADCAST).converts(7, convert::broadcast),
     op("GreaterOrEqual",            12, SAME_TO_BOOL,   BROADCAST),
-    op("GridSample",                16, ANY,            Some(|n| n.apply(&ops::GridSample))),
-    op("GroupNormalization",        21, FLOAT,          FIRST).lowers(lower::group_normalization),
+    op("GridSample",                16, ANY,            Some(|n| n.apply(&ops::GridSample)))
+        .wide(),
+    op("GroupNormalization",        21, FLOAT,          FIRST).lowers(lower::group_normalization).wide(),
     op("HammingWindow",             17, ANY,            UNKNOWN),
     op("HannWindow",                17, ANY,            UNKNOWN),
     op("HardSigmoid",               1,  FLOAT,          FIRST).derives(gradient::hard_sigmoid),
@@ -125,32 +127,32 @@ static OPERATORS: [Operator; 203] = [
     op("Identity",                  1,  ANY,            Some(|n| n.apply(&ops::Identity))).derives(gradient::identity),
     op("If",                        1,  ANY,            UNKNOWN),
     op("ImageDecoder",              20, ANY,            UNKNOWN),
-    op("InstanceNormalization",     1,  SAME_FLOAT,     FIRST).lowers(lower::instance_normalization),
+    op("InstanceNormalization",     1,  SAME_FLOAT,     FIRST).lowers(lower::instance_normalization).wide(),
     op("IsInf",                     10, TO_BOOL,        FIRST),
     op("IsNaN",                     9,  TO_BOOL,        FIRST),
-    op("LRN",                       1,  ANY,            FIRST).lowers(lower::local_response),
+    op("LRN",                       1,  ANY,            FIRST).lowers(lower::local_response).wide(),
     op("LSTM",                      1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
     op("LayerNormalization",        17, AND_STATISTICS,     Some(rules::layer_normalization))
-        .lowers(lower::layer_normalization),
+        .lowers(lower::layer_normalization).wide(),
     op("LeakyRelu",                 1,  FLOAT,          FIRST).derives(gradient::leaky_relu),
     op("Less",                      1,  SAME_TO_BOOL,   BROADCAST).converts(7, convert::broadcast),
     op("LessOrEqual",               12, SAME_TO_BOOL,   BROADCAST),
     op("LinearAttention",           27, ANY,            UNKNOWN),
-    op("Log",                       1,  FLOAT,          FIRST).derives(gradient::log),
+    op("Log",                       1,  FLOAT,          FIRST).derives(gradient::log).wide(),
     op("LogSoftmax",                1,  FLOAT,          FIRST).converts(13, convert::softmax)
-        .derives(gradient::log_softmax),
+        .derives(gradient::log_softmax).wide(),
     op("Loop",                      1,  ANY,            UNKNOWN),
-    op("LpNormalization",           1,  ANY,            FIRST).lowers(lower::lp_normalization),
+    op("LpNormalization",           1,  ANY,            FIRST).lowers(lower::lp_normalization).wide(),
     op("LpPool",                    1,  ANY,            Some(rules::pool)).lowers(lower::lp_pool),
     op("MatMul",                    1,  SAME,           Some(rules::matmul)).counts(count::matmul)
-        .derives(gradient::matmul),
+        .derives(gradient::matmul).half(),
     op("MatMulInteger",             10, ANY,            UNKNOWN).counts(count::matmul).lowers(lower::matmul_integer),
     op("Max",                       1,  SAME,           VARIADIC).derives(gradient::extreme),
     op("MaxPool",                   1,  AND_INDICES,    Some(rules::pool)).derives(gradient::max_pool),
     op("MaxRoiPool",                1,  ANY,            UNKNOWN),
     op("MaxUnpool",                 9,  ANY,            UNKNOWN),
     op("Mean",                      1,  SAME,           VARIADIC).derives(gradient::mean_of),
-    op("MeanVarianceNormalization", 9,  ANY,            FIRST).lowers(lower::mean_variance),
+    op("MeanVarianceNormalization", 9,  ANY,            FIRST).lowers(lower::mean_variance).wide(),
     op("MelWeightMatrix",           17, ANY,            UNKNOWN),
     op("Min",                       1,  SAME,           VARIADIC).derives(gradient::extreme),
     op("Mish",                      18, FLOAT,          FIRST).derives(gradient::mish),
@@ -159,7 +161,8 @@ static OPERATORS: [Operator; 203] = [
         .derives(gradient::mul),
     op("Multinomial",               7,  ANY,            UNKNOWN),
     op("Neg",                       1,  ANY,            Some(|n| n.apply(&ops::Neg))).derives(gradient::neg),
-    op("NegativeLogLikelihoodLoss", 12, FLOAT,          Some(rules::class_loss)).lowers(lower::negative_log_likelihood),
+    op("NegativeLogLikelihoodLoss", 12, FLOAT,          Some(rules::class_loss)).lowers(lower::negative_log_likelihood)
+        .wide(),
     op("NonMaxSuppression",         10, TO_INDEX,       Some(rules::non_max_suppression)).f32(),
     op("NonZero",                   9,  TO_INDEX,       Some(|n| n.apply(&ops::NonZero))),
     op("Not",                       1,  TO_BOOL,        FIRST),
@@ -173,46 +176,47 @@ static OPERATORS: [Operator; 203] = [
     op("Pad",                       1,  ANY,            Some(|n| n.apply(&ops::Pad))).converts(11, convert::pad)
         .derives(gradient::pad),
     op("Pow",                       1,  ANY,            BROADCAST).converts(7, convert::broadcast)
-        .derives(gradient::pow),
+        .derives(gradient::pow).wide(),
     op("QLinearConv",               10, ANY,            UNKNOWN)
         .counts(count::quantized_convolution).lowers(lower::qlinear_conv),
     op("QLinearMatMul",             10, ANY,            UNKNOWN).counts(count::matmul).lowers(lower::qlinear_matmul),
     op("QuantizeLinear",            10, ANY,            UNKNOWN).lowers(lower::quantize_linear),
-    op("RMSNormalization",          23, FLOAT,          FIRST).lowers(lower::rms_normalization),
+    op("RMSNormalization",          23, FLOAT,          FIRST).lowers(lower::rms_normalization).wide(),
     op("RNN",                       1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
     op("RandomNormal",              1,  ANY,            UNKNOWN),
     op("RandomNormalLike",          1,  ANY,            UNKNOWN),
     op("RandomUniform",             1,  ANY,            UNKNOWN),
     op("RandomUniformLike",         1,  ANY,            UNKNOWN),
     op("Range",                     11, SAME,           Some(|n| n.apply(&ops::Range))),
-    op("Reciprocal",                1,  ANY,            FIRST).derives(gradient::reciprocal),
+    op("Reciprocal",                1,  ANY,            FIRST).derives(gradient::reciprocal).wide(),
     op("ReduceL1",                  1,  ANY,            Some(rules::reduction)).axes_input(18)
-        .derives(gradient::reduce_l1),
+        .derives(gradient::reduce_l1).wide(),
     op("ReduceL2",                  1,  ANY,            Some(rules::reduction)).axes_input(18)
-        .derives(gradient::reduce_l2),
+        .derives(gradient::reduce_l2).wide(),
     op("ReduceLogSum",              1,  ANY,            Some(rules::reduction)).axes_input(18)
-        .derives(gradient::reduce_log_sum),
+        .derives(gradient::reduce_log_sum).wide(),
     op("ReduceLogSumExp",           1,  ANY,            Some(rules::reduction)).axes_input(18)
-        .derives(gradient::reduce_log_sum_exp),
+        .derives(gradient::reduce_log_sum_exp).wide(),
     op("ReduceMax",                 1,  ANY,            Some(rules::reduction)).axes_input(18)
         .derives(gradient::reduce_extreme),
     op("ReduceMean",                1,  ANY,            Some(rules::reduction)).axes_input(18)
-        .derives(gradient::reduce_mean),
+        .derives(gradient::reduce_mean).wide(),
     op("ReduceMin",                 1,  ANY,            Some(rules::reduction)).axes_input(18)
         .derives(gradient::reduce_extreme),
-    op("ReduceProd",                1,  ANY,            Some(rules::reduction)).axes_input(18),
+    op("ReduceProd",                1,  ANY,            Some(rules::reduction)).axes_input(18).wide(),
     op("ReduceSum",                 1,  ANY,            Some(rules::reduction)).axes_input(13)
-        .derives(gradient::reduce_sum),
+        .derives(gradient::reduce_sum).wide(),
     op("ReduceSumSquare",           1,  ANY,            Some(rules::reduction)).axes_input(18)
-        .derives(gradient::reduce_sum_square),
+        .derives(gradient::reduce_sum_square).wide(),
     op("RegexFullMatch",            20, ANY,            UNKNOWN),
     op("Relu",                      1,  ANY,            FIRST).derives(gradient::relu),
     op("Reshape",                   1,  ANY,            Some(rules::reshape)).converts(5, convert::reshape)
         .derives(gradient::reshape),
-    op("Resize",                    10, ANY,            Some(rules::resize)).f32_input(2).converts(11, convert::resize),
+    op("Resize",                    10, ANY,            Some(rules::resize)).f32_input(2).converts(11, convert::resize)
+        .wide(),
     op("ReverseSequence",           10, ANY,            FIRST),
     op("RoiAlign",                  10, ANY,            UNKNOWN),
-    op("RotaryEmbedding",           23, FLOAT,          FIRST).lowers(lower::rotary_embedding),
+    op("RotaryEmbedding",           23, FLOAT,          FIRST).lowers(lower::rotary_embedding).wide(),
     op("Round",                     11, ANY,            FIRST).derives(gradient::zero),
     op("STFT",                      17, ANY,            UNKNOWN),
     op("Scan",                      8,  ANY,            UNKNOWN).converts(9, convert::scan),
@@ -231,21 +235,22 @@ static OPERATORS: [Operator; 203] = [
     op("Shrink",                    9,  ANY,            FIRST).lowers(lower::shrink),
     op("Sigmoid",                   1,  FLOAT,          FIRST).derives(gradient::sigmoid),
     op("Sign",                      9,  ANY,            FIRST).derives(gradient::zero),
-    op("Sin",                       7,  ANY,            FIRST).derives(gradient::sin),
-    op("Sinh",                      9,  ANY,            FIRST),
+    op("Sin",                       7,  ANY,            FIRST).derives(gradient::sin).wide(),
+    op("Sinh",                      9,  ANY,            FIRST).wide(),
     op("Size",                      1,  TO_INDEX,       Some(rules::size)),
     op("Slice",                     1,  ANY,            Some(rules::slice)).converts(10, convert::slice)
         .derives(gradient::slice),
     op("Softmax",                   1,  FLOAT,          FIRST).converts(13, convert::softmax)
-        .derives(gradient::softmax),
-    op("SoftmaxCrossEntropyLoss",   12, FLOAT,          Some(rules::class_loss)).lowers(lower::softmax_cross_entropy),
-    op("Softplus",                  1,  FLOAT,          FIRST).derives(gradient::softplus),
+        .derives(gradient::softmax).wide(),
+    op("SoftmaxCrossEntropyLoss",   12, FLOAT,          Some(rules::class_loss)).lowers(lower::softmax_cross_entropy)
+        .wide(),
+    op("Softplus",                  1,  FLOAT,          FIRST).derives(gradient::softplus).wide(),
     op("Softsign",                  1,  ANY,            FIRST).lowers(lower::softsign),
     op("SpaceToDepth",              1,  ANY,            Some(rules::space_to_depth)).derives(gradient::space_to_depth),
     op("Split",                     1,  ANY,            Some(rules::split)).converts(13, convert::split)
         .derives(gradient::split),
     op("SplitToSequence",           11, ANY,            UNKNOWN),
-    op("Sqrt",                      1,  FLOAT,          FIRST).derives(gradient::sqrt),
+    op("Sqrt",                      1,  FLOAT,          FIRST).derives(gradient::sqrt).wide(),
     op("Squeeze",                   1,  ANY,            Some(rules::squeeze)).axes_input(13).derives(gradient::reshape),
     op("StringConcat",              20, ANY,            UNKNOWN),
     op("StringNormalizer",          10, ANY,            UNKNOWN),
@@ -255,7 +260,7 @@ static OPERATORS: [Operator; 203] = [
     op("Sum",                       1,  SAME,           VARIADIC).derives(gradient::add),
     op("SwiGLU",                    28, ANY,            FIRST).lowers(lower::swiglu),
     op("Swish",                     24, ANY,            FIRST).lowers(lower::swish),
-    op("Tan",                       7,  FLOAT,          FIRST),
+    op("Tan",                       7,  FLOAT,          FIRST).wide(),
     op("Tanh",                      1,  FLOAT,          FIRST).derives(gradient::tanh),
     op("TensorScatter",             24, ANY,            UNKNOWN),
     op("TfIdfVectorizer",           9,  ANY,            UNKNOWN),
@@ -268,7 +273,8 @@ static OPERATORS: [Operator; 203] = [
     op("Unique",                    11, ANY,            UNKNOWN),
     op("Unsqueeze",                 1,  ANY,            Some(rules::unsqueeze)).axes_input(13)
         .derives(gradient::reshape),
-    op("Upsample",                  7,  ANY,            Some(rules::resize)).f32_input(1).converts(10, convert::resize),
+    op("Upsample",                  7,  ANY,            Some(rules::resize)).f32_input(1).converts(10, convert::resize)
+        .wide(),
     op("Where",                     9,  SELECTED,       Some(|n| n.apply(&ops::Where))).derives(gradient::select),
     op("Xor",                       1,  TO_BOOL,        BROADCAST).converts(7, convert::broadcast),
 ];

@@ -11,6 +11,7 @@ use flagperf_core::event::Phase;
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::EngineRole;
 
 /// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +80,12 @@ impl Job {
         self.settings.precision_of(self.phase())
     }
 
+    /// Returns the precision of weights, inputs and outputs: in a training, of which mixed precision only computes products in
+    /// another one, fp32.
+    pub fn value_precision(&self) -> Precision {
+        if self.phase() == Phase::Train { Precision::Fp32 } else { self.precision() }
+    }
+
     /// Returns the folder for files that are not needed after the phase. The conductor removes it, however the worker
     /// ended.
     pub fn scratch(&self) -> PathBuf {
@@ -112,11 +119,20 @@ pub enum Task {
     },
     /// Inference: the compiler loads a model and runs it.
     Infer { model: ModelInput },
-    /// Training: the case's script creates the model, and the framework trains it until it reaches the target.
-    Train { training: Box<TrainingSettings> },
+    /// Training: the case's script creates the model, and the engine trains it until it reaches the target. A framework is
+    /// given the training step as a graph, a compiler as a file.
+    Train { training: Box<TrainingSettings>, role: EngineRole },
 }
 
 impl Task {
+    /// Returns the task for an engine in this role; only a training has a choice of roles.
+    pub(super) fn with_role(self, role: EngineRole) -> Self {
+        match self {
+            Task::Train { training, .. } => Task::Train { training, role },
+            other => other,
+        }
+    }
+
     /// Returns the task for a run in the folder `run`.
     pub(super) fn in_run_folder(self, run: &Path) -> Self {
         match self {
@@ -134,6 +150,8 @@ pub struct TrainingSettings {
     pub eval_batch_size: u32,
     /// The learning rate that the case's schedule starts from.
     pub learning_rate: f64,
+    /// The batches whose mean gradient makes one update.
+    pub gradient_accumulation_steps: u32,
     /// Epochs after which the training ends without having reached its target.
     pub max_epochs: u32,
     /// Epochs from one evaluation to the next.

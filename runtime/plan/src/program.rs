@@ -29,7 +29,7 @@ impl Job {
     /// # Errors
     /// When a name in braces is unknown; the text says which are known.
     pub fn program(&self) -> Result<TrainingProgram, String> {
-        let Task::Train { training } = &self.task else { return Err("the case does not train".to_owned()) };
+        let Task::Train { training, .. } = &self.task else { return Err("the case does not train".to_owned()) };
         let own = |name: &str| match name {
             "hardware" => Some(training.hardware.clone()),
             "data_dir" => Some(self.data_dir.display().to_string()),
@@ -112,7 +112,7 @@ impl Planner<'_> {
 
     /// Checks the command and the patterns of a training.
     pub(super) fn check_program(&mut self, job: &Job, starts_program: bool) {
-        let Task::Train { training } = &job.task else { return };
+        let Task::Train { training, .. } = &job.task else { return };
         if !starts_program {
             if !training.command.is_empty() {
                 let message = format!("`command` has no effect: framework `{}` starts no program", job.engine.name);

@@ -8,7 +8,7 @@ use super::{CaseSettings, Task, TrainingSettings};
 use flagperf_config::Overrides;
 use flagperf_config::fixture::{Checkout, case, set};
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{EngineRole, Phase};
 
 const TRAINING: &str = "batch_size: 32\nlearning_rate: 0.1\nmax_epochs: 20\ntarget: {top1: 0.9}\n";
 
@@ -27,6 +27,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
     assert_eq!(toy.folder.to_str(), Some("toy_frame_A100_1x1/localhost_noderank0"));
     let training = TrainingSettings {
         eval_batch_size: 32,
+        gradient_accumulation_steps: 1,
         learning_rate: 0.1,
         max_epochs: 20,
         eval_interval: 1,
@@ -36,7 +37,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         command_folder: None,
         patterns: IndexMap::new(),
     };
-    assert_eq!(job.task, Task::Train { training: Box::new(training) });
+    assert_eq!(job.task, Task::Train { training: Box::new(training), role: EngineRole::Framework });
     let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;
     assert_eq!((*batch_size, flops.as_str(), *flops_per_sample, *repeat), (32, "", 0.0, 2));
     assert_eq!((compiler, *no_validation, &job.outputs), (&None, false, &None));
@@ -55,11 +56,38 @@ fn what_a_training_cannot_do_yet_is_refused_where_it_is_asked_for() {
              supported yet\n  hint: `toy:frame:A100:1:1:N` trains on one"
         ]
     );
-    let half = errors(&checkout().with("configs/toy/training.yaml", &format!("{TRAINING}fp16: true\n")), &case("toy"));
-    let mixed = "training in mixed precision is not supported yet\n  hint: set `precision: fp32`";
-    assert_eq!(half, [format!("configs/toy/training.yaml:5: `precision` is `fp16`; {mixed}")]);
-    let set = errors(&checkout(), &set(&["precision=bf16"]));
-    assert_eq!(set, [format!("--set precision=bf16: `precision` is `bf16`; {mixed}")]);
+    let tf32 = errors(&checkout(), &set(&["precision=tf32"]));
+    let message = "--set precision=tf32: `precision` is `tf32`; training in TF32 is not supported yet\n  hint: set \
+                   `precision: fp32`, or `bf16` or `fp16` for mixed precision";
+    assert_eq!(tf32, [message]);
+}
+
+#[test]
+fn a_training_in_mixed_precision_keeps_its_values_in_fp32() {
+    let half = checkout().with("configs/toy/training.yaml", &format!("{TRAINING}fp16: true\n"));
+    for (checkout, overrides, expected) in
+        [(&half, case("toy"), Precision::Fp16), (&checkout(), set(&["precision=bf16"]), Precision::Bf16)]
+    {
+        let plan = planned(checkout, &overrides).unwrap();
+        let job = &plan.cases[0].jobs[0];
+        assert_eq!((job.precision(), job.value_precision()), (expected, Precision::Fp32));
+    }
+}
+
+#[test]
+fn hardware_that_is_no_device_of_the_vendor_is_a_warning() {
+    let vendor = std::fs::read_to_string(checkout().path("vendors/chip/vendor.yaml")).unwrap();
+    let devices = "devices:\n    - {name: Chip A100, matches: [CHIP-A-100], source: none}\n";
+    let checkout = checkout().with("vendors/chip/vendor.yaml", &format!("{vendor}{devices}"));
+    let warnings = |key: &str| {
+        let plan = planned(&checkout, &case(key)).unwrap();
+        let findings = plan.findings.iter().filter(|finding| finding.message.contains("hardware"));
+        findings.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("toy:frame:A100:1:1:1"), [""; 0]);
+    let expected = "--case toy:frame:H100:1:1:1: the hardware `H100` in the key is part of the name of no device of vendor `chip`\n  \
+                    hint: known devices: Chip A100";
+    assert_eq!(warnings("toy:frame:H100:1:1:1"), [expected]);
 }
 
 #[test]

@@ -8,11 +8,6 @@ use flagperf_result::{Record, TrainingRecord, TrainingRound, Verdict};
 /// Largest number of epochs of a repetition in the details.
 const EPOCHS_SHOWN: usize = 20;
 
-/// Returns the training of a record; `None` for inference.
-pub(super) fn training_of(record: &Record) -> Option<&TrainingRecord> {
-    record.phases.iter().find_map(|phase| phase.training.as_ref())
-}
-
 /// Returns FlagPerf's rows for a training: those of its last repetition.
 pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(&'static str, String)> {
     let info = &record.finish_info;

@@ -4,7 +4,8 @@ use indexmap::IndexMap;
 
 use flagperf_core::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Protection, Step};
 use flagperf_core::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, SpanTimes, StepColumns, StepTimes, TrainingEnd, VendorTime,
+    AuditReport, EpochLosses, Evaluation, PassReport, ReplayedValue, SpanTimes, StepColumns, StepReplay, StepTimes,
+    TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, Seconds};
@@ -37,7 +38,9 @@ fn kind_index(event: &Event) -> usize {
         Event::EpochLosses(_) => 22,
         Event::Evaluation(_) => 23,
         Event::TrainingEnd(_) => 24,
-        Event::Reported { .. } => 25,
+        Event::TrainingResumed(_) => 25,
+        Event::TrainingReplay(_) => 26,
+        Event::Reported { .. } => 27,
     }
 }
 
@@ -99,6 +102,14 @@ fn events(x: f64) -> Vec<Event> {
             ..Evaluation::default()
         }),
         Event::TrainingEnd(TrainingEnd { round: 0, train_s: Seconds(x), init_s: Seconds(x) }),
+        Event::TrainingResumed(TrainingProgress { train_s: Seconds(x), ..TrainingProgress::default() }),
+        Event::TrainingReplay(Box::new(TrainingReplay {
+            steps: vec![StepReplay {
+                worst: ReplayedValue { name: text(), difference: x, limit: x },
+                ..StepReplay::default()
+            }],
+            ..TrainingReplay::default()
+        })),
         Event::Reported { round: 0, values: [(text(), x.into())].into() },
     ]
 }
@@ -138,7 +149,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 26);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 28);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

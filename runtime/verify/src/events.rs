@@ -43,6 +43,8 @@ pub(super) struct ReplayedPhase {
     pub(super) warnings: Vec<String>,
     /// The passes of the measured loop, in order.
     pub(super) passes: Vec<ReplayedPass>,
+    /// The learning rates of the steps of each training, in order.
+    pub(super) learning_rates: Vec<Vec<f64>>,
     /// Why the phase did not succeed; `None` when the worker reported success.
     pub(super) failure: Option<String>,
 }
@@ -119,6 +121,7 @@ struct Replayer {
     /// The logs of a training, and the hashes of their files.
     log: Option<TrainingLog>,
     log_files: BTreeMap<String, WrittenHash>,
+    learning_rates: Vec<Vec<f64>>,
     replay: Replay,
 }
 
@@ -161,6 +164,12 @@ impl Replayer {
                     pass.digests.extend(times.0.iter().map(|step| step.outputs));
                 }
             }
+            Event::EpochLosses(losses) => {
+                if self.learning_rates.len() <= losses.round as usize {
+                    self.learning_rates.push(Vec::new());
+                }
+                self.learning_rates.last_mut().into_iter().for_each(|rates| rates.extend(&losses.learning_rate));
+            }
             Event::PassEnd(found) => {
                 if let Some(pass) = self.passes_found.last_mut() {
                     pass.accuracy = found.accuracy.clone();
@@ -175,6 +184,7 @@ impl Replayer {
     fn close(&mut self) -> io::Result<()> {
         let Some((collector, samples)) = self.open.take() else { return Ok(()) };
         let passes = std::mem::take(&mut self.passes_found);
+        let learning_rates = std::mem::take(&mut self.learning_rates);
         let phase = collector.phase();
         if let Some(samples) = samples {
             self.replay.derived.insert(samples_file(phase), samples.finish()?);
@@ -184,7 +194,7 @@ impl Replayer {
         let unfinished = || (!collector.is_finished()).then(|| "the worker did not report success".to_owned());
         let failure = reported.or_else(contradiction).or_else(unfinished).or_else(|| collector.missing(self.passes));
         let (record, warnings) = collector.finish(self.last.unwrap_or(Nanos(0)), None);
-        self.replay.phases.push(ReplayedPhase { record, warnings, passes, failure });
+        self.replay.phases.push(ReplayedPhase { record, warnings, passes, learning_rates, failure });
         Ok(())
     }
 

@@ -61,7 +61,7 @@ fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifa
         command: job.engine.command.clone(),
         threads: job.engine.threads as usize,
         batch_size: job.settings.batch_size as usize,
-        precision: job.precision().dtype(),
+        precision: job.value_precision().dtype(),
         extra: job.engine.options.clone(),
         config: vendor_config(job),
     };

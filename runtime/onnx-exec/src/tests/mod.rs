@@ -5,10 +5,14 @@ mod apply;
 #[cfg(feature = "cpu")]
 mod attention;
 mod control;
+#[cfg(feature = "cpu")]
+mod dropout;
 mod executor;
 mod gradient;
 #[cfg(feature = "cpu")]
 mod fused;
+#[cfg(feature = "cpu")]
+mod mixed_precision;
 #[cfg(feature = "cpu")]
 mod multi_head_attention;
 #[cfg(feature = "cpu")]

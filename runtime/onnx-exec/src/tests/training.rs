@@ -1,8 +1,8 @@
 //! Compares 100 training steps with those of PyTorch: `training.json`, made by make_training.py.
 
 use flagperf_onnx::{
-    DType, Dim, Graph, GraphBuilder, Moments, Optimizer, OptimizerKind, StateKind, Tensor, TensorSpec, TrainingOptions,
-    Var, layers, training_step,
+    DType, Dim, Graph, GraphBuilder, Moments, Optimizer, OptimizerKind, State, StateKind, Tensor, TensorSpec,
+    TrainingOptions, TrainingStep, Var, layers, training_step,
 };
 use indexmap::IndexMap;
 use serde_json::Value as Json;
@@ -70,44 +70,71 @@ fn optimizer(name: &str) -> (Optimizer, f64) {
     (Optimizer { kind, weight_decay, norm_weight_decay, bias_weight_decay: None }, rate)
 }
 
-/// The largest relative differences of losses, norms and sums of states.
-fn train(name: &str, expected: &Json) -> [f64; 3] {
-    let (optimizer, rate) = optimizer(name);
-    let sizes = IndexMap::from([("N".to_owned(), BATCH)]);
-    let options = TrainingOptions { optimizer: optimizer.clone(), clip_norm: Some(0.1), sizes };
-    let step = training_step(&network(), "loss", &options).unwrap();
-    let executor = Executor::load(&step.graph, CpuOps).unwrap();
-    let parameters =
-        ["conv.weight", "norm.weight", "norm.bias", "deep.weight", "deep.bias", "head.weight", "head.bias"];
-    let mut states: Vec<Tensor> = step
-        .states
-        .iter()
-        .map(|state| {
+/// A training of [`network`] on the interpreter.
+pub(super) struct Training {
+    pub step: TrainingStep,
+    pub states: Vec<Tensor>,
+    executor: Executor<CpuOps>,
+    optimizer: Optimizer,
+    rate: f64,
+}
+
+impl Training {
+    /// Begins with the parameters of make_training.py. `options` changes those of an optimizer of [`optimizer`].
+    pub fn new(name: &str, options: impl FnOnce(TrainingOptions) -> TrainingOptions) -> Self {
+        let (optimizer, rate) = optimizer(name);
+        let sizes = IndexMap::from([("N".to_owned(), BATCH)]);
+        let defaults = TrainingOptions { clip_norm: Some(0.1), sizes, ..TrainingOptions::new(optimizer.clone()) };
+        let step = training_step(&network(), "loss", &options(defaults)).unwrap();
+        let executor = Executor::load(&step.graph, CpuOps).unwrap();
+        let parameters =
+            ["conv.weight", "norm.weight", "norm.bias", "deep.weight", "deep.bias", "head.weight", "head.bias"];
+        let first = |state: &State| {
             let shape = state.initial.spec.fixed_shape().unwrap();
             match parameters.iter().position(|name| *name == state.name) {
                 Some(seed) => wave(&shape, seed, 0.4),
-                None => {
+                None => state.first_value().unwrap_or_else(|| {
                     let value = if state.name.ends_with("running_var") { 1f32 } else { 0.0 };
                     Tensor::from_vec(shape.clone(), vec![value; shape.iter().product()]).unwrap()
-                }
+                }),
             }
-        })
-        .collect();
+        };
+        let states = step.states.iter().map(first).collect();
+        Training { step, states, executor, optimizer, rate }
+    }
+
+    /// Trains one step, counted from 0, and returns its loss and the norm of its gradients.
+    pub fn run(&mut self, number: usize) -> [f64; 2] {
+        let scalars = self.optimizer.scalars(number as u64 + 1, self.rate).values().map(Tensor::scalar);
+        let states = std::mem::take(&mut self.states);
+        let inputs: Vec<Tensor> = batch(number).into_iter().chain(scalars).chain(states).collect();
+        let mut outputs = self.executor.run_host(&inputs).unwrap();
+        self.states = outputs.split_off(2);
+        [0, 1].map(|i| outputs[i].to_f64()[0])
+    }
+
+    /// Returns the present value of a state.
+    pub fn state(&self, name: &str) -> Vec<f64> {
+        let index = self.step.states.iter().position(|state| state.name == name).unwrap();
+        self.states[index].to_f64()
+    }
+}
+
+/// The largest relative differences of losses, norms and sums of states.
+fn train(name: &str, expected: &Json) -> [f64; 3] {
+    let mut training = Training::new(name, |options| options);
     let relative = |actual: f64, expected: &Json| {
         let expected = expected.as_f64().unwrap();
         (actual - expected).abs() / expected.abs()
     };
     let mut largest = [0f64; 3];
     for number in 0..100 {
-        let scalars = optimizer.scalars(number as u64 + 1, rate).values().map(Tensor::scalar);
-        let inputs: Vec<Tensor> = batch(number).into_iter().chain(scalars).chain(states).collect();
-        let mut outputs = executor.run_host(&inputs).unwrap();
-        states = outputs.split_off(2);
-        for (i, kind) in ["losses", "norms"].into_iter().enumerate() {
-            largest[i] = largest[i].max(relative(outputs[i].to_f64()[0], &expected[kind][number]));
+        for (i, (kind, result)) in ["losses", "norms"].into_iter().zip(training.run(number)).enumerate() {
+            largest[i] = largest[i].max(relative(result, &expected[kind][number]));
         }
     }
-    for (state, value) in step.states.iter().zip(&states).filter(|(state, _)| state.kind != StateKind::Memory) {
+    let states = training.step.states.iter().zip(&training.states);
+    for (state, value) in states.filter(|(state, _)| state.kind != StateKind::Memory) {
         let sum: f64 = value.to_f64().iter().sum();
         largest[2] = largest[2].max(relative(sum, &expected["sums"][&state.name]));
     }
@@ -124,7 +151,7 @@ fn parameters_before_a_batch_normalization_are_trained_without_composite_operato
     let y = layers::relu(&mut g, "relu", &y).unwrap();
     let loss = layers::mean(&mut g, "mean", &y, &[], false).unwrap();
     g.output("loss", &loss).unwrap();
-    let options = TrainingOptions { optimizer: optimizer("sgd").0, clip_norm: None, sizes: IndexMap::new() };
+    let options = TrainingOptions::new(optimizer("sgd").0);
     let step = training_step(&g.finish().unwrap(), "loss", &options).unwrap();
     let trained: Vec<&str> = step.states.iter().map(|state| state.name.as_str()).collect();
     assert_eq!(trained[..3], ["conv.weight", "norm.weight", "norm.bias"]);

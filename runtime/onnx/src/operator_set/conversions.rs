@@ -85,11 +85,14 @@ fn require_test_mode(nodes: &NodeList<'_>, node: &mut Node) -> Converted {
     if nodes.opset() < 7 && !is_test { Err("it trains (`is_test` is 0)".to_owned()) } else { Ok(()) }
 }
 
-/// Before version 12, a node never trains, so that its ratio has no effect.
+/// Before version 12, the ratio is an attribute, and a node never trains: the ratio is that of a training step.
 pub(crate) fn dropout(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
     let mut node = node.clone();
     require_test_mode(nodes, &mut node)?;
+    let ratio = float(&node, "ratio", 0.5);
     node.attributes.shift_remove("ratio");
+    node.inputs.truncate(1);
+    node.inputs.push(nodes.number(ratio, DType::F32));
     nodes.keep(node);
     Ok(())
 }

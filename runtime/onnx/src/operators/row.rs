@@ -31,6 +31,19 @@ pub struct Operator {
     pub(crate) f32_input: Option<usize>,
     /// Whether the operator is f32 in a graph of half precision.
     pub(crate) stays_f32: bool,
+    /// The type in which a training in mixed precision computes the operator.
+    pub(crate) mixed_precision: MixedPrecision,
+}
+
+/// The type in which a training in mixed precision computes an operator, as PyTorch's `autocast` chooses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MixedPrecision {
+    /// Half precision: products.
+    Half,
+    /// F32: sums of many terms, normalizations, losses, and functions that half precision cannot represent well.
+    Wide,
+    /// Half precision if all computed operands are, otherwise f32.
+    Follows,
 }
 
 /// Returns the row of an operator that computes no products and follows the types of the graph.
@@ -47,6 +60,7 @@ pub(super) const fn op(name: &'static str, since: i64, types: Types, shape: Opti
         axes_input_since: None,
         f32_input: None,
         stays_f32: false,
+        mixed_precision: MixedPrecision::Follows,
     }
 }
 
@@ -82,6 +96,14 @@ impl Operator {
     }
 
     pub(super) const fn f32(self) -> Self {
-        Operator { stays_f32: true, ..self }
+        Operator { stays_f32: true, mixed_precision: MixedPrecision::Wide, ..self }
+    }
+
+    pub(super) const fn half(self) -> Self {
+        Operator { mixed_precision: MixedPrecision::Half, ..self }
+    }
+
+    pub(super) const fn wide(self) -> Self {
+        Operator { mixed_precision: MixedPrecision::Wide, ..self }
     }
 }

@@ -3,14 +3,19 @@
 //!
 //! Knows no engine and no loop: the caller feeds the next state back, and gives the learning rate of each step.
 
+mod autocast;
 mod batch_norm;
 mod clip;
+mod decay;
+mod dropout;
 mod error;
+mod loss_scale;
 mod optimizer;
 mod schedule;
 mod step;
 
 pub use error::TrainingError;
+pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};
 pub use step::{State, StateKind, TrainingOptions, TrainingStep, training_step};

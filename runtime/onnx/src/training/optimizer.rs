@@ -68,37 +68,62 @@ impl Default for Moments {
 pub struct StepScalars {
     /// The learning rate.
     pub learning_rate: f32,
-    /// `1 - β₁ᵗ` in step t.
+    /// `1 - β₁ᵗ` in update t.
     pub mean_correction: f32,
     /// `√(1 - β₂ᵗ)`.
     pub square_correction: f32,
+    /// 1 if the step updates the parameters, 0 if it only adds its gradients to the sum of an update.
+    pub update: f32,
+    /// The seed of dropout masks, less than 2²⁴.
+    pub mask_seed: f32,
+    /// The number of the step from which dropout masks are drawn, less than 2²⁴.
+    pub mask_step: f32,
 }
 
 impl StepScalars {
     /// The names of the inputs, in the order of [`StepScalars::values`].
-    pub const NAMES: [&str; 3] = ["learning_rate", "mean_correction", "square_correction"];
+    pub const NAMES: [&str; 6] =
+        ["learning_rate", "mean_correction", "square_correction", "update", "mask_seed", "mask_step"];
 
     /// Returns the values in the order of their names.
-    pub fn values(&self) -> [f32; 3] {
-        [self.learning_rate, self.mean_correction, self.square_correction]
+    pub fn values(&self) -> [f32; 6] {
+        let StepScalars { learning_rate, mean_correction, square_correction, update, mask_seed, mask_step } = *self;
+        [learning_rate, mean_correction, square_correction, update, mask_seed, mask_step]
+    }
+
+    /// Returns the numbers of a step that does not update yet.
+    pub fn without_update(self) -> Self {
+        StepScalars { update: 0.0, ..self }
+    }
+
+    /// Returns the numbers with dropout masks that depend on a seed and the number of a step. An f32 is exact up to 24 bits: the
+    /// bits of a longer seed are combined, and the masks of a longer training repeat.
+    pub fn with_masks(self, seed: u64, step: u64) -> Self {
+        const LAST: u64 = (1 << 24) - 1;
+        let seed = (seed ^ (seed >> 24) ^ (seed >> 48)) & LAST;
+        StepScalars { mask_seed: seed as f32, mask_step: (step & LAST) as f32, ..self }
     }
 }
 
 impl Optimizer {
-    /// Returns the numbers of a step, counted from 1.
-    pub fn scalars(&self, step: u64, learning_rate: f64) -> StepScalars {
+    /// Returns the numbers of an update, counted from 1, with the dropout masks of seed 0.
+    pub fn scalars(&self, update: u64, learning_rate: f64) -> StepScalars {
         let (beta1, beta2) = match self.kind {
             OptimizerKind::Adam(moments) | OptimizerKind::AdamW(moments) | OptimizerKind::Lamb(moments) => {
                 (moments.beta1, moments.beta2)
             }
             _ => (0.0, 0.0),
         };
-        let rest = |beta: f64| 1.0 - beta.powf(step as f64);
+        let rest = |beta: f64| 1.0 - beta.powf(update as f64);
         StepScalars {
             learning_rate: learning_rate as f32,
             mean_correction: rest(beta1) as f32,
             square_correction: rest(beta2).sqrt() as f32,
+            update: 1.0,
+            mask_seed: 0.0,
+            mask_step: 0.0,
         }
+        .with_masks(0, update)
     }
 
     /// Returns the names of what the rule remembers of each parameter, which begins with zeros.

@@ -58,9 +58,9 @@ pub struct WarmUp {
 }
 
 impl Schedule {
-    /// Returns the factor of a step, counted from 0, of which there are `steps_per_epoch`.
-    pub fn factor(&self, step: u64, steps_per_epoch: u64) -> f64 {
-        let time = if self.per_step { step } else { step / steps_per_epoch.max(1) };
+    /// Returns the factor of a batch, counted from 0. An epoch has `per_epoch` batches, an update `per_update`.
+    pub fn factor(&self, batch: u64, per_epoch: u64, per_update: u64) -> f64 {
+        let time = batch / if self.per_step { per_update } else { per_epoch }.max(1);
         let Some(warm_up) = self.warm_up.filter(|warm_up| time < warm_up.length) else {
             return self.decay.factor(time - self.warm_up.map_or(0, |warm_up| warm_up.length));
         };
@@ -103,11 +103,11 @@ mod tests {
             let warm_up = warm_up.map(|(length, start)| WarmUp { length, start });
             let schedule = Schedule { decay, warm_up, per_step: false };
             for (epoch, expected) in [0, 1, 2, 5, 9].into_iter().zip(expected) {
-                let factor = schedule.factor(epoch * 7 + 3, 7);
+                let factor = schedule.factor(epoch * 7 + 3, 7, 1);
                 assert!((factor - expected).abs() < 2e-8, "{schedule:?} in epoch {epoch}: {factor}, not {expected}");
             }
             let per_step = Schedule { per_step: true, ..schedule.clone() };
-            assert_eq!(per_step.factor(5, 7), schedule.factor(35, 7));
+            assert_eq!(per_step.factor(5, 7, 1), schedule.factor(35, 7, 1));
         }
     }
 }

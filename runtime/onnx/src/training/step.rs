@@ -3,13 +3,18 @@
 use indexmap::IndexMap;
 
 use super::TrainingError;
+use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::clip::{clip, total_norm};
+use super::decay::Decays;
+use super::dropout::draw_masks;
+use super::loss_scale::{LossScale, is_finite, next_scale, scale_loss, unscale};
 use super::optimizer::{Optimizer, StepScalars};
-use crate::lower::Rewriting;
+use crate::lower::{NodeList, Rewriting};
 use crate::operator_set::set_version;
 use crate::{
-    DType, Differentiated, Dim, Graph, TensorSpec, ValueInfo, Weight, WeightRole, check, differentiate, upgrade,
+    DType, Differentiated, Dim, Graph, HalfPrecision, Init, Tensor, TensorSpec, ValueInfo, Weight, WeightRole,
+    WeightSource, check, differentiate, upgrade,
 };
 
 /// How a model is trained.
@@ -21,6 +26,26 @@ pub struct TrainingOptions {
     pub clip_norm: Option<f64>,
     /// The sizes of the named dimensions, of which the batch is one.
     pub sizes: IndexMap<String, usize>,
+    /// The type of products in mixed precision; `None` computes everything in the types of the model.
+    pub half: Option<HalfPrecision>,
+    /// The dynamic scale of the loss, without which small gradients in fp16 become 0. `None` does not scale it.
+    pub loss_scale: Option<LossScale>,
+    /// The batches whose mean gradient makes an update. [`StepScalars::update`] states which step updates.
+    pub accumulated_batches: u32,
+}
+
+impl TrainingOptions {
+    /// Returns the options of a training in the model's types with an update for each batch.
+    pub fn new(optimizer: Optimizer) -> Self {
+        TrainingOptions {
+            optimizer,
+            clip_norm: None,
+            sizes: IndexMap::new(),
+            half: None,
+            loss_scale: None,
+            accumulated_batches: 1,
+        }
+    }
 }
 
 /// A model with its loss as one graph for each step.
@@ -57,8 +82,30 @@ pub enum StateKind {
     Parameter,
     /// A running statistic.
     Statistic,
-    /// What the optimizer remembers of a parameter.
+    /// What the optimizer remembers of a parameter, or its gradients of earlier batches.
     Memory,
+    /// The scale of the loss, and the number of updates since it changed.
+    LossScale,
+}
+
+impl State {
+    /// Returns a state of a parameter that begins with zeros.
+    fn memory(name: String, next: String, parameter: &Weight) -> Self {
+        let source = WeightSource::Seed { seed: 0, init: Init::Constant(0.0) };
+        let spec = TensorSpec { dtype: DType::F32, ..parameter.spec.clone() };
+        State { name, kind: StateKind::Memory, next, initial: Weight { role: WeightRole::Buffer, source, spec } }
+    }
+
+    /// Returns the first value of a state that the model does not have; `None` if the model has it.
+    pub fn first_value(&self) -> Option<Tensor> {
+        let own = matches!(self.kind, StateKind::Memory | StateKind::LossScale);
+        let (WeightSource::Seed { init: Init::Constant(value), .. }, true) = (&self.initial.source, own) else {
+            return None;
+        };
+        let shape = self.initial.spec.fixed_shape()?;
+        let elements = shape.iter().product();
+        Tensor::from_vec(shape, vec![*value; elements]).ok()
+    }
 }
 
 /// Makes the training step of a model that has the loss as its output `loss`.
@@ -67,59 +114,123 @@ pub enum StateKind {
 /// When a size is unknown, an operator has no derivative, or the loss depends on no parameter.
 pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Result<TrainingStep, TrainingError> {
     let model = upgrade(&with_sizes(model, &options.sizes)?)?;
-    refuse_dropout(&model)?;
     let decays = Decays::of(&model, &options.optimizer);
-    let (model, statistics) = use_batch_statistics(&model)?;
+    let model = with_scalars(model);
+    let model = options.half.map_or(Ok(model.clone()), |half| autocast(&model, half))?;
+    let (model, statistics) = use_batch_statistics(&draw_masks(&model)?)?;
+    let (model, scaled) = match options.loss_scale {
+        Some(_) => scale_loss(&model, loss),
+        None => (model, loss.to_owned()),
+    };
     let parameters: Vec<&str> = model
         .weights
         .iter()
         .filter(|(_, weight)| weight.role == WeightRole::Parameter && weight.spec.dtype.is_float())
         .map(|(name, _)| name.as_str())
         .collect();
-    let Differentiated { graph, mut gradients } = differentiate(&model, loss, &parameters)?;
+    let Differentiated { graph, mut gradients } = differentiate(&model, &scaled, &parameters)?;
     if gradients.is_empty() {
         return Err(TrainingError::NoParameter(loss.to_owned()));
     }
     let is_untrained = |name: &&&str| !gradients.contains_key(**name);
     let untrained = parameters.iter().filter(is_untrained).map(|name| (*name).to_owned()).collect();
-    let mut states = Vec::new();
     let mut rewriting = Rewriting::new(&graph);
-    let norm = rewriting.extend("optimizer", |nodes| {
-        for (name, gradient) in &mut gradients {
-            let dtype = graph.weights[name.as_str()].spec.dtype;
-            *gradient = if dtype == DType::F32 { gradient.clone() } else { nodes.cast(gradient, DType::F32) };
-        }
-        let norm = total_norm(nodes, gradients.values());
-        if let Some(largest) = options.clip_norm {
-            clip(nodes, &mut gradients, &norm, largest);
-        }
-        norm
-    });
+    let mut states = Vec::new();
+    let (norm, condition) = rewriting.extend("optimizer", |n| prepare(n, &graph, &mut gradients, options, &mut states));
     for (name, gradient) in &gradients {
         let weight = &graph.weights[name.as_str()];
         let decay = decays.of_parameter(name);
-        let (next, memory) = rewriting.extend(&format!("optimizer.{name}"), |nodes| {
+        let update = |n: &mut NodeList<'_>| {
             let memory = options.optimizer.memory();
             let names: Vec<String> = memory.iter().map(|kind| format!("{name}:{kind}")).collect();
             let mut values = names.clone();
-            let next = options.optimizer.update(nodes, [name, gradient], decay, &mut values);
-            (next, names.into_iter().zip(values).collect::<Vec<_>>())
-        });
-        let state = |name: String, kind, next, initial| State { name, kind, next, initial };
-        states.push(state(name.clone(), StateKind::Parameter, next, weight.clone()));
-        states.extend(memory.into_iter().map(|(name, next)| state(name, StateKind::Memory, next, zeros_like(weight))));
+            let next = options.optimizer.update(n, [name, gradient], decay, &mut values);
+            let memory = names.into_iter().zip(values).map(|(name, next)| State::memory(name, next, weight));
+            let parameter = State { name: name.clone(), kind: StateKind::Parameter, next, initial: weight.clone() };
+            [parameter].into_iter().chain(memory).map(|state| condition.limit(n, state)).collect::<Vec<_>>()
+        };
+        states.extend(rewriting.extend(&format!("optimizer.{name}"), update));
     }
-    for (name, next) in statistics {
-        let initial = graph.weights[name.as_str()].clone();
-        states.push(State { name, kind: StateKind::Statistic, next, initial });
+    states.extend(rewriting.extend("statistics", |n| {
+        let state = |(name, next): (String, String)| {
+            let initial = graph.weights[name.as_str()].clone();
+            condition.limit(n, State { name, kind: StateKind::Statistic, next, initial })
+        };
+        statistics.into_iter().map(state).collect::<Vec<_>>()
+    }));
+    if let (Some(scale), Some(is_finite)) = (options.loss_scale, &condition.is_finite) {
+        let next =
+            rewriting.extend("loss_scale", |n| next_scale(n, scale, is_finite).map(|state| condition.limit(n, state)));
+        states.extend(next);
     }
     Ok(TrainingStep { graph: assemble(rewriting.finish(), [loss, &norm], &states), states, untrained })
 }
 
+/// Makes gradients those of an update: f32, without the scale of the loss, added to those of earlier batches, and clipped. Returns
+/// their norm before clipping, and when states change.
+fn prepare(
+    n: &mut NodeList<'_>,
+    graph: &Graph,
+    gradients: &mut IndexMap<String, String>,
+    options: &TrainingOptions,
+    states: &mut Vec<State>,
+) -> (String, Condition) {
+    let batches = options.accumulated_batches.max(1);
+    let is_update = (batches > 1).then(|| {
+        let half = n.number(0.5, DType::F32);
+        n.add("Greater", &["update", &half])
+    });
+    for (name, gradient) in gradients.iter_mut() {
+        let weight = &graph.weights[name.as_str()];
+        if weight.spec.dtype != DType::F32 {
+            *gradient = n.cast(gradient, DType::F32);
+        }
+        if options.loss_scale.is_some() {
+            *gradient = unscale(n, gradient);
+        }
+        if let Some(is_update) = &is_update {
+            let (sum, zero) = (format!("{name}:gradient"), n.number(0.0, DType::F32));
+            let share = n.scale(gradient, 1.0 / f64::from(batches), DType::F32);
+            *gradient = n.add("Add", &[&sum, &share]);
+            let next = n.add("Where", &[is_update, &zero, gradient]);
+            states.push(State::memory(sum, next, weight));
+        }
+    }
+    let norm = total_norm(n, gradients.values());
+    let is_finite = options.loss_scale.map(|_| is_finite(n, &norm));
+    if let Some(largest) = options.clip_norm {
+        clip(n, gradients, &norm, largest);
+    }
+    (norm, Condition { is_finite, is_update })
+}
+
+/// When states change: always, unless gradients are added up over several batches or an update may be skipped.
+struct Condition {
+    /// The value that states whether the gradients are finite, if a step whose gradients are not is skipped.
+    is_finite: Option<String>,
+    /// The value that states whether the batch is the last one before an update.
+    is_update: Option<String>,
+}
+
+impl Condition {
+    /// Lets a state keep its value where it does not change.
+    fn limit(&self, n: &mut NodeList<'_>, mut state: State) -> State {
+        let (waits, may_skip) = match state.kind {
+            StateKind::Parameter | StateKind::Memory => (true, true),
+            StateKind::Statistic => (false, true),
+            StateKind::LossScale => (true, false),
+        };
+        let conditions = [(waits, &self.is_update), (may_skip, &self.is_finite)];
+        for condition in conditions.into_iter().filter_map(|(counts, condition)| condition.as_ref().filter(|_| counts))
+        {
+            state.next = n.add("Where", &[condition, &state.next, &state.name]);
+        }
+        state
+    }
+}
+
 /// Makes states inputs, and the results and the next states outputs.
 fn assemble(mut graph: Graph, results: [&str; 2], states: &[State]) -> Graph {
-    let scalar = |name: &str| ValueInfo { name: name.to_owned(), spec: TensorSpec::new(Vec::<Dim>::new(), DType::F32) };
-    graph.inputs.extend(StepScalars::NAMES.map(scalar));
     for state in states {
         graph.weights.shift_remove(&state.name);
         graph.inputs.push(ValueInfo { name: state.name.clone(), spec: state.initial.spec.clone() });
@@ -133,6 +244,13 @@ fn assemble(mut graph: Graph, results: [&str; 2], states: &[State]) -> Graph {
     let next = |state: &State| (state.next.clone(), state.initial.spec.clone());
     let outputs = results.into_iter().map(result).chain(states.iter().map(next));
     graph.outputs = outputs.map(|(name, spec)| ValueInfo { name, spec }).collect();
+    graph
+}
+
+/// Returns the graph with the numbers of the step as inputs.
+fn with_scalars(mut graph: Graph) -> Graph {
+    let scalar = |name: &str| ValueInfo { name: name.to_owned(), spec: TensorSpec::new(Vec::<Dim>::new(), DType::F32) };
+    graph.inputs.extend(StepScalars::NAMES.map(scalar));
     graph
 }
 
@@ -154,46 +272,4 @@ fn with_sizes(graph: &Graph, sizes: &IndexMap<String, usize>) -> Result<Graph, T
     }
     check::infer_shapes(&mut sized);
     Ok(sized)
-}
-
-/// Dropout outside training is the identity. As long as a training step draws no masks, a model with dropout would be
-/// trained without it, and faster.
-fn refuse_dropout(graph: &Graph) -> Result<(), TrainingError> {
-    match graph.nodes.iter().find(|node| node.op == "Dropout") {
-        None => Ok(()),
-        Some(node) => Err(TrainingError::Node {
-            node: node.name.clone(),
-            op: node.op.clone(),
-            reason: "a training step draws no dropout masks yet; set the probability to 0".to_owned(),
-        }),
-    }
-}
-
-fn zeros_like(weight: &Weight) -> Weight {
-    let source = crate::WeightSource::Seed { seed: 0, init: crate::Init::Constant(0.0) };
-    Weight { role: WeightRole::Buffer, source, spec: TensorSpec { dtype: DType::F32, ..weight.spec.clone() } }
-}
-
-/// The weight decay of each parameter.
-struct Decays<'a> {
-    optimizer: &'a Optimizer,
-    /// The scales and biases of normalizations.
-    of_norms: Vec<String>,
-}
-
-impl<'a> Decays<'a> {
-    fn of(graph: &Graph, optimizer: &'a Optimizer) -> Self {
-        let norms = graph.nodes.iter().filter(|node| node.op.ends_with("Normalization"));
-        let of_norms = norms.flat_map(|node| node.inputs.iter().skip(1).take(2).cloned()).collect();
-        Decays { optimizer, of_norms }
-    }
-
-    fn of_parameter(&self, name: &str) -> f64 {
-        let own = match () {
-            () if self.of_norms.iter().any(|norm| norm == name) => self.optimizer.norm_weight_decay,
-            () if name.ends_with("bias") => self.optimizer.bias_weight_decay,
-            () => None,
-        };
-        own.unwrap_or(self.optimizer.weight_decay)
-    }
 }

@@ -1,16 +1,22 @@
 //! The model of a training: its step, and the graph that is evaluated with the parameters as inputs.
 
+use std::fs;
+
 use flagperf_core::event::Failure;
+use flagperf_core::file::write_hint;
+use flagperf_core::precision::Precision;
+use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::{Dim, Tensor};
 use flagperf_onnx::{
-    Graph, Model, Optimizer, Schedule, State, StateKind, TrainingOptions, TrainingStep, ValueInfo, WeightReader,
-    training_step,
+    Graph, HalfPrecision, LossScale, Model, Optimizer, Schedule, State, StateKind, TrainingOptions, TrainingStep,
+    ValueInfo, WeightReader, training_step,
 };
-use flagperf_plan::Job;
+use flagperf_plan::{Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, Sessions};
 use indexmap::IndexMap;
 
-use super::super::load::load_model;
+use super::super::export::write_model;
+use super::super::load::{load_model, load_model_input};
 use super::super::phase::failure;
 use super::labels::ClassRange;
 
@@ -28,6 +34,8 @@ pub struct TrainingModel {
     pub evaluated_states: Vec<usize>,
     /// The classes that the loss admits.
     pub classes: Vec<ClassRange>,
+    /// Whether a step whose gradients are not finite changes the scale of the loss only.
+    pub scales_loss: bool,
     pub optimizer: Optimizer,
     pub schedule: Schedule,
 }
@@ -37,7 +45,7 @@ impl TrainingModel {
     ///
     /// # Errors
     /// When a script fails, the model has several graphs, or the loss cannot be differentiated.
-    pub fn build(scripts: &CaseScripts, job: &Job) -> Result<Self, Failure> {
+    pub fn build(scripts: &CaseScripts, job: &Job, settings: &TrainingSettings) -> Result<Self, Failure> {
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
         let [graph] = &model.graphs.values().collect::<Vec<_>>()[..] else {
             return Err(failure(&"a model of several graphs cannot be trained", "create_model must return one graph"));
@@ -46,21 +54,68 @@ impl TrainingModel {
         let (optimizer, clip_norm) = scripts.create_optimizer(&job.config).map_err(|e| failure(&e, ""))?;
         let schedule = scripts.create_scheduler(&job.config).map_err(|e| failure(&e, ""))?;
         let sizes = batch_sizes(&with_loss, job.settings.batch_size as usize);
-        let options = TrainingOptions { optimizer: optimizer.clone(), clip_norm, sizes };
+        let half = match job.settings.precision {
+            Precision::Fp16 => Some(HalfPrecision::F16),
+            Precision::Bf16 => Some(HalfPrecision::BF16),
+            Precision::Fp32 | Precision::Tf32 => None,
+        };
+        let options = TrainingOptions {
+            clip_norm,
+            sizes,
+            half,
+            loss_scale: (half == Some(HalfPrecision::F16)).then(LossScale::default),
+            accumulated_batches: settings.gradient_accumulation_steps,
+            ..TrainingOptions::new(optimizer.clone())
+        };
         let step = training_step(&with_loss, CaseScripts::LOSS, &options)
             .map_err(|e| failure(&e, "training.rhai and model.rhai of the case build this graph"))?;
         let first_states = first_states(&with_loss, &step.states)?;
         let (evaluated, evaluated_states) = evaluated_graph(graph, &step.states);
         let classes = ClassRange::of(&with_loss);
-        Ok(TrainingModel { classes, step, first_states, evaluated, evaluated_states, optimizer, schedule, model })
+        let scales_loss = options.loss_scale.is_some();
+        Ok(TrainingModel {
+            scales_loss,
+            classes,
+            step,
+            first_states,
+            evaluated,
+            evaluated_states,
+            optimizer,
+            schedule,
+            model,
+        })
     }
 
-    /// Loads the training step into the job's engine.
+    /// Loads the training step into the engine of a job.
     ///
     /// # Errors
     /// When the engine refuses the step.
-    pub fn load_step(&self, job: &Job) -> Result<Sessions, Failure> {
-        load_model(&Model::single(self.step.graph.clone()), job)
+    pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(&self.step.graph, "step", job, role)
+    }
+
+    /// Loads the model whose parameters are inputs into the engine of a job.
+    ///
+    /// # Errors
+    /// When the engine refuses the model.
+    pub fn load_evaluated(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(&self.evaluated, "evaluated", job, role)
+    }
+}
+
+/// Loads a graph into the engine of a job: a compiler is given a file.
+fn load_graph(graph: &Graph, name: &str, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+    let model = Model::single(graph.clone());
+    match role {
+        EngineRole::Framework => load_model(&model, job),
+        EngineRole::Compiler => {
+            let folder = job.scratch();
+            let failed = |e: std::io::Error| failure(&format!("`{}`: {e}", folder.display()), write_hint(&e));
+            fs::create_dir_all(&folder).map_err(failed)?;
+            let path = folder.join(format!("{name}.onnx"));
+            write_model(&model, &path)?;
+            load_model_input(&ModelInput::Onnx(path), None, job)
+        }
     }
 }
 
@@ -73,22 +128,23 @@ fn batch_sizes(graph: &Graph, batch_size: usize) -> IndexMap<String, usize> {
 
 fn first_states(graph: &Graph, states: &[State]) -> Result<Vec<Tensor>, Failure> {
     let mut reader = WeightReader::new(graph);
-    let first = |state: &State| match state.kind {
-        StateKind::Memory => {
-            let shape = state.initial.spec.fixed_shape().expect("weights have fixed shapes");
-            let zeros = vec![0f32; shape.iter().product()];
-            Ok(Tensor::from_vec(shape, zeros).expect("the length is the shape"))
-        }
-        StateKind::Parameter | StateKind::Statistic => reader.tensor(&state.name).map_err(|e| failure(&e, "")),
+    let first = |state: &State| match state.first_value() {
+        Some(value) => Ok(value),
+        None => reader.tensor(&state.name).map_err(|e| failure(&e, "")),
     };
     states.iter().map(first).collect()
+}
+
+/// Returns whether a state is a weight of the model.
+fn is_of_model(kind: StateKind) -> bool {
+    matches!(kind, StateKind::Parameter | StateKind::Statistic)
 }
 
 /// Returns the graph with the states among its weights as inputs after its own, and their indices.
 fn evaluated_graph(graph: &Graph, states: &[State]) -> (Graph, Vec<usize>) {
     let mut evaluated = graph.clone();
     let mut indices = Vec::new();
-    for (index, state) in states.iter().enumerate().filter(|(_, state)| state.kind != StateKind::Memory) {
+    for (index, state) in states.iter().enumerate().filter(|(_, state)| is_of_model(state.kind)) {
         if let Some(weight) = evaluated.weights.shift_remove(&state.name) {
             evaluated.inputs.push(ValueInfo { name: state.name.clone(), spec: weight.spec });
             indices.push(index);
