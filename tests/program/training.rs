@@ -23,7 +23,8 @@ fn drawn_digits() -> TempDir {
         let folder = checkout.path().join("datasets/digits/generated").join(part);
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let images = (0..samples).flat_map(|sample| (0..SIDE * SIDE).map(move |pixel| level(sample, pixel)));
-        let labels = (0..samples).map(|sample| (sample % 10) as i64);
+        // One label of the evaluation is wrong, so that no model has all samples right.
+        let labels = (0..samples).map(|sample| i64::from(part == "val" && sample == 0).max((sample % 10) as i64));
         let images: Vec<u8> = images.flat_map(f32::to_le_bytes).collect();
         write_npy(&folder.join("images.npy"), "<f4", &format!("({samples}, 1, 8, 8)"), &images);
         write_npy(
@@ -153,9 +154,9 @@ fn the_compliance_checker_of_mlperf_accepts_the_log_but_for_the_name_of_the_benc
     };
     let (is_accepted, printed) = check(&text.replace(r#""value":"digits""#, r#""value":"resnet""#));
     assert!(is_accepted, "{printed}");
+    // It looks for the rules of a benchmark by its name.
     let (is_accepted, printed) = check(&text);
-    assert!(!is_accepted && printed.contains("CHECK for 'submission_benchmark' failed"), "{printed}");
-    assert_eq!(printed.matches("failed test").count(), 1, "{printed}");
+    assert!(!is_accepted && printed.contains("open_digits.yaml"), "{printed}");
 }
 
 #[test]

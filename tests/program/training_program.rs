@@ -100,6 +100,7 @@ fn the_training_of_a_program_is_measured_recorded_and_unofficial() {
     let rate = |part: &str| round[format!("throughput_{part}_samples_per_s")].as_f64().expect("a rate");
     assert!(rate("whole") < rate("train") && rate("whole") < 1e3, "{round}");
     assert_eq!((&record["accuracy"]["verdict"], &record["validity"]["verdict"]), (&json!("met"), &json!("unofficial")));
+    assert!(!record["warnings"].to_string().contains("scripts_sha256"), "{}", record["warnings"]);
     let reasons = record["validity"]["reasons"].to_string();
     assert!(reasons.contains("reported by the program"), "{reasons}");
     let engine = &record["phases"][0]["engine"];
@@ -136,7 +137,7 @@ fn a_program_that_does_not_train_well_fails_with_the_reason() {
     let checkout = fake(300);
     for (mode, expected) in [
         ("nan", "step 2: the program reported the loss NaN"),
-        ("unfinished", "training: `acc1` is 70.0000, but the target is 75.5"),
+        ("unfinished", "accuracy check failed: training: `acc1` is 70.0000, but the target is 75.5"),
         ("failing", "the program ended before the end of its training: exited with status 3"),
         ("silent", "the program reported nothing"),
     ] {

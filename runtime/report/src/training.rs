@@ -109,3 +109,32 @@ fn losses(round: &TrainingRound) -> String {
         _ => "none: no epoch ended".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagperf_core::units::Seconds;
+
+    #[test]
+    fn one_epoch_is_no_epochs_and_the_details_have_each_repetition() {
+        let round = TrainingRound {
+            epochs: 1,
+            steps: 10,
+            samples: 320,
+            epoch_losses: vec![0.5],
+            train_s: Some(Seconds(2.0)),
+            throughput_whole_samples_per_s: Some(SamplesPerSecond(160.0)),
+            reported: [("e2e_time".to_owned(), 9.5.into())].into(),
+            ..TrainingRound::default()
+        };
+        assert_eq!(work(&round), "1 epoch, 10 steps, 320 samples");
+        let rows = detail_rows(&TrainingRecord { rounds: vec![round; 2], ..TrainingRecord::default() });
+        let of =
+            |name: &str| rows.iter().filter(|(row, _)| *row == name).map(|(_, text)| text.as_str()).collect::<Vec<_>>();
+        let training = "1 epoch, 10 steps, 320 samples in 2.00 s (evaluations 0 s, initialization 0 s, core 0 s)";
+        assert_eq!(of("training"), [training; 2]);
+        assert_eq!(of("throughput"), ["whole 160"; 2]);
+        assert_eq!(of("epoch"), ["1: loss 0.5000"; 2]);
+        assert_eq!(of("reported by the program"), ["e2e_time 9.5"; 2]);
+    }
+}

@@ -192,8 +192,9 @@ fn missed_targets(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use crate::{TrainingRecord, testing};
     use flagperf_core::event::{DatasetFacts, ModelFacts};
+    use flagperf_core::measure::Evaluation;
 
     fn judged(random: bool, top1: f64, target: &[(&str, f64)]) -> Accuracy {
         let mut phase = testing::phase();
@@ -243,6 +244,22 @@ mod tests {
         let accuracy = Accuracy::judge(&[phase], IndexMap::from([("map".to_owned(), 0.05)]));
         assert_eq!(accuracy.verdict, Verdict::Missed);
         assert_eq!(accuracy.missed, ["inference: `map` has a target of 0.05, but was not measured"]);
+    }
+
+    #[test]
+    fn a_missed_target_has_the_number_of_its_repetition() {
+        let judged = |rounds: &[f64]| {
+            let round = |top1: &f64| TrainingRound {
+                evaluations: vec![Evaluation { metrics: [("top1".to_owned(), *top1)].into(), ..Evaluation::default() }],
+                ..TrainingRound::default()
+            };
+            let rounds = rounds.iter().map(round).collect();
+            let training = Some(TrainingRecord { rounds, ..TrainingRecord::default() });
+            let phase = PhaseRecord { training, ..PhaseRecord::new(Phase::Train) };
+            Accuracy::judge(&[phase], IndexMap::from([("top1".to_owned(), 0.9)])).missed
+        };
+        assert_eq!(judged(&[0.5]), ["training: `top1` is 0.5000, but the target is 0.9"]);
+        assert_eq!(judged(&[0.95, 0.5]), ["training, repetition 2: `top1` is 0.5000, but the target is 0.9"]);
     }
 
     #[test]

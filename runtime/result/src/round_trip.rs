@@ -95,7 +95,7 @@ fn events(x: f64) -> Vec<Event> {
         Event::Ready { step },
         Event::Observed { facts: serde_json::json!({"run": "a", "phases": [{"time_s": 0.1}], "device": null}) },
         Event::TrainingDataset(DatasetFacts::default()),
-        Event::EpochLosses(Box::new(EpochLosses { loss: vec![0.5], ..EpochLosses::default() })),
+        Event::EpochLosses(Box::new(EpochLosses { loss: vec![x], ..EpochLosses::default() })),
         Event::Evaluation(Evaluation {
             metrics: IndexMap::from([("top1".to_owned(), x)]),
             time_s: Seconds(x),
@@ -110,7 +110,7 @@ fn events(x: f64) -> Vec<Event> {
             }],
             ..TrainingReplay::default()
         })),
-        Event::Reported { round: 0, values: [("loss".to_owned(), serde_json::json!(1))].into() },
+        Event::Reported { round: 0, values: [(text(), x.into())].into() },
     ]
 }
 
@@ -149,7 +149,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 25);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 28);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

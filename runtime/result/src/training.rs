@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Record;
 use flagperf_config::CaseKey;
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
@@ -14,7 +15,8 @@ use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 pub fn hardware_warning(record: &Record) -> Option<String> {
     let key: CaseKey = record.training_key.as_ref()?.parse().ok()?;
     let training = key.training?;
-    let engine = record.headline_phase()?.engine.as_ref()?;
+    // A training program does not tell its device.
+    let engine = record.headline_phase()?.engine.as_ref().filter(|engine| engine.name != PROGRAM_ENGINE)?;
     let (hardware, device) = (&training.hardware, &engine.device);
     (!training.is_name_in(device))
         .then(|| format!("the key of the training names the hardware `{hardware}`, and it ran on `{device}`"))

@@ -1,5 +1,5 @@
 //! MLPerf's lines: `:::MLLOG ` and one JSON object, for the compliance checker of `mlperf-logging` in its open division. It knows only
-//! the benchmarks of MLPerf, so it objects to the name of any other case.
+//! the benchmarks of MLPerf, so it has no rules for the name of any other case.
 
 use flagperf_core::measure::Evaluation;
 use indexmap::IndexMap;

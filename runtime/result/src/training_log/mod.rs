@@ -10,7 +10,7 @@ mod subject;
 mod tests;
 
 use flagperf_core::event::Event;
-use flagperf_core::measure::{EpochLosses, Evaluation, StepTimes};
+use flagperf_core::measure::{EpochLosses, Evaluation, StepTimes, TrainingProgress};
 use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_core::units::Seconds;
 use serde::Serialize;
@@ -127,13 +127,19 @@ impl TrainingLog {
         let mut lines = Lines::default();
         match event {
             Event::Started { .. } => self.begin(0, &mut lines),
+            Event::TrainingResumed(progress) => {
+                self.training.resumed = Some(*progress);
+                if self.round != Some(progress.rounds) {
+                    self.begin(progress.rounds, &mut lines);
+                }
+            }
             Event::Dataset(facts) => self.subject.evaluation_samples = Some(facts.samples),
             Event::TrainingDataset(facts) => self.subject.training_samples = Some(facts.samples),
             Event::PassBegin { .. } => self.begin_epoch(&mut lines),
             Event::Steps { times, .. } => self.steps.extend_from_slice(&times.0),
             Event::EpochLosses(losses) => self.end_epoch(losses, &mut lines),
             Event::Evaluation(evaluation) => {
-                // What contradicts itself ends the phase, and the log with it.
+                // The collector of the phase refuses what contradicts other events; here it is only written down.
                 let _ = self.training.add_evaluation(evaluation, evaluation.samples);
                 self.write(self.event_ms, &Moment::Evaluation(evaluation), &mut lines);
             }
@@ -166,7 +172,9 @@ impl TrainingLog {
     }
 
     fn end_epoch(&mut self, losses: &EpochLosses, lines: &mut Lines) {
-        let (epoch, before) = (self.epochs() + 1, self.current().map_or(0, |round| round.steps));
+        let (epoch, earlier) = (self.epochs() + 1, self.earlier());
+        let before = earlier.steps + self.current().map_or(0, |round| round.steps);
+        let samples_before = earlier.steps * self.subject.batch_size;
         let steps = std::mem::take(&mut self.steps);
         let mut time_s = 0.0;
         for (index, times) in steps.iter().enumerate().take(losses.loss.len()) {
@@ -184,7 +192,7 @@ impl TrainingLog {
                 loss: at(&losses.loss),
                 learning_rate: at(&losses.learning_rate),
                 gradient_norm: at(&losses.gradient_norm),
-                samples: self.samples,
+                samples: samples_before + self.samples,
                 samples_per_s: Some(f64::from(times.samples) / times.total().0),
             };
             self.write(begin_ms, &Moment::StepBegin(step), lines);
@@ -210,11 +218,17 @@ impl TrainingLog {
 
     /// Returns the current training; `None` before the end of its first epoch.
     fn current(&self) -> Option<&TrainingRound> {
-        self.training.rounds.get(self.round? as usize)
+        let first = self.training.resumed.map_or(0, |resumed| resumed.rounds);
+        self.training.rounds.get(self.round?.checked_sub(first)? as usize)
+    }
+
+    /// Returns what had been trained of the current training before the run was resumed.
+    fn earlier(&self) -> TrainingProgress {
+        self.training.resumed.filter(|resumed| Some(resumed.rounds) == self.round).unwrap_or_default()
     }
 
     fn epochs(&self) -> u64 {
-        self.current().map_or(0, |round| u64::from(round.epochs))
+        u64::from(self.earlier().epochs) + self.current().map_or(0, |round| u64::from(round.epochs))
     }
 
     /// Returns the time `seconds` after the begin of the epoch, which is before the current event.

@@ -32,6 +32,7 @@ pub(super) struct Subject {
     /// Samples of the datasets, once they are known.
     pub training_samples: Option<u64>,
     pub evaluation_samples: Option<u64>,
+    pub batch_size: u64,
     log_freq: u64,
 }
 
@@ -52,6 +53,7 @@ impl Subject {
             rounds: record.repeat(),
             unit: setting(&config, "unit").unwrap_or_else(default_unit),
             target: setting(&config, "target").unwrap_or_default(),
+            batch_size: setting(&config, "batch_size").unwrap_or_default(),
             log_freq: setting(&config, "log_freq").unwrap_or_default(),
             training_samples: None,
             evaluation_samples: None,

@@ -6,7 +6,7 @@ use super::*;
 use crate::{Setting, testing};
 use flagperf_core::event::{DatasetFacts, Failure};
 use flagperf_core::hash::Seed;
-use flagperf_core::measure::{PassReport, StepColumns, TrainingEnd};
+use flagperf_core::measure::{StepColumns, TrainingEnd};
 use flagperf_core::step::Step;
 
 const STARTED_MS: i64 = 1_721_017_000_250;
@@ -75,7 +75,7 @@ fn events() -> Vec<(f64, Event)> {
         (0.6, Event::Dataset(dataset(5))),
     ];
     events.extend(epoch(0, 0, 1.0, [2.0, 1.0]));
-    events.extend([(2.5, evaluation(0, 1, 0.5)), (2.5, Event::PassEnd(Box::new(PassReport::default())))]);
+    events.extend([(2.5, evaluation(0, 1, 0.5)), (2.5, Event::PassEnd(Box::default()))]);
     events.extend(epoch(0, 1, 3.0, [0.5, f64::NAN]));
     events.extend([(4.5, evaluation(0, 2, 0.95)), (5.0, Event::TrainingEnd(end))]);
     events.extend(epoch(1, 0, 6.0, [2.0, 1.0]));

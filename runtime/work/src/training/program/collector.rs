@@ -26,6 +26,8 @@ pub(super) struct Collector<'c> {
     /// Passes of all rounds that have ended, and those of this round.
     passes: &'c mut u32,
     own_passes: u32,
+    /// Steps of the host in the passes of this round.
+    own_steps: u64,
     emit: &'c Emit,
     begin: Nanos,
     /// The begin of the training, and of the interval that the next report of steps ends.
@@ -62,6 +64,7 @@ impl<'c> Collector<'c> {
             round,
             passes,
             own_passes: 0,
+            own_steps: 0,
             emit,
             begin,
             train_begin: None,
@@ -166,6 +169,7 @@ impl<'c> Collector<'c> {
         if let Some(last) = self.steps.last_mut() {
             last.host_s = last.host_s + at.since(self.interval_begin);
             let steps = std::mem::take(&mut self.steps);
+            let count = steps.len() as u64;
             let losses = EpochLosses { round: self.round, epoch: self.own_passes, ..std::mem::take(&mut self.losses) };
             (self.emit)(Event::Steps { step: Step::Training, times: StepColumns(steps) });
             (self.emit)(Event::EpochLosses(Box::new(losses)));
@@ -178,6 +182,7 @@ impl<'c> Collector<'c> {
             })));
             *self.passes += 1;
             self.own_passes += 1;
+            self.own_steps += count;
         }
         self.interval_begin = at;
     }
@@ -193,7 +198,7 @@ impl<'c> Collector<'c> {
         (self.emit)(Event::Evaluation(Evaluation {
             round: self.round,
             epochs: self.own_passes,
-            steps: self.step,
+            steps: self.own_steps,
             samples: 0,
             metrics: metrics.clone(),
             time_s,
