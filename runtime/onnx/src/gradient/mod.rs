@@ -4,6 +4,7 @@
 //! Knows no optimizer, no engine and no scripts.
 
 mod backward;
+mod conv_weight;
 mod elementwise;
 mod error;
 mod matrix;
