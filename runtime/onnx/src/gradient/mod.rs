@@ -9,6 +9,7 @@ mod elementwise;
 mod error;
 mod matrix;
 mod reduction;
+mod resize;
 mod selection;
 mod shape;
 mod softmax;
@@ -20,7 +21,7 @@ use indexmap::IndexMap;
 
 pub(crate) use backward::{Backward, Derivative};
 pub use error::GradientError;
-pub(crate) use {elementwise::*, matrix::*, reduction::*, selection::*, shape::*, softmax::*, window::*};
+pub(crate) use {elementwise::*, matrix::*, reduction::*, resize::resize, selection::*, shape::*, softmax::*, window::*};
 
 use crate::check::infer_shapes;
 use crate::lower::{Rewriting, replace_nodes};
