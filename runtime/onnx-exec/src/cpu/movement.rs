@@ -75,7 +75,24 @@ pub(super) fn gather(x: &Dense, indices: &Dense, axis: usize) -> Result<Dense, O
 
 /// Returns the entries at `places` along an axis.
 fn select_places(x: &Dense, axis: usize, places: &[usize]) -> Dense {
-    with_elements!(x, x => x.select(Axis(axis), places).into())
+    fn select<T: DenseElement>(x: &Elements<T>, axis: usize, places: &[usize]) -> ArrayD<T> {
+        let inner: usize = x.shape()[axis + 1..].iter().product();
+        let Some(elements) = x.as_slice().filter(|elements| !elements.is_empty()) else {
+            return x.select(Axis(axis), places);
+        };
+        let mut shape = x.shape().to_vec();
+        let outer = elements.chunks_exact(shape[axis] * inner);
+        shape[axis] = places.len();
+        let mut selected = Vec::with_capacity(shape.iter().product());
+        for part in outer {
+            match inner {
+                1 => selected.extend(places.iter().map(|place| part[*place])),
+                _ => places.iter().for_each(|place| selected.extend_from_slice(&part[place * inner..][..inner])),
+            }
+        }
+        ArrayD::from_shape_vec(IxDyn(&shape), selected).expect("there is an entry for each place")
+    }
+    with_elements!(x, x => select(x, axis, places).into())
 }
 
 pub(super) fn pad(x: &Dense, pads: &[(usize, usize)], mode: PadMode) -> Result<Dense, OpError> {
