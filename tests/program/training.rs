@@ -87,18 +87,11 @@ fn two_trainings_with_the_same_seed_compute_the_same_losses() {
 }
 
 #[test]
-fn mixed_precision_and_accumulated_gradients_reach_the_target() {
+fn a_training_with_accumulated_gradients_reaches_its_target() {
     let checkout = drawn_digits();
-    let settings: [&[&str]; 3] =
-        [&["precision=bf16"], &["precision=fp16"], &["batch_size=16", "gradient_accumulation_steps=2"]];
-    for settings in settings {
-        let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-        let (record, code) = run(checkout.path(), &arguments);
-        assert_eq!((record["accuracy"]["verdict"].as_str(), code), (Some("met"), Some(0)), "{}", record["failures"]);
-    }
-    let (record, code) = run(checkout.path(), &["--set", "precision=fp16", "--set", "learning_rate=1e30"]);
-    let reason = record["failures"][0]["reason"].as_str().unwrap_or_default().to_owned();
-    assert!(code == Some(1) && reason.contains("the loss is"), "{reason}");
+    let arguments = ["--set", "batch_size=16", "--set", "gradient_accumulation_steps=2"];
+    let (record, code) = run(checkout.path(), &arguments);
+    assert_eq!((record["accuracy"]["verdict"].as_str(), code), (Some("met"), Some(0)), "{}", record["failures"]);
 }
 
 #[test]

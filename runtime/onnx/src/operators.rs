@@ -13,8 +13,8 @@ mod row;
 
 use rten_shape_inference::ops;
 
-pub use row::Operator;
 pub(crate) use row::MixedPrecision;
+pub use row::Operator;
 use row::op;
 
 use crate::operator_set::conversions as convert;

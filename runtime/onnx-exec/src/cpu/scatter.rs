@@ -19,15 +19,13 @@ pub(super) fn scatter_rows(
     let Some(kind) = combination else {
         return with_elements!(x, x => scatter(x, rows, DenseElement::elements(updates)?, |_, update| update).map(Dense::from));
     };
-    in_compute_type([x, updates], |[x, updates]| with_numbers!(x, x => combine(x, rows, DenseElement::elements(updates)?, kind)))
+    in_compute_type(
+        [x, updates],
+        |[x, updates]| with_numbers!(x, x => combine(x, rows, DenseElement::elements(updates)?, kind)),
+    )
 }
 
-fn combine<T: Number>(
-    x: &Elements<T>,
-    rows: &[usize],
-    updates: &Elements<T>,
-    kind: Binary,
-) -> Result<Dense, OpError>
+fn combine<T: Number>(x: &Elements<T>, rows: &[usize], updates: &Elements<T>, kind: Binary) -> Result<Dense, OpError>
 where
     Dense: From<ArrayD<T>>,
 {

@@ -133,9 +133,11 @@ fn accumulated_gradients_are_those_of_the_whole_batch() {
                 [x].into_iter().chain(scalars.values().map(Tensor::scalar)).chain(states.clone()).collect();
             let mut outputs = executor.run_host(&inputs).unwrap();
             let next = outputs.split_off(2);
-            let unchanged = step.states.iter().zip(states.iter().zip(&next)).filter(|(state, (old, new))| {
-                state.kind == StateKind::Parameter && old.to_f64() == new.to_f64()
-            });
+            let unchanged = step
+                .states
+                .iter()
+                .zip(states.iter().zip(&next))
+                .filter(|(state, (old, new))| state.kind == StateKind::Parameter && old.to_f64() == new.to_f64());
             assert_eq!(unchanged.count(), if is_update { 0 } else { 2 });
             states = next;
             norms.extend(is_update.then(|| outputs[1].to_f64()[0]));

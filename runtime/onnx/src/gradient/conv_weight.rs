@@ -55,7 +55,9 @@ impl Window {
     fn is_tiling(&self, large: &[i64], small: &[i64]) -> bool {
         let fits = |axis: usize| large[axis] == small[axis] * self.strides[axis];
         let is_bare = self.pads().iter().all(|pad| *pad == 0) && self.strides == self.kernel;
-        is_bare && (0..large.len()).all(fits) && self.dilations.iter().zip(&self.kernel).all(|(d, k)| *d == 1 || *k == 1)
+        is_bare
+            && (0..large.len()).all(fits)
+            && self.dilations.iter().zip(&self.kernel).all(|(d, k)| *d == 1 || *k == 1)
     }
 
     /// Adds the image as `channels,taps,batch,positions`, if its windows are its tiles.
@@ -77,7 +79,8 @@ impl Window {
         let axes: Vec<i64> = (2..sizes.len() as i64).collect();
         let order: Vec<i64> = [1, 0].into_iter().chain(axes.iter().copied()).collect();
         let mut image = b.nodes.transpose(image, &order);
-        let last = |axis: usize| self.dilations[axis] * (self.kernel[axis] - 1) + self.strides[axis] * (small[axis] - 1);
+        let last =
+            |axis: usize| self.dilations[axis] * (self.kernel[axis] - 1) + self.strides[axis] * (small[axis] - 1);
         let missing = |axis: usize| (last(axis) + 1 - sizes[2 + axis] - self.pads_begin[axis]).max(0);
         let ends: Vec<i64> = (0..small.len()).map(missing).collect();
         if self.pads_begin.iter().chain(&ends).any(|pad| *pad != 0) {

@@ -21,7 +21,9 @@ use indexmap::IndexMap;
 
 pub(crate) use backward::{Backward, Derivative};
 pub use error::GradientError;
-pub(crate) use {elementwise::*, matrix::*, reduction::*, resize::resize, selection::*, shape::*, softmax::*, window::*};
+pub(crate) use {
+    elementwise::*, matrix::*, reduction::*, resize::resize, selection::*, shape::*, softmax::*, window::*,
+};
 
 use crate::check::infer_shapes;
 use crate::lower::{Rewriting, replace_nodes};

@@ -28,7 +28,8 @@ pub(crate) fn resize(b: &mut Backward<'_, '_>, node: &Node) -> Result<(), String
         let (size, resized) = (sizes[*axis as usize], resized[*axis as usize] as i64);
         let scale = scales.as_ref().map(|scales| scales[i]);
         let region = region.as_ref().map(|region| [region[i], region[axes.len() + i]]);
-        if size == resized && scale.is_none_or(|scale| scale == 1.0) && region.is_none_or(|region| region == [0.0, 1.0]) {
+        if size == resized && scale.is_none_or(|scale| scale == 1.0) && region.is_none_or(|region| region == [0.0, 1.0])
+        {
             continue;
         }
         let matrix = matrix(b, node, [size, resized], scale, region, dtype);

@@ -4,6 +4,7 @@ mod evaluation;
 mod labels;
 mod model;
 mod session;
+mod skipped;
 mod training_loop;
 
 use std::sync::Arc;

@@ -68,7 +68,17 @@ impl TrainingModel {
         let (evaluated, evaluated_states) = evaluated_graph(graph, &step.states);
         let classes = ClassRange::of(&with_loss);
         let scales_loss = options.loss_scale.is_some();
-        Ok(TrainingModel { scales_loss, classes, step, first_states, evaluated, evaluated_states, optimizer, schedule, model })
+        Ok(TrainingModel {
+            scales_loss,
+            classes,
+            step,
+            first_states,
+            evaluated,
+            evaluated_states,
+            optimizer,
+            schedule,
+            model,
+        })
     }
 
     /// Loads the training step into the job's engine.

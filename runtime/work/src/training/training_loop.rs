@@ -21,14 +21,11 @@ use indexmap::IndexMap;
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
+use super::skipped::SkippedUpdates;
 use super::{Evaluator, TrainingModel};
 
 /// The outputs of a step before the states: the loss and the norm of the gradients.
 const RESULTS: usize = 2;
-
-/// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
-/// million: it is not what makes the gradients overflow.
-const SKIPPED_MAX: u32 = 32;
 
 /// A training that is ready to run.
 pub struct TrainingLoop<'a> {
@@ -49,9 +46,7 @@ struct Progress {
     round: u32,
     /// Steps done: batches.
     steps: u64,
-    /// Updates that were skipped because gradients were not finite, and how many of them since the last other one.
-    skipped: u64,
-    skipped_in_a_row: u32,
+    skipped: SkippedUpdates,
     states: Vec<Value>,
     start: Nanos,
 }
@@ -108,7 +103,7 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
         let states = self.model.first_states.iter().cloned().map(Value::Host).collect();
-        let mut progress = Progress { round, steps: 0, skipped: 0, skipped_in_a_row: 0, states, start: clock.now() };
+        let mut progress = Progress { round, steps: 0, skipped: SkippedUpdates::default(), states, start: clock.now() };
         for epoch in 0..self.settings.max_epochs {
             self.run_epoch(epoch, &mut progress, output)?;
             let is_due =
@@ -253,7 +248,7 @@ impl<'a> TrainingLoop<'a> {
         let rate = self.settings.learning_rate * factor;
         losses.learning_rate.push(rate);
         progress.steps += 1;
-        let update = progress.steps.div_ceil(per_update) - progress.skipped;
+        let update = progress.steps.div_ceil(per_update) - progress.skipped.count;
         let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.job.parameters.seed, progress.steps);
         if self.is_update(progress) { scalars } else { scalars.without_update() }
     }
@@ -266,13 +261,11 @@ impl<'a> TrainingLoop<'a> {
     /// Checks that loss and gradients are finite. With a scale of the loss, they need not be: the step halved the scale.
     fn check_finite(&self, [loss, norm]: [f64; RESULTS], progress: &mut Progress) -> Result<(), Failure> {
         if loss.is_finite() && norm.is_finite() {
-            progress.skipped_in_a_row = 0;
+            progress.skipped.end_row();
             return Ok(());
         }
-        if self.model.scales_loss && progress.skipped_in_a_row < SKIPPED_MAX {
-            let skips = self.is_update(progress);
-            progress.skipped += u64::from(skips);
-            progress.skipped_in_a_row += u32::from(skips);
+        let is_update = self.is_update(progress);
+        if self.model.scales_loss && progress.skipped.add(is_update) {
             return Ok(());
         }
         let step = progress.steps;

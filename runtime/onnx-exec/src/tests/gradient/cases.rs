@@ -257,7 +257,8 @@ fn sampled() -> Vec<Case> {
     let sized = |shape: &[usize], sizes: &[i64], mode: &str| {
         case("Resize").x(shape).omitted().omitted().list(sizes).text("mode", mode)
     };
-    let asymmetric = |case: Case| case.text("coordinate_transformation_mode", "asymmetric").text("nearest_mode", "floor");
+    let asymmetric =
+        |case: Case| case.text("coordinate_transformation_mode", "asymmetric").text("nearest_mode", "floor");
     let grid = |mode: &str, padding: &str, corners: i64| {
         let points = case("GridSample").x(&[2, 3, 4, 5]).within(&[2, 3, 2, 2], -1.7, 1.6);
         points.text("mode", mode).text("padding_mode", padding).int("align_corners", corners)

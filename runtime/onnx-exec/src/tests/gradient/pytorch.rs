@@ -80,7 +80,8 @@ fn difference(case: &Case, expected: &[Vec<f64>]) -> Result<f64, String> {
 fn gradients_equal_those_of_pytorch() {
     let expected: Vec<Json> = serde_json::from_str(include_str!("../gradients.json")).unwrap();
     let cases = cases::all();
-    let ops = |i: usize| (cases.get(i).map(|case| case.op), expected.get(i).and_then(|expected| expected["op"].as_str()));
+    let ops =
+        |i: usize| (cases.get(i).map(|case| case.op), expected.get(i).and_then(|expected| expected["op"].as_str()));
     let stale = (0..cases.len().max(expected.len())).map(ops).find(|(case, expected)| case != expected);
     assert_eq!(stale, None, "run make_gradients.py again");
     let mut failures = Vec::new();
