@@ -5,7 +5,7 @@ use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use flagperf_core::description::{Delivery, Roles};
+use flagperf_core::description::{Delivery, PROGRAM_ENGINE, Roles};
 use flagperf_engine::{Engine, TABLE};
 
 use crate::harness::{ModelForm, Subject};
@@ -75,6 +75,8 @@ pub fn candidates() -> Vec<Candidate> {
             Candidate::row(engine, "openvino", Subject::openvino),
             Candidate::row(engine, "openvino_streams", |engine| Subject::openvino(engine).with_streams()),
         ],
+        // It starts programs and runs no model.
+        (_, PROGRAM_ENGINE) => Vec::new(),
         (_, name) => vec![Candidate::row(engine, name, Subject::row)],
     };
     let rows = TABLE.iter().copied().flat_map(of_row);

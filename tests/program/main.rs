@@ -12,5 +12,6 @@ mod monitor_scripts;
 mod runner;
 mod shipped_cases;
 mod training;
+mod training_program;
 mod verify;
 mod worker;

@@ -1,11 +1,15 @@
 //! The training of a case from its key to its verified record, with the case `digits` and images that the test draws.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use flagperf_core::event::Event;
+use flagperf_core::measure::{EpochLosses, Nanos};
+use flagperf_result::{ChainReader, EventChain};
+use flagperf_verify::{Standing, Trust, verify_result};
 use tempfile::TempDir;
 
-use crate::support::{checkout, program};
+use crate::support::{self, checkout, program, results};
 
 const KEY: &str = "digits:interpreter:cpu:1:1:1";
 /// Side of an image.
@@ -75,6 +79,85 @@ fn a_training_ends_at_its_target_and_its_record_can_be_verified() {
     assert!(verified.status.code() == Some(0) && text.contains("consistent"), "{text}");
 }
 
+/// Returns the folder of the logs of a repetition.
+fn log_folder(checkout: &Path, record: &serde_json::Value, round: u32) -> PathBuf {
+    let run = record["run"].as_str().expect("the name of the run");
+    let case = "digits_interpreter_cpu_1x1/localhost_noderank0";
+    checkout.join(format!("result/{run}/{case}/round{round}/localhost_noderank0"))
+}
+
+/// Returns the events of FlagPerf's log of a repetition.
+fn perf_log(checkout: &Path, record: &serde_json::Value, round: u32) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(log_folder(checkout, record, round).join("rank0.out.log")).expect("a log");
+    let lines = text.lines().map(|line| line.strip_prefix("[PerfLog] ").expect("FlagPerf's prefix"));
+    lines.map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn each_repetition_has_a_log_of_flagperf_with_the_figures_of_the_record() {
+    let checkout = drawn_digits();
+    let (record, code) = program::record(checkout.path(), &["--case", "digits:interpreter:cpu:1:1:2"]);
+    assert_eq!(code, Some(0), "{}", record["failures"]);
+    for round in [1, 2] {
+        let lines = perf_log(checkout.path(), &record, round);
+        assert_eq!(lines[0]["event"], "SUBMIT_INFO");
+        assert_eq!(lines[0]["value"]["config"]["batch_size"], 32);
+        let found = &record["phases"][0]["training"]["rounds"][round as usize - 1];
+        let finished = &lines.last().expect("a line")["value"];
+        for (name, key) in [("raw", "whole"), ("no_eval", "train"), ("pure_compute", "core")] {
+            let expected = &found[format!("throughput_{key}_samples_per_s")];
+            assert_eq!(&finished[format!("throughput(ips)_{name}")], expected, "{name}");
+        }
+        assert_eq!((&finished["converged"], &finished["global_steps"]), (&true.into(), &found["steps"]));
+        assert!(finished["final_top1"].as_f64().unwrap_or(0.0) >= 0.975, "{finished}");
+    }
+    let info = &record["finish_info"];
+    assert_eq!(info["final_metrics"], record["accuracy"]["training"]);
+    assert_eq!((&info["converged"], &info["p_whole(qps)"].is_number()), (&true.into(), &true));
+}
+
+#[test]
+fn a_log_that_was_changed_is_found_by_the_events() {
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &[]);
+    let folder = log_folder(checkout.path(), &record, 1);
+    let result = folder.ancestors().nth(2).expect("the result").to_owned();
+    for name in ["rank0.out.log", "rank0.mllog.log"] {
+        let copy = results::copy(&result);
+        let path = format!("round1/localhost_noderank0/{name}");
+        let text = fs::read_to_string(copy.path().join(&path)).expect("a log");
+        fs::write(copy.path().join(&path), text.replace("epoch", "Epoch")).expect("a log");
+        results::seal_again(copy.path());
+        let report = verify_result(copy.path(), &Trust::default());
+        let findings: Vec<&str> = report.findings.iter().map(|finding| finding.file.as_str()).collect();
+        assert_eq!((report.standing, findings), (Standing::Wrong, vec![path.as_str()]));
+    }
+}
+
+#[test]
+fn the_compliance_checker_of_mlperf_accepts_the_log_but_for_the_name_of_the_benchmark() {
+    let Some(python) = support::python() else { return };
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &[]);
+    let log = log_folder(checkout.path(), &record, 1).join("rank0.mllog.log");
+    let text = fs::read_to_string(&log).expect("a log");
+    let check = |text: &str| {
+        let path = checkout.path().join("result_0.txt");
+        fs::write(&path, text).expect("a log");
+        let mut command = assert_cmd::Command::new(&python);
+        command.current_dir(checkout.path()).args(["-m", "mlperf_logging.compliance_checker", "--werror"]);
+        command.args(["--usage", "training", "--ruleset", "4.0.0"]).arg(&path);
+        let output = command.output().expect("FLAGPERF_PYTHON names a program");
+        let printed = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (output.status.success() && printed.contains("SUCCESS"), printed)
+    };
+    let (is_accepted, printed) = check(&text.replace(r#""value":"digits""#, r#""value":"resnet""#));
+    assert!(is_accepted, "{printed}");
+    let (is_accepted, printed) = check(&text);
+    assert!(!is_accepted && printed.contains("CHECK for 'submission_benchmark' failed"), "{printed}");
+    assert_eq!(printed.matches("failed test").count(), 1, "{printed}");
+}
+
 #[test]
 fn two_trainings_with_the_same_seed_compute_the_same_losses() {
     let checkout = drawn_digits();
@@ -103,4 +186,78 @@ fn a_training_that_misses_its_target_or_diverges_fails() {
     let reason = record["failures"][0]["reason"].as_str().unwrap_or_default().to_owned();
     assert_eq!(code, Some(1));
     assert!(reason.starts_with("step ") && reason.contains("the loss is"), "{reason}");
+}
+
+/// Returns what `verify` finds in a copy of a result that `change` has changed, with a new chain and manifest.
+fn found_in_copy(result: &Path, mut change: impl FnMut(&mut Event)) -> Vec<String> {
+    let copy = results::copy(result);
+    let path = copy.path().join("events.jsonl");
+    let events = fs::read(&path).expect("events");
+    let mut reader = ChainReader::new(&events[..]);
+    fs::remove_file(&path).expect("it was read");
+    let mut chain = EventChain::create(&path).expect("a file");
+    while let Some(mut read) = reader.read().expect("events") {
+        change(&mut read.event);
+        chain.push(read.at.since(Nanos(0)), read.phase, &read.event).expect("a file");
+    }
+    results::change_record(copy.path(), |record| record["provenance"]["events_sha256"] = chain.hash().into());
+    let trust = Trust { digests: Vec::new(), keys: Vec::new() };
+    verify_result(copy.path(), &trust).findings.iter().map(|finding| finding.what.clone()).collect()
+}
+
+#[test]
+fn learning_rates_losses_and_evaluations_that_were_changed_are_found() {
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &["--set", "eval_interval=2"]);
+    let run = format!("result/{}", record["run"].as_str().unwrap_or_default());
+    let result = checkout.path().join(run).join("digits_interpreter_cpu_1x1/localhost_noderank0");
+    assert_eq!(found_in_copy(&result, |_| {}), [""; 0]);
+    let first = |change: fn(&mut EpochLosses)| {
+        let mut is_first = true;
+        found_in_copy(&result, |event| match event {
+            Event::EpochLosses(losses) if std::mem::take(&mut is_first) => change(losses),
+            _ => {}
+        })
+    };
+    let rate = first(|losses| losses.learning_rate[3] *= 2.0);
+    assert_eq!(rate, ["learning rate of step 4 of training 0"]);
+    let loss = first(|losses| losses.loss[3] *= 2.0);
+    assert_eq!(loss, ["phases[0].training.rounds[0].epoch_losses[0]"]);
+    let step = first(|losses| losses.gradient_norm.truncate(1));
+    assert!(step.contains(&"status".to_owned()), "{step:?}");
+    let metric = found_in_copy(&result, |event| {
+        if let Event::Evaluation(evaluation) = event {
+            evaluation.metrics[0] = 0.5;
+        }
+    });
+    assert!(metric.contains(&"metrics after epoch 2 of training 0".to_owned()), "{metric:?}");
+    let verified = program::flagperf(checkout.path(), &["verify", result.to_str().expect("text")]);
+    let text = [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(text.contains("the losses and the norms of the gradients of the training"), "{text}");
+}
+
+#[test]
+fn nan_in_the_data_of_an_evaluation_fails_the_case() {
+    let checkout = drawn_digits();
+    let images = checkout.path().join("datasets/digits/generated/val/images.npy");
+    let mut bytes = fs::read(&images).expect("the images");
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&images, bytes).expect("the images");
+    let (record, code) = run(checkout.path(), &["--set", "max_epochs=1"]);
+    assert_eq!(code, Some(1));
+    let reasons = record["failures"].to_string();
+    assert!(reasons.contains("training: 10 output elements are NaN or infinite"), "{reasons}");
+}
+
+#[test]
+fn a_batch_larger_than_the_data_and_other_hardware_are_named() {
+    let checkout = drawn_digits();
+    let (record, _) = run(checkout.path(), &["--set", "batch_size=1000000"]);
+    let reason = &record["failures"][0]["reason"];
+    assert_eq!(reason, "the training data has 320 samples, fewer than a batch of 1000000");
+    let arguments = ["--case", "digits:interpreter:A100:1:1:1", "--set", "max_epochs=1"];
+    let (record, _) = program::record(checkout.path(), &arguments);
+    let warning = "the key of the training names the hardware `A100`, and it ran on `cpu`";
+    assert!(record["warnings"].as_array().is_some_and(|all| all.contains(&warning.into())), "{}", record["warnings"]);
 }

@@ -176,6 +176,9 @@ pub(super) enum NewCommand {
         /// Name of the case
         #[arg(value_hint = ValueHint::Other)]
         name: String,
+        /// Also create the files with which the case is trained: training.yaml and training.rhai
+        #[arg(long)]
+        training: bool,
     },
     /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
     Vendor {

@@ -34,7 +34,7 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
     let root = &config.site.flagperf_path;
     let checkout = Checkout { root, config: &config, catalogue: &catalogue(root) };
     let created = match what {
-        NewCommand::Case { name } => new_case(name, &checkout),
+        NewCommand::Case { name, training } => new_case(name, *training, &checkout),
         NewCommand::Vendor { name } => new_vendor(name, &checkout),
         NewCommand::Engine { name, kind, vendor } => new_engine(name, (*kind).into(), vendor.as_deref(), &checkout),
     };

@@ -11,7 +11,8 @@ use flagperf_config::{Environment, Overrides, Replica};
 #[derive(Debug, Default, Args)]
 pub(super) struct Selection {
     /// Case to run, as NAME, NAME:FRAMEWORK or NAME:FRAMEWORK:HOSTSxDEVICES, such as `resnet50:pytorch:2x8` for two hosts
-    /// and eight devices of each; repeatable [default: every case in host.yaml]
+    /// and eight devices of each; to train it, NAME:FRAMEWORK:HARDWARE:HOSTS:DEVICES:REPEAT, such as
+    /// `digits:interpreter:cpu:1:1:1`; repeatable [default: every case in host.yaml]
     #[arg(long, value_name = "NAME[:FRAMEWORK[:HOSTSxDEVICES]]", value_hint = ValueHint::Other)]
     case: Vec<String>,
     /// The vendor whose device is measured: a folder in vendors/

@@ -28,6 +28,16 @@ pub struct TrainingKey {
     pub repeat: u32,
 }
 
+impl TrainingKey {
+    /// Returns whether a device may be the hardware: its name contains that of the hardware, whatever the case of letters and
+    /// the separators, as `NVIDIA A100-SXM4-80GB` contains `A100`.
+    pub fn is_name_in(&self, device: &str) -> bool {
+        let plain =
+            |name: &str| name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>();
+        plain(device).contains(&plain(&self.hardware))
+    }
+}
+
 /// How many hosts run a case, and how many devices of each: FlagPerf's `1x1`, `1x8` and `2x8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scale {
@@ -206,6 +216,9 @@ mod tests {
         let one: CaseKey = "digits:interpreter:cpu:1:1:1".parse().unwrap();
         assert_eq!((one.to_string().as_str(), one.scale), ("digits:interpreter:cpu:1:1:1", Scale::ONE));
         assert_eq!(one.folder(), "digits_interpreter_cpu_1x1");
+        let hardware = |name: &str| TrainingKey { hardware: name.to_owned(), repeat: 1 };
+        assert!(hardware("A100_80GB").is_name_in("cuda:0 NVIDIA A100 80GB PCIe") && hardware("CPU").is_name_in("cpu"));
+        assert!(!hardware("A100").is_name_in("cuda:0 NVIDIA H100 80GB HBM3"));
     }
 
     #[test]

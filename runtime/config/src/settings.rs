@@ -216,4 +216,26 @@ pub const TRAINING_SETTINGS: &[ConfigKey] = &[
         about: "the metric and its value that end the training, such as `{top1: 0.755}`",
         owner: Owner::Case,
     },
+    ConfigKey {
+        name: "command",
+        kind: ValueKind::TextList,
+        default: Some("[]"),
+        about: "of a framework with `engine: program`: the training program and its arguments; `{NAME}` is the value of a key",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "command_folder",
+        kind: ValueKind::OptionalText,
+        default: Some("null"),
+        about: "the folder in which `command` starts, relative to the data directory; null: the data directory",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "patterns",
+        kind: ValueKind::TextMap,
+        default: Some("{}"),
+        about: "regular expressions whose first group is a figure in the lines of `command`: `step`, `samples`, `loss`, `learning_rate`, \
+                or a metric",
+        owner: Owner::Case,
+    },
 ];

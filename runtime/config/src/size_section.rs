@@ -23,6 +23,14 @@ impl<'f> OverlayPart<'f> {
         let (sized, entries): (Vec<_>, Vec<_>) = file.entries.iter().partition(|(name, _)| is_section(name));
         let mut parts = vec![OverlayPart { file, entries, size: None }];
         for (name, node) in sized {
+            if let Some((hardware, scale)) = parse_size(name)
+                && *name != format!("{hardware}x{scale}")
+            {
+                let message = format!("`{name}` is not the name of a size");
+                let hint = format!("write `{hardware}x{scale}`");
+                findings.push(Finding::error(file.origin(node), message).with_hint(hint));
+                continue;
+            }
             match &node.content {
                 Content::Map(entries) => {
                     parts.push(OverlayPart { file, entries: entries.iter().collect(), size: Some(name) });

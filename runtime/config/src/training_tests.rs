@@ -120,6 +120,12 @@ fn a_vendor_cannot_set_what_is_measured_in_any_section() {
 }
 
 #[test]
+fn a_size_has_one_name() {
+    let found = errors(&checkout().with(OVERLAY, "A100x1x1:\n    threads: 3\nA100x01x1:\n    threads: 5\n"));
+    assert_eq!(found, [format!("{OVERLAY}:3: `A100x01x1` is not the name of a size\n  hint: write `A100x1x1`")]);
+}
+
+#[test]
 fn mistakes_in_training_yaml_have_their_line() {
     let text = "batch_size: 32\nlearning_rate: 0\nmax_epoch: 20\ntarget: {top1: 2}\ncompiler: fast\nflops: x\n";
     let found = errors(&checkout().with("configs/toy/training.yaml", text));

@@ -22,6 +22,9 @@ use crate::tensor::DType;
 /// it from `precision`, so a configuration may not.
 pub const TF32_OPTION: &str = "tf32";
 
+/// The engine that starts the training program of a case and runs no model itself.
+pub const PROGRAM_ENGINE: &str = "program";
+
 /// The roles that an engine can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {

@@ -9,7 +9,9 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Seed;
-use crate::measure::{AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TrainingEnd};
+use crate::measure::{
+    AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TrainingEnd, TrainingProgress, TrainingReplay,
+};
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
 
@@ -149,6 +151,17 @@ pub enum Event {
     Evaluation(Evaluation),
     /// A training reached its target or its last epoch.
     TrainingEnd(TrainingEnd),
+    /// The training goes on from a checkpoint.
+    TrainingResumed(TrainingProgress),
+    /// Some steps of the trainings were computed again by another engine.
+    TrainingReplay(Box<TrainingReplay>),
+    /// What a training program printed about itself at its end.
+    Reported {
+        /// Which training of the case, from 0.
+        round: u32,
+        /// The values by the program's own names.
+        values: IndexMap<String, serde_json::Value>,
+    },
     /// A line for the logs.
     Log {
         /// Severity.

@@ -49,12 +49,17 @@ impl WrittenHash {
         self.0.update(bytes);
     }
 
+    /// Returns the hash, hexadecimal.
+    pub fn hexadecimal(&self) -> String {
+        hexadecimal(&self.0.clone().finalize())
+    }
+
     /// Checks that the file contains exactly what was written to it.
     ///
     /// # Errors
     /// When it contains something else, or cannot be read; the error names it.
     pub fn check(&self, path: &Path) -> io::Result<()> {
-        if hash_file(path)? == hexadecimal(&self.0.clone().finalize()) {
+        if hash_file(path)? == self.hexadecimal() {
             return Ok(());
         }
         Err(changed_error(path))

@@ -22,6 +22,8 @@ pub const WORKER_LOG: &str = "stdout_err.out.log";
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// Signature of the manifest.
 pub const SIGNATURE_FILE: &str = "manifest.sig";
+/// Folder of the checkpoints of a training that has not ended.
+pub const CHECKPOINTS_FOLDER: &str = "checkpoints";
 /// Folder of the sources.
 pub const SOURCES_FOLDER: &str = "sources";
 /// Merged configuration of the case, among the sources.

@@ -50,8 +50,11 @@ pub fn nulls_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Index
     Ok(values.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
 
-/// Reads a list of numbers, in which `null` stands for a number that is not finite.
-pub fn null_elements_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+/// Reads a list of numbers; a null becomes NaN, as in [`null_is_nan`].
+///
+/// # Errors
+/// Fails when an element is neither a number nor null.
+pub fn null_items_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
     let values = Vec::<Option<f64>>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect())
 }

@@ -15,6 +15,7 @@ mod options;
 mod output_check;
 mod panics;
 mod plugin;
+mod program;
 mod rten;
 mod session;
 mod sidecar;

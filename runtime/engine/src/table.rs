@@ -9,6 +9,7 @@ use super::null::Null;
 use super::onnxruntime::OnnxRuntime;
 use super::openvino::OpenVino;
 use super::plugin::Plugin;
+use super::program::Program;
 use super::rten::Rten;
 use super::sidecar::Sidecar;
 use super::tract::Tract;
@@ -16,7 +17,8 @@ use flagperf_core::suggestion::nearest;
 
 /// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
 /// `check` reports the reason.
-pub static TABLE: &[&dyn Engine] = &[&Interpreter, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Rten, &Sidecar, &Tract];
+pub static TABLE: &[&dyn Engine] =
+    &[&Interpreter, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Program, &Rten, &Sidecar, &Tract];
 
 /// Returns the engine with this name.
 ///

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::descendants;
@@ -41,28 +42,59 @@ pub fn program_name(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// Returns the files from which a process and its descendants execute code: programs and shared libraries. Files that were
-/// removed are left out. Empty when the process has ended.
-pub fn executed_files(pid: u32) -> BTreeSet<PathBuf> {
+/// Something from which a process executes code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ExecutedCode {
+    /// A program or a shared library.
+    File(PathBuf),
+    /// A file that no longer exists, or that never had a place in a folder (memfd), by the name in the list of mappings.
+    Removed(String),
+    /// A process whose list of mappings cannot be read, by its name.
+    Unreadable(String),
+}
+
+/// Returns the code that a process and its descendants execute, except code in memory that belongs to no file and this program
+/// itself if it was replaced. Empty when the process has ended.
+pub fn executed_code(pid: u32) -> BTreeSet<ExecutedCode> {
     let processes = descendants::tree(pid.cast_signed());
     processes.into_iter().take(PROCESSES_MAX).flat_map(mappings).collect()
 }
 
-fn mappings(pid: i32) -> Vec<PathBuf> {
+fn mappings(pid: i32) -> Vec<ExecutedCode> {
     let mut text = Vec::new();
-    let read = File::open(format!("/proc/{pid}/maps")).map(|file| file.take(MAPPINGS_BYTES_MAX).read_to_end(&mut text));
+    let read =
+        File::open(format!("/proc/{pid}/maps")).and_then(|file| file.take(MAPPINGS_BYTES_MAX).read_to_end(&mut text));
     match read {
-        Ok(Ok(_)) => text.split(|byte| *byte == b'\n').filter_map(executed_file).collect(),
-        _ => Vec::new(),
+        Ok(_) => text.split(|byte| *byte == b'\n').filter_map(executed).collect(),
+        // A process that has ended has no mappings; one that forbids reading them has a name.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            program_name(pid.cast_unsigned()).map(ExecutedCode::Unreadable).into_iter().collect()
+        }
+        Err(_) => Vec::new(),
     }
 }
 
-/// Returns the file of a line of `maps` if its content is executed: `55d-55e r-xp 00000000 08:01 1234    /usr/lib/x.so`.
-fn executed_file(line: &[u8]) -> Option<PathBuf> {
-    let permissions = line.split(|byte| *byte == b' ').nth(1)?;
+/// Returns what a line of `maps` executes: `55d-55e r-xp 00000000 08:01 1234    /usr/lib/x.so`.
+fn executed(line: &[u8]) -> Option<ExecutedCode> {
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let permissions = fields.nth(1)?;
+    let inode = fields.nth(2)?;
     let path = &line[line.iter().position(|byte| *byte == b'/')?..];
-    let is_file = permissions.contains(&b'x') && !path.ends_with(b" (deleted)") && !path.starts_with(b"/memfd:");
-    is_file.then(|| std::ffi::OsString::from_vec(path.to_vec()).into())
+    let begins_name = fields.next().is_some_and(|name| name.starts_with(b"/"));
+    if !permissions.contains(&b'x') || !begins_name {
+        return None;
+    }
+    let is_removed = path.ends_with(b" (deleted)") || path.starts_with(b"/memfd:");
+    match is_removed {
+        false => Some(ExecutedCode::File(std::ffi::OsString::from_vec(path.to_vec()).into())),
+        true => (!is_own_program(inode)).then(|| ExecutedCode::Removed(String::from_utf8_lossy(path).into_owned())),
+    }
+}
+
+/// Returns whether an inode is that of this program, which may have been replaced while it runs.
+fn is_own_program(inode: &[u8]) -> bool {
+    let own = fs::metadata("/proc/self/exe").map(|program| program.ino().to_string());
+    own.is_ok_and(|own| own.as_bytes() == inode)
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
@@ -76,26 +108,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_executed_files_that_still_exist_are_listed() {
-        let file = |line: &str| executed_file(line.as_bytes()).map(|path| path.display().to_string());
+    fn executed_files_are_listed_and_removed_ones_named() {
+        let of = |line: &str| executed(line.as_bytes());
         let library = "7f0-7f1 r-xp 00001000 08:01 77                         /usr/lib/lib with blank.so.1";
-        assert_eq!(file(library).as_deref(), Some("/usr/lib/lib with blank.so.1"));
+        assert_eq!(of(library), Some(ExecutedCode::File("/usr/lib/lib with blank.so.1".into())));
+        for name in ["/usr/lib/libc.so.6 (deleted)", "/memfd:code (deleted)", "/memfd:code"] {
+            let line = format!("7f0-7f1 rwxp 00001000 00:01 77                         {name}");
+            assert_eq!(of(&line), Some(ExecutedCode::Removed(name.to_owned())));
+        }
+        let own = fs::metadata("/proc/self/exe").unwrap().ino();
         for line in [
             "7f0-7f1 r--p 00001000 08:01 77                         /usr/lib/libc.so.6",
-            "7f0-7f1 r-xp 00001000 08:01 77                         /usr/lib/libc.so.6 (deleted)",
-            "7f0-7f1 r-xp 00001000 00:01 77                         /memfd:code (deleted)",
+            "7f0-7f1 rw-s 00001000 00:01 77                         /memfd:outputs (deleted)",
             "7f0-7f1 r-xp 00000000 00:00 0                          [vdso]",
+            "7f0-7f1 r-xp 00000000 00:00 0                          [anon:a/b]",
+            "7f0-7f1 r-xp 00000000 00:00 0 ",
+            &format!("7f0-7f1 r-xp 00001000 00:01 {own}                         /usr/bin/flagperf (deleted)"),
             "",
         ] {
-            assert_eq!(file(line), None, "{line}");
+            assert_eq!(of(line), None, "{line}");
         }
     }
 
     #[test]
     fn this_process_executes_its_own_program() {
         let own = fs::canonicalize("/proc/self/exe").unwrap();
-        assert!(executed_files(std::process::id()).contains(&own));
-        assert_eq!(executed_files(u32::MAX / 2), BTreeSet::new());
+        assert!(executed_code(std::process::id()).contains(&ExecutedCode::File(own)));
+        assert_eq!(executed_code(u32::MAX / 2), BTreeSet::new());
     }
 
     #[test]

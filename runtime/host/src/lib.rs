@@ -27,7 +27,7 @@ pub use descendants::{LeftoverProcess, adopt_orphans};
 pub use duplex::{DuplexProcess, start_detached};
 pub use ending::Ending;
 pub use file_holder::{hold_files, launch_companion};
-pub use inspection::{descends_from, executed_files, program_name};
+pub use inspection::{ExecutedCode, descends_from, executed_code, program_name};
 pub use memory::{above as memory_above, descendants_peak, in_use as memory_in_use};
 pub use process::{Process, ProcessError, Program, THIS_PROGRAM, exit_when_input_ends};
 pub use protection::{WorkerNeeds, protect_worker};

@@ -17,6 +17,7 @@ pub const VERSION_HINT: &str = "in `CASES`, name the found version or none, or i
 
 /// What a case requires of the engine of one phase. Errors are at the line that has to change.
 pub(super) struct EngineCheck<'c> {
+    pub(super) role: EngineRole,
     pub(super) phase: Phase,
     pub(super) name: &'c str,
     /// Where the case names the engine.
@@ -28,8 +29,8 @@ pub(super) struct EngineCheck<'c> {
 impl EngineCheck<'_> {
     /// Checks that an engine supports the role with the settings of the case.
     pub(super) fn accepts_case(&self, engine: &EngineDescription) -> Result<(), Finding> {
-        if !engine.roles.includes(self.phase.role()) {
-            let message = format!("engine `{}` cannot be a {}", engine.name, self.phase.role().name());
+        if !engine.roles.includes(self.role) {
+            let message = format!("engine `{}` cannot be a {}", engine.name, self.role.name());
             return Err(Finding::error(self.named_at.clone(), message));
         }
         self.check_artifact(engine)?;
@@ -38,8 +39,7 @@ impl EngineCheck<'_> {
     }
 
     fn unsupported_precision(&self, engine: &EngineDescription, requested: Precision) -> Finding {
-        let (role, name, case, named_at) =
-            (self.phase.role().name(), self.name, &self.case.key.value.case, self.named_at);
+        let (role, name, case, named_at) = (self.role.name(), self.name, &self.case.key.value.case, self.named_at);
         let supported = list_names(engine.supported_precisions().map(Precision::name));
         let message = format!(
             "{role} `{name}` does not compute in `{requested}` (supported: {supported}); case `{case}` names it in {named_at}"
@@ -57,14 +57,14 @@ impl EngineCheck<'_> {
     /// already may be older.
     pub(super) fn knows_operators(&self, engine: &EngineDescription) -> Result<(), Finding> {
         let CaseSettings { exist_onnx_path, exist_compiler_path, .. } = self.settings;
-        let is_built = match self.phase.role() {
+        let is_built = match self.role {
             EngineRole::Framework => true,
             EngineRole::Compiler => exist_onnx_path.is_none() && exist_compiler_path.is_none(),
         };
         if !is_built || engine.opset_max >= OPSET {
             return Ok(());
         }
-        let (role, name, newest) = (self.phase.role().name(), self.name, engine.opset_max);
+        let (role, name, newest) = (self.role.name(), self.name, engine.opset_max);
         let message = format!(
             "{role} `{name}` supports operator set {newest} at most, but models are built of operator set {OPSET}"
         );
@@ -73,10 +73,10 @@ impl EngineCheck<'_> {
 
     /// Checks that a compiler accepts the kind of file that the settings give it.
     fn check_artifact(&self, engine: &EngineDescription) -> Result<(), Finding> {
-        if self.phase.role() == EngineRole::Framework {
+        if self.role == EngineRole::Framework {
             return Ok(());
         }
-        let (role, name, own) = (self.phase.role().name(), self.name, engine.name);
+        let (role, name, own) = (self.role.name(), self.name, engine.name);
         let finding = match &self.settings.exist_compiler_path {
             None if !engine.compiles => Finding::unplaced(format!(
                 "{role} `{name}` accepts only compiled files, not an ONNX file (engine `{own}`)"

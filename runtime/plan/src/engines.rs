@@ -25,6 +25,14 @@ const FORMER_ENGINES: [(&str, &str); 1] = [("candle", "interpreter")];
 /// Engines that only some builds contain. Any other engine that a build lacks is a mistake in vendor.yaml.
 const OPTIONAL_ENGINES: [&str; 1] = ["tract"];
 
+/// Returns the role of the engine of a phase. A training step is one graph, which a compiler can load as a file: the key of a
+/// training may name a compiler.
+fn role_of(phase: Phase, vendor: &Vendor, case: &CaseConfig) -> EngineRole {
+    let key = &case.key.value;
+    let names_compiler = vendor.framework(key).is_none() && vendor.compilers.contains_key(&key.framework);
+    if phase == Phase::Train && names_compiler { EngineRole::Compiler } else { phase.role() }
+}
+
 /// Returns the vendor's entry for the engine that the case names, the name, and the origin of the name.
 fn find_entry<'v>(
     role: EngineRole,
@@ -35,6 +43,10 @@ fn find_entry<'v>(
         EngineRole::Framework => {
             let key = &case.key;
             (vendor.framework(&key.value).map(|(_, entry)| entry), key.value.framework.clone(), key.origin.clone())
+        }
+        EngineRole::Compiler if case.key.value.training.is_some() => {
+            let key = &case.key;
+            (vendor.compilers.get(&key.value.framework), key.value.framework.clone(), key.origin.clone())
         }
         EngineRole::Compiler => {
             let compiler = &case.settings["compiler"];
@@ -75,11 +87,6 @@ fn named_version(role: EngineRole, vendor: &Vendor, case: &CaseConfig) -> Option
     Some(key.framework.strip_prefix(listed.as_str())?.strip_prefix('_')?.to_owned())
 }
 
-/// Returns the names of the vendor's engines for a role.
-fn engine_names(role: EngineRole, vendor: &Vendor) -> impl Iterator<Item = &str> {
-    section(role, vendor).1.keys().map(String::as_str)
-}
-
 /// Chooses the engine for one phase of a case, with its options. The keys of `config` that it is known to read are beside it.
 pub(super) fn choose_engine(
     phase: Phase,
@@ -88,15 +95,15 @@ pub(super) fn choose_engine(
     settings: &CaseSettings,
     catalogue: &Catalogue,
     preparation: &Preparation,
-) -> Result<(EngineChoice, Vec<ConfigRead>), Finding> {
-    let role = phase.role();
+) -> Result<(EngineRole, EngineChoice, Vec<ConfigRead>), Finding> {
+    let role = role_of(phase, vendor, case);
     let (entry, name, origin) = find_entry(role, vendor, case);
     let Some(entry) = entry else {
-        return Err(unknown_engine_name(role, &name, vendor).at(origin));
+        return Err(unknown_engine_name(phase, &name, vendor).at(origin));
     };
     let not_in_build = |finding: Finding| finding.at(field_origin(role, vendor, entry, "engine"));
     let engine = find_engine(role, &name, entry, catalogue).map_err(not_in_build)?;
-    let check = EngineCheck { phase, name: &name, named_at: &origin, case, settings };
+    let check = EngineCheck { role, phase, name: &name, named_at: &origin, case, settings };
     check.accepts_case(engine)?;
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
@@ -147,14 +154,18 @@ pub(super) fn choose_engine(
         check.knows_operators(&description)?;
         check_described_options(&description, &choice).map_err(option_error)?;
     }
-    Ok((choice, found.config_reads))
+    Ok((role, choice, found.config_reads))
 }
 
-fn unknown_engine_name(role: EngineRole, name: &str, vendor: &Vendor) -> Finding {
-    let (role_name, vendor_name, known) = (role.name(), &vendor.name, list_names(engine_names(role, vendor)));
-    let otherwise = format!("{role_name}s are listed in vendors/{vendor_name}/vendor.yaml");
+fn unknown_engine_name(phase: Phase, name: &str, vendor: &Vendor) -> Finding {
+    let of_role = |role| section(role, vendor).1.keys().map(String::as_str);
+    let compilers = (phase == Phase::Train).then(|| of_role(EngineRole::Compiler)).into_iter().flatten();
+    let names: Vec<&str> = of_role(phase.role()).chain(compilers).collect();
+    let role_name = if phase == Phase::Train { "framework or compiler" } else { phase.role().name() };
+    let (vendor_name, known) = (&vendor.name, list_names(names.iter().copied()));
+    let otherwise = format!("the engines are listed in vendors/{vendor_name}/vendor.yaml");
     Finding::unplaced(format!("vendor `{vendor_name}` has no {role_name} `{name}` (known: {known})"))
-        .with_hint(did_you_mean(nearest(name, engine_names(role, vendor)), &otherwise))
+        .with_hint(did_you_mean(nearest(name, names), &otherwise))
 }
 
 /// Returns the row of the table of engines that an entry of vendor.yaml names.

@@ -11,6 +11,7 @@ use flagperf_core::event::Phase;
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::EngineRole;
 
 /// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,11 +119,20 @@ pub enum Task {
     },
     /// Inference: the compiler loads a model and runs it.
     Infer { model: ModelInput },
-    /// Training: the case's script creates the model, and the framework trains it until it reaches the target.
-    Train { training: TrainingSettings },
+    /// Training: the case's script creates the model, and the engine trains it until it reaches the target. A framework is
+    /// given the training step as a graph, a compiler as a file.
+    Train { training: TrainingSettings, role: EngineRole },
 }
 
 impl Task {
+    /// Returns the task for an engine in this role; only a training has a choice of roles.
+    pub(super) fn with_role(self, role: EngineRole) -> Self {
+        match self {
+            Task::Train { training, .. } => Task::Train { training, role },
+            other => other,
+        }
+    }
+
     /// Returns the task for a run in the folder `run`.
     pub(super) fn in_run_folder(self, run: &Path) -> Self {
         match self {
@@ -148,8 +158,15 @@ pub struct TrainingSettings {
     pub eval_interval: u32,
     /// The metric and the value of it that end the training.
     pub target: IndexMap<String, f64>,
-    /// The hardware in the key of the case: `A100`.
-    pub hardware: String,
+    /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The folder in which the program starts, relative to the data directory.
+    #[serde(default)]
+    pub command_folder: Option<String>,
+    /// A regular expression for each figure in the program's lines.
+    #[serde(default)]
+    pub patterns: IndexMap<String, String>,
 }
 
 /// The values of configurations.yaml after every overlay.

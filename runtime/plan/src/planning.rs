@@ -106,7 +106,7 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
 
 /// Plans one case.
 pub(super) struct Planner<'p> {
-    config: &'p Config,
+    pub(super) config: &'p Config,
     catalogue: &'p Catalogue,
     pub(super) case: &'p CaseConfig,
     pub(super) findings: &'p mut Vec<Finding>,
@@ -244,7 +244,8 @@ impl Planner<'_> {
     ) -> Option<Job> {
         let vendor = self.config.vendor.as_ref()?;
         let chosen = choose_engine(phase, vendor, self.case, settings, self.catalogue, &self.preparation());
-        let (engine, config_reads) = chosen.map_err(|finding| self.findings.push(finding)).ok()?;
+        let (role, engine, config_reads) = chosen.map_err(|finding| self.findings.push(finding)).ok()?;
+        let task = task.with_role(role);
         let job = self.make_job(task, engine, settings, has_both_phases);
         self.findings.extend(unset_class_keys(&job, &config_reads));
         Some(job)
@@ -297,7 +298,7 @@ impl Planner<'_> {
             config.insert(name.to_owned(), Value::from(value.as_str()));
         }
         let mut parameters = Parameters::from_values(&self.case.parameters);
-        if let Task::Train { training } = &task {
+        if let Task::Train { training, .. } = &task {
             // The metrics of a training are judged by its own target.
             parameters.target_accuracy.clone_from(&training.target);
         }

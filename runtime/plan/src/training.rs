@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::planning::Planner;
 use super::{CaseSettings, Job, Task, TrainingSettings};
-use flagperf_config::{Finding, Scale, TrainingKey};
+use flagperf_config::{Finding, Scale, TrainingKey, Vendor, VendorDevice, list_names};
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{EngineRole, Phase};
 
 /// The scripts of a case that is trained.
 const SCRIPTS: [&str; 3] = ["dataloader.rhai", "model.rhai", "training.rhai"];
@@ -26,9 +26,12 @@ pub(super) fn fixed_settings(training: &TrainingKey) -> [(String, Value); 5] {
 impl Planner<'_> {
     /// Plans the training; returns its job, and whether it has its engine.
     pub(super) fn plan_training(&mut self, training: &TrainingKey, settings: &CaseSettings) -> (Vec<Job>, bool) {
-        self.check_scripts(&SCRIPTS);
-        // An evaluation runs the forward function and the evaluator of the case.
-        self.check_shared_scripts();
+        let starts_program = self.starts_program();
+        if !starts_program {
+            self.check_scripts(&SCRIPTS);
+            // An evaluation runs the forward function and the evaluator of the case.
+            self.check_shared_scripts();
+        }
         let key = &self.case.key;
         if key.value.scale != Scale::ONE {
             let Scale { hosts, devices } = key.value.scale;
@@ -39,24 +42,45 @@ impl Planner<'_> {
                 format!("`{}:{}:{}:1:1:N` trains on one", key.value.case, key.value.framework, training.hardware);
             self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
         }
-        if settings.precision == Precision::Tf32 {
+        self.check_hardware(training);
+        if settings.precision == Precision::Tf32 && !starts_program {
             let message = "`precision` is `tf32`; training in TF32 is not supported yet";
             let hint = "set `precision: fp32`, or `bf16` or `fp16` for mixed precision";
             self.add_error("precision", Finding::unplaced(message).with_hint(hint));
             return (Vec::new(), false);
         }
-        let task = Task::Train { training: self.training_settings(training) };
+        let task = Task::Train { training: self.training_settings(), role: EngineRole::Framework };
         let job = self.plan_job(Phase::Train, task, settings, false);
+        if let Some(job) = &job {
+            self.check_program(job, starts_program);
+        }
         let has_engine = job.is_some();
         (job.into_iter().collect(), has_engine)
     }
 
-    fn training_settings(&self, training: &TrainingKey) -> TrainingSettings {
+    /// Warns of hardware that is none of the devices of the vendor.
+    fn check_hardware(&mut self, training: &TrainingKey) {
+        let Some(Vendor { devices, name: vendor, .. }) = &self.config.vendor else { return };
+        let is_hardware = |device: &VendorDevice| {
+            training.is_name_in(&device.name) || device.matches.iter().any(|name| training.is_name_in(name))
+        };
+        // A check of the files alone knows no hardware.
+        let is_unknown = training.hardware == Vendor::STAND_IN;
+        if is_unknown || devices.is_empty() || devices.iter().any(is_hardware) {
+            return;
+        }
+        let hardware = &training.hardware;
+        let message =
+            format!("the hardware `{hardware}` in the key is part of the name of no device of vendor `{vendor}`");
+        let hint = format!("known devices: {}", list_names(devices.iter().map(|device| device.name.as_str())));
+        self.findings.push(Finding::warning(self.case.key.origin.clone(), message).with_hint(hint));
+    }
+
+    fn training_settings(&self) -> TrainingSettings {
         let mut values = self.setting_values();
         if values["eval_batch_size"].is_null() {
             values.insert("eval_batch_size".to_owned(), values["batch_size"].clone());
         }
-        values.insert("hardware".to_owned(), training.hardware.as_str().into());
         serde_json::from_value(values.into()).expect("every key of training.yaml was read by its type")
     }
 }

@@ -8,7 +8,7 @@ use super::{CaseSettings, Task, TrainingSettings};
 use flagperf_config::Overrides;
 use flagperf_config::fixture::{Checkout, case, set};
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{EngineRole, Phase};
 
 const TRAINING: &str = "batch_size: 32\nlearning_rate: 0.1\nmax_epochs: 20\ntarget: {top1: 0.9}\n";
 
@@ -32,9 +32,11 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         max_epochs: 20,
         eval_interval: 1,
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
-        hardware: "A100".to_owned(),
+        command: Vec::new(),
+        command_folder: None,
+        patterns: IndexMap::new(),
     };
-    assert_eq!(job.task, Task::Train { training });
+    assert_eq!(job.task, Task::Train { training, role: EngineRole::Framework });
     let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;
     assert_eq!((*batch_size, flops.as_str(), *flops_per_sample, *repeat), (32, "", 0.0, 2));
     assert_eq!((compiler, *no_validation, &job.outputs), (&None, false, &None));
@@ -69,6 +71,22 @@ fn a_training_in_mixed_precision_keeps_its_values_in_fp32() {
         let job = &plan.cases[0].jobs[0];
         assert_eq!((job.precision(), job.value_precision()), (expected, Precision::Fp32));
     }
+}
+
+#[test]
+fn hardware_that_is_no_device_of_the_vendor_is_a_warning() {
+    let vendor = std::fs::read_to_string(checkout().path("vendors/chip/vendor.yaml")).unwrap();
+    let devices = "devices:\n    - {name: Chip A100, matches: [CHIP-A-100], source: none}\n";
+    let checkout = checkout().with("vendors/chip/vendor.yaml", &format!("{vendor}{devices}"));
+    let warnings = |key: &str| {
+        let plan = planned(&checkout, &case(key)).unwrap();
+        let findings = plan.findings.iter().filter(|finding| finding.message.contains("hardware"));
+        findings.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("toy:frame:A100:1:1:1"), [""; 0]);
+    let expected = "--case toy:frame:H100:1:1:1: the hardware `H100` in the key is part of the name of no device of vendor `chip`\n  \
+                    hint: known devices: Chip A100";
+    assert_eq!(warnings("toy:frame:H100:1:1:1"), [expected]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::dataset_hint;
 use super::fault::{Fault, FaultPlace};
 use super::signature::find_difference;
 use flagperf_config::{Parameters, SettingsFile, is_case_key, overlay_keys};
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
@@ -44,9 +45,9 @@ pub struct CheckRequest {
 }
 
 impl CheckRequest {
-    /// Returns what to check of a planned case; `None` for a case without jobs.
+    /// Returns what to check of a planned case; `None` for a case without jobs, and for one whose job is a program, not scripts.
     pub fn new(case: &CasePlan) -> Option<Self> {
-        let first = case.jobs.first()?;
+        let first = case.jobs.first().filter(|job| job.engine.engine != PROGRAM_ENGINE)?;
         let validation = case.jobs.iter().find_map(|job| match &job.task {
             Task::Validate { export } => Some(export),
             Task::Infer { .. } | Task::Train { .. } => None,

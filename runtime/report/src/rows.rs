@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
-use super::training::{training_of, training_rows};
+use super::training::{detail_rows, training_rows};
 use super::usage::usage_rows;
 use flagperf_core::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
@@ -25,11 +25,12 @@ pub struct Section {
 /// Returns the sections of a record's table: first FlagPerf's rows, with its names and in its order, then those of
 /// flagperf.
 pub fn sections(record: &Record) -> Vec<Section> {
-    let first = training_of(record).map_or_else(|| flagperf_rows(record), |training| training_rows(record, training));
+    let first = record.training().map_or_else(|| flagperf_rows(record), |training| training_rows(record, training));
     let mut sections = vec![section("", first)];
     for phase in &record.phases {
         sections.extend(phase.measured.iter().map(|found| section(found.step.name(), loop_rows(phase, found))));
     }
+    sections.extend(record.training().map(|training| section("training data and epochs", detail_rows(training))));
     sections.extend(agreement_sections(record));
     sections.extend(audit_section(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));

@@ -61,14 +61,11 @@ impl Accuracy {
         // `None` for a step that was not measured or whose metrics are meaningless.
         let (validation, inference) = (metrics(Step::Validation), metrics(Step::Inference));
         // Those of an earlier evaluation do not count.
-        let rounds = phases.iter().filter_map(|phase| phase.training.as_ref()).flat_map(|training| &training.rounds);
-        let training = rounds.filter_map(TrainingRound::final_metrics).map(|metrics| ("training", metrics));
-        let training: Vec<(&str, &IndexMap<String, f64>)> =
-            if unknown(phases).is_some() { Vec::new() } else { training.collect() };
+        let training = if unknown(phases).is_some() { Vec::new() } else { trainings(phases) };
         let missed: Vec<String> = [("validation", &validation), ("inference", &inference)]
             .into_iter()
             .filter_map(|(step, metrics)| Some((step, metrics.as_ref()?)))
-            .chain(training.iter().copied())
+            .chain(training.iter().map(|(step, metrics)| (step.as_str(), *metrics)))
             .flat_map(|(step, metrics)| undefined_metrics(step, metrics).chain(missed_targets(step, metrics, &target)))
             .collect();
         let mut accuracy = Accuracy {
@@ -98,6 +95,18 @@ impl Accuracy {
         }
         accuracy
     }
+}
+
+/// Returns the metrics of the last evaluation of each training, which has its number if there are several.
+fn trainings(phases: &[PhaseRecord]) -> Vec<(String, &IndexMap<String, f64>)> {
+    let rounds = phases.iter().filter_map(|phase| phase.training.as_ref()).flat_map(|training| &training.rounds);
+    let rounds: Vec<&TrainingRound> = rounds.collect();
+    let name = |index: usize| match rounds.len() {
+        1 => "training".to_owned(),
+        _ => format!("training, repetition {}", index + 1),
+    };
+    let metrics = rounds.iter().map(|round| round.final_metrics()).enumerate();
+    metrics.filter_map(|(index, metrics)| Some((name(index), metrics?))).collect()
 }
 
 /// Returns why metrics are meaningless regardless of the evaluator; `None` when they are meaningful.

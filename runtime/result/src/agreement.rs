@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{PhaseRecord, Verdict};
 use flagperf_config::InputCost;
-use flagperf_core::metric::AgreementLimits;
+use flagperf_core::metric::{Agreement, AgreementLimits};
 use flagperf_core::step::Phase;
 
 /// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
@@ -32,6 +32,13 @@ pub struct AgreementCheck {
 impl AgreementCheck {
     /// Judges the phases of a case, the time of whose inputs may depend on their content.
     pub fn judge(phases: &[PhaseRecord], limits: AgreementLimits, cost: InputCost) -> Self {
+        if let Some(training) = phases.iter().find_map(|phase| phase.training.as_ref()) {
+            let evaluation = training.replay.as_ref().and_then(|replay| replay.evaluation.as_ref());
+            return evaluation.map_or_else(
+                || AgreementCheck::unknown("no output of the last evaluation was computed by another engine"),
+                |agreement| AgreementCheck::of_evaluation(agreement, limits),
+            );
+        }
         let (validation, inference) =
             match (finished_phase(phases, Phase::Validate), finished_phase(phases, Phase::Infer)) {
                 (Some(validation), Some(inference)) => (validation, inference),
@@ -43,14 +50,17 @@ impl AgreementCheck {
         let mut missed = match &inference.agreement {
             None => vec!["the outputs of inference were not compared with those of validation".to_owned()],
             Some(agreement) => {
-                let violations = agreement.outputs.iter().flat_map(|(name, figures)| {
-                    limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
-                });
                 let passes = agreement.passes;
                 let between_passes = agreement.between_passes.iter().filter_map(|(name, difference)| {
                     Some(format!("output `{name}`: {}", limits.pass_violation(difference, passes)?))
                 });
-                agreement.not_compared.iter().cloned().chain(violations).chain(between_passes).collect()
+                agreement
+                    .not_compared
+                    .iter()
+                    .cloned()
+                    .chain(violations(agreement, limits))
+                    .chain(between_passes)
+                    .collect()
             }
         };
         missed.extend(reference_violations(validation, limits, cost));
@@ -61,9 +71,23 @@ impl AgreementCheck {
         AgreementCheck { verdict, limits: Some(limits), missed, not_judged: not_judged.collect(), unknown: None }
     }
 
+    /// Judges the outputs of the last evaluation of a training.
+    fn of_evaluation(agreement: &Agreement, limits: AgreementLimits) -> Self {
+        let missed: Vec<String> = agreement.not_compared.iter().cloned().chain(violations(agreement, limits)).collect();
+        let verdict = if missed.is_empty() { Verdict::Met } else { Verdict::Missed };
+        AgreementCheck { verdict, limits: Some(limits), missed, ..AgreementCheck::default() }
+    }
+
     fn unknown(reason: &str) -> Self {
         AgreementCheck { unknown: Some(reason.to_owned()), ..AgreementCheck::default() }
     }
+}
+
+/// Returns the limits that the outputs exceed.
+fn violations(agreement: &Agreement, limits: AgreementLimits) -> impl Iterator<Item = String> {
+    agreement.outputs.iter().flat_map(move |(name, figures)| {
+        limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
+    })
 }
 
 /// Returns the limits that the outputs of validation exceed, compared with those of flagperf's interpreter.
@@ -107,7 +131,7 @@ mod tests {
 
     use super::*;
     use flagperf_core::event::EngineFacts;
-    use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
+    use flagperf_core::metric::{OutputAgreement, PassDifference};
     use flagperf_core::precision::Precision;
     use flagperf_core::units::Bytes;
 

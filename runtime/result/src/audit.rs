@@ -1,6 +1,8 @@
 //! The verdict of the audit: whether inference computes what it returns, for inputs that it cannot know, and takes the same
 //! time for them.
 
+mod power;
+
 use serde::{Deserialize, Serialize};
 
 use super::agreement::limits_of_fresh_inputs;
@@ -66,9 +68,9 @@ impl AuditCheck {
         let audited = phases.iter().find(|phase| phase.phase.facts().is_audited);
         let Some(phase) = audited.filter(|phase| !is_idle(phase)) else { return AuditCheck::default() };
         let step = phase.phase.measured_step();
-        if !phase.measured.iter().any(|measured| measured.step == step) {
+        let Some(measured) = phase.measured.iter().find(|measured| measured.step == step) else {
             return AuditCheck::default();
-        }
+        };
         // The audit of a phase that was cut off may be missing.
         if phase.audit.is_none() && phase.memory_bytes_max.is_none() {
             return AuditCheck::default();
@@ -88,14 +90,20 @@ impl AuditCheck {
         }
         match cost {
             InputCost::Fixed => {
-                judged.judge_times(audit);
-                judged.judge_later_times("fresh inputs", &audit.fresh_s, ("batches", &audit.pass_s), audit);
+                let is_judged = judged.judge_times(audit);
+                let is_found =
+                    judged.judge_later_times("fresh inputs", &audit.fresh_s, ("batches", &audit.pass_s), audit);
+                if is_judged && !is_found {
+                    judged.doubts.extend(power::missed_in_fixed(audit, measured));
+                }
             }
             InputCost::Variable => {
                 let note = "times of other inputs are not judged: `input_cost` is `variable`";
                 judged.notes.push(note.to_owned());
-                let measured = ("same batches", audit.measured_s.as_slice());
-                judged.judge_later_times("repeated inputs", &audit.repeated_s, measured, audit);
+                let same = ("same batches", audit.measured_s.as_slice());
+                if !judged.judge_later_times("repeated inputs", &audit.repeated_s, same, audit) {
+                    judged.doubts.extend(power::missed_in_variable(audit));
+                }
             }
         }
         if let Some(changed) = &audit.changed_model {
@@ -169,8 +177,9 @@ impl AuditCheck {
         }
     }
 
-    /// Judges the times of batches that the engine had seen, of fresh ones, and of uniform ones.
-    fn judge_times(&mut self, audit: &AuditReport) {
+    /// Judges the times of batches that the engine had seen, of fresh ones, and of uniform ones. Returns whether there were
+    /// enough and long enough ones.
+    fn judge_times(&mut self, audit: &AuditReport) -> bool {
         let fresh = PairedTimes::of(&audit.fresh_s, &audit.repeated_s);
         let uniform = PairedTimes::of(&audit.repeated_s, &audit.uniform_s);
         let pairs = audit.fresh_s.len().min(audit.repeated_s.len());
@@ -192,7 +201,8 @@ impl AuditCheck {
                 "the times of only {pairs} pairs of steps were compared (official: at least {PAIRS_ENOUGH}): increase `repeat`"
             ));
         }
-        if let Some(step) = fresh.and_then(|times| times.too_short()) {
+        let too_short = fresh.and_then(|times| times.too_short());
+        if let Some(step) = too_short {
             self.doubts.push(format!(
                 "the times of fresh inputs are not judged: a step takes {:.3} ms, and differences of less than {:.1} ms may be due \
                  to scheduling",
@@ -209,6 +219,7 @@ impl AuditCheck {
                 )
             });
         }
+        pairs >= PAIRS_ENOUGH && too_short.is_none()
     }
 
     /// Judges the pass with changed weights: outputs and accuracy must have changed, and a step must not take longer.
@@ -257,21 +268,21 @@ impl AuditCheck {
 
     /// Judges whether steps of the audit took longer than batches in the passes before them: than all of them, whose mean
     /// shows also an engine that keeps the outputs of some. An engine that computes a batch before its step begins is found,
-    /// too: it can see no batch of the audit before its step, and none is read during one.
+    /// too: it can see no batch of the audit before its step, and none is read during one. Returns whether they did.
     fn judge_later_times(
         &mut self,
         inputs: &str,
         times: &[Seconds],
         (batches, measured): (&str, &[Seconds]),
         audit: &AuditReport,
-    ) {
+    ) -> bool {
         let by_pass = PairedTimes::by_pass(&audit.after_pass, times, measured);
         // After one or two passes, the machine may have been slower by chance.
         let (compared, unit) = match by_pass {
             Some(compared) => (Some(compared), "passes"),
             None => (PairedTimes::of(times, measured), "pairs"),
         };
-        let Some(times) = compared.filter(|times| times.is_slower(LATER_SIGNIFICANCE)) else { return };
+        let Some(times) = compared.filter(|times| times.is_slower(LATER_SIGNIFICANCE)) else { return false };
         let text = format!(
             "{inputs} took {:.2}x as long in the audit as the {batches} in the passes ({} of {} {unit})",
             times.ratio, times.slower, times.pairs
@@ -282,6 +293,7 @@ impl AuditCheck {
         } else {
             self.doubts.push(text);
         }
+        true
     }
 }
 

@@ -90,9 +90,21 @@ impl PhaseCollector {
                 self.note_contradiction(ended);
             }
             Event::TrainingDataset(facts) => record.training.get_or_insert_default().dataset = Some(facts.clone()),
-            Event::EpochLosses(losses) => record.training.get_or_insert_default().add_losses(losses),
-            Event::Evaluation(evaluation) => record.training.get_or_insert_default().add_evaluation(evaluation),
+            Event::EpochLosses(losses) => {
+                let added = record.training.get_or_insert_default().add_losses(losses);
+                self.note_contradiction(added);
+            }
+            Event::Evaluation(evaluation) => {
+                let samples = record.dataset.as_ref().map_or(0, |dataset| dataset.samples);
+                let added = record.training.get_or_insert_default().add_evaluation(evaluation, samples);
+                self.note_contradiction(added);
+            }
             Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
+            Event::TrainingResumed(resumed) => record.training.get_or_insert_default().resumed = Some(*resumed),
+            Event::TrainingReplay(replay) => {
+                record.training.get_or_insert_default().replay = Some((**replay).clone());
+            }
+            Event::Reported { round, values } => record.training.get_or_insert_default().add_reported(*round, values),
             Event::Protected(protection) => record.protection = Some(*protection),
             Event::Audit(audit) => record.audit = Some((**audit).clone()),
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),
@@ -187,8 +199,14 @@ impl PhaseCollector {
         }
         if self.record.phase == Phase::Train {
             // A training ends at its target, so that the number of its epochs is not known before.
-            let ended = self.record.training.as_ref().map_or(0, |training| training.ended_rounds());
-            return (ended != passes as usize).then(|| format!("{ended} of {passes} trainings ended"));
+            let training = self.record.training.as_ref();
+            let ended = training.map_or(0, |training| training.ended_rounds());
+            if ended != passes as usize {
+                return Some(format!("{ended} of {passes} trainings ended"));
+            }
+            let stated: u64 = training.iter().flat_map(|training| &training.rounds).map(|round| round.steps).sum();
+            let measured = self.measurement().map_or(0, |measured| measured.steps);
+            return (stated != measured).then(|| format!("{measured} steps have times, and {stated} have a loss"));
         }
         let ended = self.loops.iter().find(|found| found.step() == measured).map_or(0, LoopCollector::passes);
         (ended != passes as usize).then(|| format!("{} has {ended} of {passes} passes", measured.name()))
@@ -256,6 +274,36 @@ mod tests {
         let (record, warnings) = step_of(2.0, 2.04);
         assert!(record.steps[0].clock.is_some() && warnings.is_empty());
         assert!(step_of(0.001, 0.02).1.is_empty(), "the arrival delay of events is not a discrepancy");
+    }
+
+    #[test]
+    fn losses_and_evaluations_of_another_epoch_are_contradictions() {
+        use flagperf_core::event::DatasetFacts;
+        use flagperf_core::measure::{EpochLosses, Evaluation};
+        let losses = |epoch, count: usize| {
+            let (loss, gradient_norm) = (vec![1.0; 2], vec![1.0; count]);
+            let learning_rate = vec![0.1; 2];
+            Event::EpochLosses(Box::new(EpochLosses { round: 0, epoch, learning_rate, loss, gradient_norm }))
+        };
+        let evaluation =
+            |epochs, steps, samples| Event::Evaluation(Evaluation { epochs, steps, samples, ..Evaluation::default() });
+        let contradiction = |events: &[Event]| {
+            let mut collector = PhaseCollector::new(Phase::Train, Nanos(0));
+            let dataset = Event::Dataset(DatasetFacts { samples: 5, ..DatasetFacts::default() });
+            for event in [dataset].iter().chain(events) {
+                collector.add(ReceivedEvent { at: Nanos(0), event });
+            }
+            collector.contradiction().map(str::to_owned)
+        };
+        assert_eq!(contradiction(&[losses(0, 2), evaluation(1, 2, 5), losses(1, 2)]), None);
+        let expected = "epoch 1 of training 0 was reported when epoch 0 of training 0 was due";
+        assert_eq!(contradiction(&[losses(1, 2)]).as_deref(), Some(expected));
+        let expected = "epoch 0 has not one loss, one norm and one learning rate for each step";
+        assert_eq!(contradiction(&[losses(0, 1)]).as_deref(), Some(expected));
+        for wrong in [evaluation(2, 2, 5), evaluation(1, 3, 5), evaluation(1, 2, 6)] {
+            let found = contradiction(&[losses(0, 2), wrong]).unwrap();
+            assert!(found.ends_with("not of training 0, 1 epochs, 2 steps and 5 samples"), "{found}");
+        }
     }
 
     /// Returns the collector of an inference step with one pass of one step.

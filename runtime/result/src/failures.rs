@@ -2,7 +2,7 @@
 
 use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Status, Verdict};
 use flagperf_core::event::FileFacts;
-use flagperf_core::measure::PassTimes;
+use flagperf_core::measure::{PassTimes, ReplayedValue, StepReplay, TrainingReplay};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Seconds;
 
@@ -34,7 +34,11 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
         failures.push(verdict_failure(reason, hint));
     }
     if record.agreement.verdict == Verdict::Missed {
-        let reason = format!("inference does not agree with validation: {}", record.agreement.missed.join("; "));
+        let missed = record.agreement.missed.join("; ");
+        let reason = match record.training() {
+            Some(_) => format!("the last evaluation does not agree with another engine's: {missed}"),
+            None => format!("inference does not agree with validation: {missed}"),
+        };
         let hint = "`agreement` in the case's parameters.yaml sets the limits; both sides must run the same model";
         failures.push(verdict_failure(reason, hint));
     }
@@ -44,6 +48,7 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
         }
         _ => None,
     }));
+    failures.extend(replay_failures(record));
     failures.extend(step_clock_failures(record));
     failures.extend(pass_clock_failures(record));
     if record.audit.verdict == AuditVerdict::Failed {
@@ -71,6 +76,28 @@ fn output_times(record: &Record) -> impl Iterator<Item = OutputTimeVerdict> {
 /// Creates the failure of a case whose phases ran but whose results are not acceptable.
 fn verdict_failure(reason: String, hint: &str) -> FailureRecord {
     FailureRecord { phase: None, step: Some(Step::Record), reason, hint: hint.to_owned(), stderr: Vec::new() }
+}
+
+/// Returns a failure if training steps are not those that another engine computes: one of them is wrong, or most are imprecise.
+/// That a single one is imprecise has an honest explanation: an activation so close to 0 that the engines disagree about its
+/// sign.
+fn replay_failures(record: &Record) -> Vec<FailureRecord> {
+    let replay = record.training().and_then(|training| training.replay.as_ref());
+    let failure = |replay: &TrainingReplay| {
+        let imprecise = replay.steps.iter().filter(|step| step.imprecise > 0).count();
+        let is_failed = replay.steps.iter().any(|step| step.wrong > 0) || 2 * imprecise > replay.steps.len();
+        let worst = replay.steps.iter().max_by_key(|step| (step.wrong, step.imprecise)).filter(|_| is_failed)?;
+        let StepReplay { step, values, imprecise: differing, worst, .. } = worst;
+        let ReplayedValue { name, difference, limit } = worst;
+        let (engine, steps) = (&replay.engine, replay.steps.len());
+        let reason = format!(
+            "{imprecise} of {steps} training steps do not agree with the same steps computed by `{engine}`: in step {step}, \
+             {differing} of {values} values differ, most of all `{name}` by {difference:.2e} (limit {limit:.2e})"
+        );
+        let hint = "the engine must compute every step from its inputs, in the precision of the case";
+        Some(verdict_failure(reason, hint))
+    };
+    replay.and_then(failure).into_iter().collect()
 }
 
 /// Returns a failure for each step whose time by the worker's clock is not that by the conductor's.

@@ -1,10 +1,11 @@
 //! The result in FlagPerf's form, with its keys in its order.
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::Record;
+use super::{Record, Verdict};
 use flagperf_core::step::Step;
-use flagperf_core::units::{Bytes, FlopsPerSecond, SamplesPerSecond, Seconds};
+use flagperf_core::units::{Bytes, FlopsPerSecond, SamplesPerSecond, Seconds, nulls_are_nan};
 use flagperf_plan::CaseSettings;
 use flagperf_sampling::{DeviceUsage, MemorySource};
 
@@ -42,6 +43,9 @@ pub struct FinishInfo {
     pub val_average_acc: Option<f64>,
     /// The first metric that the evaluator returns in inference; of a map of figures, the first by name.
     pub infer_average_acc: Option<f64>,
+    /// The figures of a training; `None` for inference.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingFinish>,
     /// Peak memory in GiB in the phase whose throughput determines `flops`: of the run's processes on its devices, or, where the
     /// driver lists no processes, all that was in use on the device.
     #[serde(rename = "vendor_usage(GiB)")]
@@ -52,6 +56,41 @@ pub struct FinishInfo {
     /// `flops` divided by the device's peak: `45.3%`.
     #[serde(rename = "*MFU")]
     pub mfu: Option<String>,
+}
+
+/// The figures of the last repetition of a training, with the names of FlagPerf's tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct TrainingFinish {
+    /// Samples divided by the wall time.
+    #[serde(rename = "p_whole(qps)")]
+    pub whole: Option<SamplesPerSecond>,
+    /// Samples divided by the wall time without evaluations.
+    #[serde(rename = "p_train(qps)")]
+    pub train: Option<SamplesPerSecond>,
+    /// Samples divided by the core time of all steps.
+    #[serde(rename = "*p_core(qps)")]
+    pub core: Option<SamplesPerSecond>,
+    /// Whether the last evaluation reached the target.
+    pub converged: bool,
+    /// The metrics of the last evaluation.
+    #[serde(deserialize_with = "nulls_are_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "IndexMap<String, Option<f64>>"))]
+    pub final_metrics: IndexMap<String, f64>,
+}
+
+impl TrainingFinish {
+    /// Returns the figures of a record whose accuracy is filled in; `None` for inference.
+    fn of(record: &Record) -> Option<Self> {
+        let round = record.phases.iter().find_map(|phase| phase.training.as_ref())?.rounds.last()?;
+        Some(TrainingFinish {
+            whole: round.throughput_whole_samples_per_s,
+            train: round.throughput_train_samples_per_s,
+            core: round.throughput_core_samples_per_s,
+            converged: record.accuracy.verdict == Verdict::Met,
+            final_metrics: round.final_metrics().cloned().unwrap_or_default(),
+        })
+    }
 }
 
 impl FinishInfo {
@@ -82,6 +121,7 @@ impl FinishInfo {
             inference_core: inference.and_then(|m| m.throughput_core_samples_per_s),
             val_average_acc: record.accuracy.validation.values().next().copied(),
             infer_average_acc: record.accuracy.inference.values().next().copied(),
+            training: TrainingFinish::of(record),
             vendor_usage: gib(own_memory(record).or_else(|| device.and_then(|d| d.memory_bytes_max))),
             vendor_max_mem: gib(device.and_then(|d| d.memory_bytes_total)),
             mfu: record.flops.declared_mfu.map(|share| format!("{:.1}%", 100.0 * share)),

@@ -9,6 +9,7 @@ mod chain;
 mod collect;
 mod conditions;
 mod environment;
+mod executed_code;
 mod facts;
 mod failures;
 mod finish;
@@ -33,6 +34,7 @@ mod settings_difference;
 mod signature;
 mod summary;
 mod training;
+mod training_log;
 mod validity;
 mod write;
 
@@ -45,9 +47,9 @@ pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};
 pub use facts::conductor_facts;
 pub use failures::{output_time_warnings, verdict_failures};
-pub use finish::FinishInfo;
+pub use finish::{FinishInfo, TrainingFinish};
 pub use flops::{FlopCount, PeakRecord};
-pub use library::{LibraryHashes, LibraryRecord};
+pub use library::{LibraryHashes, LibraryRecord, UnknownCode};
 pub use machine::Machine;
 pub use manifest::{
     DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, ManifestEntry, ManifestFault, ResultManifest, digest, list_files,
@@ -64,7 +66,8 @@ pub use scripts::{ScriptHashes, hash_scripts};
 pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
-pub use training::{TrainingRecord, TrainingRound};
+pub use training::{TrainingRecord, TrainingRound, hardware_warning};
+pub use training_log::{LogText, TrainingLog};
 pub use validity::{
     OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,
     ValidityCheck, other_dataset, padding_warnings,

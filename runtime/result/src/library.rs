@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use flagperf_core::hash::hash_file;
+use flagperf_core::text::one_line;
 use flagperf_core::units::Bytes;
 
 /// Largest file that is hashed.
@@ -29,6 +30,28 @@ pub struct LibraryRecord {
     /// Why the hash is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Why the code itself is not known; `None` for a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<UnknownCode>,
+}
+
+/// Why the code that a process executed is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownCode {
+    /// Its file no longer exists, or is only in memory (memfd).
+    Removed,
+    /// The mappings of the process, whose name is the path, cannot be read.
+    Unreadable,
+}
+
+impl LibraryRecord {
+    /// Returns the record of code that is not known, with the name of its file or of its process.
+    pub fn unknown(name: String, reason: UnknownCode) -> Self {
+        let path = one_line(&name).into_owned();
+        LibraryRecord { path, size_bytes: Bytes(0), sha256: None, note: None, unknown: Some(reason) }
+    }
 }
 
 /// A file as it was when it was hashed: device, inode, size, and time of the last change in seconds and nanoseconds.
@@ -82,7 +105,7 @@ impl LibraryHashes {
 
 fn library_record(path: &Path, size: u64, hash: &Result<String, String>) -> LibraryRecord {
     let (sha256, note) = (hash.as_ref().ok().cloned(), hash.as_ref().err().cloned());
-    LibraryRecord { path: path.display().to_string(), size_bytes: Bytes(size), sha256, note }
+    LibraryRecord { path: path.display().to_string(), size_bytes: Bytes(size), sha256, note, unknown: None }
 }
 
 fn not_hashed(error: &io::Error) -> String {

@@ -8,7 +8,7 @@ use statrs::statistics::Statistics;
 use flagperf_core::units::Seconds;
 
 /// Ratio of times above which a difference is judged, as in MLPerf's TEST04.
-const TIME_RATIO: f64 = 1.1;
+pub(super) const TIME_RATIO: f64 = 1.1;
 /// Differences of less than this are not judged, because scheduling and cold caches cause them.
 pub const DIFFERENCE_MIN: Seconds = Seconds(5e-4);
 /// A tick of the scheduler, as most distributions of Linux set it.
@@ -70,15 +70,9 @@ impl PairedTimes {
     /// one observation: the median of the first ones, on which a few delays have no effect, and the mean of the others.
     /// `None` with too few passes.
     pub fn by_pass(passes: &[u32], times: &[Seconds], others: &[Seconds]) -> Option<Self> {
-        let mut grouped: BTreeMap<u32, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-        for ((pass, time), other) in passes.iter().zip(times).zip(others) {
-            let (times, others) = grouped.entry(*pass).or_default();
-            times.push(time.0);
-            others.push(other.0);
-        }
-        let by_pass = grouped.values().map(|(times, others)| (Seconds(middle(times)), Seconds(others.mean())));
-        let (first, second): (Vec<Seconds>, Vec<Seconds>) = by_pass.unzip();
-        let steps = passes.len().min(times.len()).min(others.len());
+        let by_pass = group_by_pass(passes, times, others);
+        let (first, second): (Vec<Seconds>, Vec<Seconds>) = by_pass.iter().map(|pass| (pass.time, pass.other)).unzip();
+        let steps = by_pass.iter().map(|pass| pass.pairs).sum();
         PairedTimes::of(&first, &second).map(|found| PairedTimes { steps, ..found })
     }
 
@@ -111,6 +105,32 @@ impl PairedTimes {
     }
 }
 
+/// The pairs of a pass as one observation.
+pub(super) struct PassOfPairs {
+    /// The middle of the first times.
+    pub(super) time: Seconds,
+    /// The mean of the others.
+    pub(super) other: Seconds,
+    /// Number of pairs.
+    pub(super) pairs: usize,
+}
+
+/// Returns one observation for each pass.
+pub(super) fn group_by_pass(passes: &[u32], times: &[Seconds], others: &[Seconds]) -> Vec<PassOfPairs> {
+    let mut grouped: BTreeMap<u32, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    for ((pass, time), other) in passes.iter().zip(times).zip(others) {
+        let (times, others) = grouped.entry(*pass).or_default();
+        times.push(time.0);
+        others.push(other.0);
+    }
+    let pass = |(times, others): &(Vec<f64>, Vec<f64>)| PassOfPairs {
+        time: Seconds(middle(times)),
+        other: Seconds(others.mean()),
+        pairs: times.len(),
+    };
+    grouped.values().map(pass).collect()
+}
+
 /// Returns the mean without the longest quarter of the times.
 fn undelayed_mean(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
@@ -128,7 +148,7 @@ fn middle(times: &[f64]) -> f64 {
 }
 
 /// Returns the upper median of times; NaN without any.
-fn median(times: &[f64]) -> f64 {
+pub(super) fn median(times: &[f64]) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)

@@ -125,6 +125,11 @@ impl Record {
         self.phases.iter().find(|phase| phase.measured.iter().any(|measured| measured.step == step))
     }
 
+    /// Returns what a training observed; `None` for inference.
+    pub fn training(&self) -> Option<&TrainingRecord> {
+        self.phases.iter().find_map(|phase| phase.training.as_ref())
+    }
+
     /// Returns the agreement of the outputs of inference with those of validation.
     pub fn inference_agreement(&self) -> Option<&Agreement> {
         self.phases.iter().find(|phase| phase.phase == Phase::Infer)?.agreement.as_ref()

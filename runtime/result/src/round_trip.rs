@@ -4,7 +4,8 @@ use indexmap::IndexMap;
 
 use flagperf_core::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Protection, Step};
 use flagperf_core::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, SpanTimes, StepColumns, StepTimes, TrainingEnd, VendorTime,
+    AuditReport, EpochLosses, Evaluation, PassReport, ReplayedValue, SpanTimes, StepColumns, StepReplay, StepTimes,
+    TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, Seconds};
@@ -37,6 +38,9 @@ fn kind_index(event: &Event) -> usize {
         Event::EpochLosses(_) => 22,
         Event::Evaluation(_) => 23,
         Event::TrainingEnd(_) => 24,
+        Event::TrainingResumed(_) => 25,
+        Event::TrainingReplay(_) => 26,
+        Event::Reported { .. } => 27,
     }
 }
 
@@ -98,6 +102,15 @@ fn events(x: f64) -> Vec<Event> {
             ..Evaluation::default()
         }),
         Event::TrainingEnd(TrainingEnd { round: 0, train_s: Seconds(x), init_s: Seconds(x) }),
+        Event::TrainingResumed(TrainingProgress { train_s: Seconds(x), ..TrainingProgress::default() }),
+        Event::TrainingReplay(Box::new(TrainingReplay {
+            steps: vec![StepReplay {
+                worst: ReplayedValue { name: text(), difference: x, limit: x },
+                ..StepReplay::default()
+            }],
+            ..TrainingReplay::default()
+        })),
+        Event::Reported { round: 0, values: [("loss".to_owned(), serde_json::json!(1))].into() },
     ]
 }
 

@@ -2,10 +2,23 @@
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::Record;
+use flagperf_config::CaseKey;
 use flagperf_core::event::DatasetFacts;
-use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd};
-use flagperf_core::units::{SamplesPerSecond, Seconds, null_elements_are_nan};
+use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
+use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
+
+/// Returns a warning if the hardware in the key of a training is part of the name of no device on which it ran.
+pub fn hardware_warning(record: &Record) -> Option<String> {
+    let key: CaseKey = record.training_key.as_ref()?.parse().ok()?;
+    let training = key.training?;
+    let engine = record.headline_phase()?.engine.as_ref()?;
+    let (hardware, device) = (&training.hardware, &engine.device);
+    (!training.is_name_in(device))
+        .then(|| format!("the key of the training names the hardware `{hardware}`, and it ran on `{device}`"))
+}
 
 /// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -13,8 +26,14 @@ use flagperf_core::units::{SamplesPerSecond, Seconds, null_elements_are_nan};
 pub struct TrainingRecord {
     /// The dataset of the training; that of the phase is the dataset of the evaluations.
     pub dataset: Option<DatasetFacts>,
+    /// What had been trained before, if the run was resumed; the rounds contain what was trained since then.
+    #[serde(default)]
+    pub resumed: Option<TrainingProgress>,
     /// One training for each repetition, in order.
     pub rounds: Vec<TrainingRound>,
+    /// What another engine computed again; `None` in an older record and for a training that did not end.
+    #[serde(default)]
+    pub replay: Option<TrainingReplay>,
 }
 
 /// One training from its first step to its last evaluation.
@@ -28,7 +47,7 @@ pub struct TrainingRound {
     /// Number of samples in all steps.
     pub samples: u64,
     /// The mean loss of the steps of each epoch, without those that mixed precision skipped.
-    #[serde(deserialize_with = "null_elements_are_nan")]
+    #[serde(deserialize_with = "null_items_are_nan")]
     #[cfg_attr(feature = "testing", schemars(with = "Vec<Option<f64>>"))]
     pub epoch_losses: Vec<f64>,
     /// The evaluations, in order.
@@ -39,12 +58,18 @@ pub struct TrainingRound {
     pub train_s: Option<Seconds>,
     /// Wall time of the evaluations.
     pub evaluation_s: Seconds,
+    /// Core time of all steps: FlagPerf's *pure_training_computing_time*.
+    #[serde(default)]
+    pub core_s: Seconds,
     /// Samples divided by the wall time, evaluations included: FlagPerf's *p_whole*.
     pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the wall time without evaluations: FlagPerf's *p_train*.
     pub throughput_train_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the core time of all steps: FlagPerf's *p_core*.
     pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
+    /// What a training program printed about itself at its end, by its own names; empty for other engines.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub reported: IndexMap<String, Value>,
 }
 
 impl TrainingRound {
@@ -52,30 +77,85 @@ impl TrainingRound {
     pub fn final_metrics(&self) -> Option<&IndexMap<String, f64>> {
         self.evaluations.last().map(|evaluation| &evaluation.metrics)
     }
+
+    /// Sets the samples and the core time of all steps, and the rates that follow from them.
+    pub(super) fn set_rates(&mut self, samples: u64, core: Seconds) {
+        (self.samples, self.core_s) = (samples, core);
+        let without_evaluations = self.train_s.map(|train| Seconds(train.0 - self.evaluation_s.0));
+        let rate = |time: Option<Seconds>| SamplesPerSecond::of(samples, time?);
+        [
+            self.throughput_whole_samples_per_s,
+            self.throughput_train_samples_per_s,
+            self.throughput_core_samples_per_s,
+        ] = [self.train_s, without_evaluations, Some(core)].map(rate);
+    }
 }
 
 impl TrainingRecord {
     fn round(&mut self, round: u32) -> &mut TrainingRound {
+        let earlier = self.resumed.map_or(0, |resumed| resumed.rounds);
         // A worker that skips a number is refused by the number of its trainings that ended.
-        let index = (round as usize).min(self.rounds.len());
+        let index = (round.saturating_sub(earlier) as usize).min(self.rounds.len());
         if index == self.rounds.len() {
             self.rounds.push(TrainingRound::default());
         }
         &mut self.rounds[index]
     }
 
-    pub(super) fn add_losses(&mut self, losses: &EpochLosses) {
+    /// Adds the losses of the next epoch.
+    ///
+    /// # Errors
+    /// When they are those of another one, or the columns have different lengths.
+    pub(super) fn add_losses(&mut self, losses: &EpochLosses) -> Result<(), String> {
+        let (due, before) = (self.due_round(), self.resumed_in(losses.round));
         let round = self.round(losses.round);
+        let EpochLosses { epoch, loss, gradient_norm, learning_rate, .. } = losses;
+        let epoch_due = before.epochs + round.epochs;
+        if losses.round != due || *epoch != epoch_due {
+            return Err(format!(
+                "epoch {epoch} of training {} was reported when epoch {epoch_due} of training {due} was due",
+                losses.round
+            ));
+        }
+        let has_other_length = |column: &&Vec<f64>| !column.is_empty() && column.len() != loss.len();
+        if loss.is_empty() || [gradient_norm, learning_rate].iter().any(has_other_length) {
+            return Err(format!("epoch {epoch} has not one loss, one norm and one learning rate for each step"));
+        }
         round.epochs += 1;
         round.steps += losses.loss.len() as u64;
         let finite: Vec<f64> = losses.loss.iter().copied().filter(|loss| loss.is_finite()).collect();
         round.epoch_losses.push(finite.iter().sum::<f64>() / finite.len() as f64);
+        Ok(())
     }
 
-    pub(super) fn add_evaluation(&mut self, evaluation: &Evaluation) {
+    /// Adds an evaluation on a dataset of this many samples.
+    ///
+    /// # Errors
+    /// When it counts other epochs, steps or samples.
+    pub(super) fn add_evaluation(&mut self, evaluation: &Evaluation, samples: u64) -> Result<(), String> {
+        let (due, before) = (self.due_round(), self.resumed_in(evaluation.round));
         let round = self.round(evaluation.round);
+        let counts = |round, epochs, steps, samples| {
+            format!("training {round}, {epochs} epochs, {steps} steps and {samples} samples")
+        };
+        let expected = counts(due, before.epochs + round.epochs, before.steps + round.steps, samples);
+        let found = counts(evaluation.round, evaluation.epochs, evaluation.steps, evaluation.samples);
+        if expected != found {
+            return Err(format!("an evaluation is one of {found}, not of {expected}"));
+        }
         round.evaluation_s = round.evaluation_s + evaluation.time_s;
         round.evaluations.push(evaluation.clone());
+        Ok(())
+    }
+
+    /// Returns what had been trained of a training before the run was resumed.
+    fn resumed_in(&self, round: u32) -> TrainingProgress {
+        self.resumed.filter(|resumed| resumed.rounds == round).unwrap_or_default()
+    }
+
+    /// Returns the training that has not ended.
+    fn due_round(&self) -> u32 {
+        self.ended_rounds() as u32
     }
 
     pub(super) fn end(&mut self, end: &TrainingEnd) {
@@ -84,9 +164,14 @@ impl TrainingRecord {
         round.train_s = Some(end.train_s);
     }
 
-    /// Returns the number of trainings that ended.
+    pub(super) fn add_reported(&mut self, round: u32, values: &IndexMap<String, Value>) {
+        self.round(round).reported.clone_from(values);
+    }
+
+    /// Returns the number of trainings that ended, with those before the run was resumed.
     pub(super) fn ended_rounds(&self) -> usize {
-        self.rounds.iter().filter(|round| round.train_s.is_some()).count()
+        let earlier = self.resumed.map_or(0, |resumed| resumed.rounds as usize);
+        earlier + self.rounds.iter().filter(|round| round.train_s.is_some()).count()
     }
 
     /// Computes the rates of each training from the passes of the loop, one for each epoch.
@@ -94,16 +179,8 @@ impl TrainingRecord {
         let mut passes = measured.into_iter().flat_map(|measured| &measured.passes);
         for round in &mut self.rounds {
             let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
-            round.samples = epochs.iter().map(|pass| pass.samples).sum();
-            let core = Some(epochs.iter().map(|pass| pass.core_s).sum::<Seconds>());
-            let without_evaluations = round.train_s.map(|train| Seconds(train.0 - round.evaluation_s.0));
-            let rate = |time: Option<Seconds>| SamplesPerSecond::of(round.samples, time?);
-            let rates = [round.train_s, without_evaluations, core].map(rate);
-            [
-                round.throughput_whole_samples_per_s,
-                round.throughput_train_samples_per_s,
-                round.throughput_core_samples_per_s,
-            ] = rates;
+            let samples = epochs.iter().map(|pass| pass.samples).sum();
+            round.set_rates(samples, epochs.iter().map(|pass| pass.core_s).sum());
         }
     }
 }

@@ -6,10 +6,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::executed_code::{unhashed_code, untraced_code};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
-use flagperf_core::measure::Measurement;
+use flagperf_core::description::PROGRAM_ENGINE;
+use flagperf_core::measure::{Measurement, TrainingReplay};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
+use flagperf_sampling::DEVICE_SOURCE;
 
 /// Shortest measured time of an official result: FlagPerf's rule for `repeat`.
 pub const OFFICIAL_TIME_MIN: Seconds = Seconds(600.0);
@@ -114,6 +117,7 @@ impl ValidityCheck {
             partial_audit(record).into_iter().collect(),
             dependent_reference(record).into_iter().collect(),
             unchecked_training(record).into_iter().collect(),
+            resumed_training(record).into_iter().collect(),
             departures(record),
             failed_samples(record),
             padding_warnings(record),
@@ -121,6 +125,7 @@ impl ValidityCheck {
             shared_host(record),
             unprotected_workers(record).into_iter().collect(),
             other_code(record).into_iter().collect(),
+            untraced_code(record),
             container_rights(record),
             record.host_doubts.clone(),
             shared_processor(record).into_iter().collect(),
@@ -282,11 +287,44 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     Some(format!("the outputs of inference are not known to be right: {reason}"))
 }
 
-/// Returns that no other engine has computed steps of the training again: the host evaluates the parameters, but cannot know
-/// how they were computed.
+/// Returns whether a training program of somebody else trained, so that the host knows no more than it printed.
+fn is_reported_by_program(record: &Record) -> bool {
+    let mut engines = record.phases.iter().filter_map(|phase| phase.engine.as_ref());
+    engines.any(|engine| engine.name == PROGRAM_ENGINE)
+}
+
+/// Returns that no other engine computed steps of the training and outputs of its last evaluation again: the host evaluates
+/// the parameters, but cannot know how they were computed.
 fn unchecked_training(record: &Record) -> Option<String> {
+    if is_reported_by_program(record) {
+        return Some("reported by the program: the host neither computed nor checked the training".to_owned());
+    }
     record.measurement(Step::Training)?;
-    Some("no step of the training was computed again by another engine".to_owned())
+    let replay = record.training().and_then(|training| training.replay.as_ref());
+    match replay {
+        None => Some("no step of the training was computed again by another engine".to_owned()),
+        Some(replay) if replay.not_computed.is_empty() => None,
+        Some(TrainingReplay { engine, not_computed, .. }) => {
+            Some(format!("not all was computed again by `{engine}`: {}", not_computed.join("; ")))
+        }
+    }
+}
+
+/// Returns that a part of the training is not part of the measurement.
+fn resumed_training(record: &Record) -> Option<String> {
+    let resumed = record.training()?.resumed?;
+    Some(format!(
+        "resumed after epoch {} of a training that was cut off: only the epochs since then were measured",
+        resumed.epochs
+    ))
+}
+
+/// Returns which steps of a training were not computed again.
+fn undrawn_steps(record: &Record) -> Option<String> {
+    let training = record.training()?;
+    let again = training.replay.as_ref()?.steps.len() as u64;
+    let steps: u64 = training.rounds.iter().map(|round| round.steps).sum();
+    (again < steps).then(|| format!("{} of {steps} training steps were not computed again", steps - again))
 }
 
 /// Returns that both sides of the agreement are engines of the vendor, which can agree on wrong outputs, and that flagperf's
@@ -389,24 +427,28 @@ fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
 
 /// Returns the conditions that no monitor reported.
 fn unknown_conditions(record: &Record) -> Vec<String> {
-    let mut unknown = Vec::new();
+    let mut unknown: Vec<String> = undrawn_steps(record).into_iter().collect();
     if record.accuracy.verdict == Verdict::Met && other_dataset(record).is_none() {
         let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
         unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));
     }
+    let monitor = record.monitors.as_ref().and_then(|monitors| monitors.sources.get(DEVICE_SOURCE));
+    let why = monitor.and_then(|monitor| monitor.unavailable.as_ref().or(monitor.problem.as_ref()));
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
     for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {
         let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());
         if conditions.is_none_or(|conditions| conditions.other_processes.is_none()) {
-            unknown.push(format!("{name}: other processes on the device"));
+            unknown.push(format!("{name}: other processes on the device{why}"));
         }
         if conditions.is_none_or(|conditions| conditions.throttling.is_none()) {
-            unknown.push(format!("{name}: throttling of the device"));
+            unknown.push(format!("{name}: throttling of the device{why}"));
         }
         let engine = phase.engine.as_ref().filter(|engine| !engine.runs_on_processor());
         if record.device.is_some() && engine.is_some_and(|engine| engine.device_id.is_none()) {
             unknown.push(format!("{name}: which device the worker used"));
         }
     }
+    unknown.extend(unhashed_code(record));
     unknown
 }
 

@@ -17,6 +17,7 @@ use super::conclude::{conclude, host_record};
 use super::launch::{Containers, WorkerLauncher, prepare_launcher};
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::sources::CaseSources;
+use super::training_log::TrainingLogFiles;
 use super::worker_log::WorkerLog;
 use super::worker_update::WorkerUpdate;
 use super::{Interrupt, Notice, RunOptions};
@@ -27,11 +28,12 @@ use flagperf_core::hash::{Seed, hash_bytes};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{CASE_LOG, EVENTS_FILE, WORKER_LOG};
 use flagperf_core::units::Seconds;
-use flagperf_host::run_while;
+use flagperf_host::{ExecutedCode, run_while};
 use flagperf_plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
 use flagperf_result::{
-    Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
-    Record, SampleFile, Setting, Status, ValidityCheck, conductor_facts, departure_text,
+    Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes,
+    LibraryRecord, Provenance, Record, SampleFile, Setting, Status, UnknownCode, ValidityCheck, conductor_facts,
+    departure_text,
 };
 
 /// What all cases of a run share.
@@ -79,6 +81,8 @@ struct CaseFiles {
     started: Nanos,
     /// Why an event is missing.
     chain_error: Option<io::Error>,
+    /// The logs of a training.
+    training: Option<TrainingLogFiles>,
 }
 
 impl CaseFiles {
@@ -87,25 +91,38 @@ impl CaseFiles {
         let log = WorkerLog::create(&folder.join(CASE_LOG), &run.plan.site, &case.key, case.settings.log_freq)?;
         let events = folder.join(EVENTS_FILE);
         let (chain, started) = (EventChain::create(&events)?, run.options.clock.now());
-        Ok(CaseFiles { log, chain, events, started, chain_error: None })
+        Ok(CaseFiles { log, chain, events, started, chain_error: None, training: None })
     }
 
     fn push(&mut self, at: Nanos, phase: Phase, event: &Event) {
         if let Err(error) = self.chain.push(at.since(self.started), phase, event) {
             self.chain_error.get_or_insert(error);
         }
+        if let Some(training) = &mut self.training {
+            training.write(at.since(self.started), event);
+        }
     }
 
     /// Writes the last event, which states what is in the record and follows from no other event, and checks that the files are as
     /// they were written.
     fn end_events(&mut self, run: &RunContext<'_>, record: &mut Record) {
-        for check in [self.log.check(), self.chain.check(&self.events)] {
-            if let Err(error) = check {
-                record.failures.push(case_failure(&disk_failure(&error)));
-                record.status = if record.status == Status::Ok { Status::Failed } else { record.status };
-            }
+        let training = self.training.as_ref();
+        let checks =
+            [self.log.check(), self.chain.check(&self.events), training.map_or(Ok(()), TrainingLogFiles::check)];
+        let changed = checks.into_iter().filter_map(Result::err);
+        let changed: Vec<io::Error> = changed.collect();
+        let training_error = training.and_then(TrainingLogFiles::error);
+        let unwritten = self.chain_error.as_ref().or(self.log.error()).or(training_error);
+        // What could not be written differs from what is there, without another program.
+        let reasons: Vec<&io::Error> = match unwritten {
+            Some(error) if !changed.is_empty() => vec![error],
+            _ => changed.iter().collect(),
+        };
+        for error in reasons {
+            record.failures.push(case_failure(&disk_failure(error)));
+            record.status = if record.status == Status::Ok { Status::Failed } else { record.status };
         }
-        if let Some(error) = self.chain_error.as_ref().or(self.log.error()) {
+        if let Some(error) = unwritten {
             let folder = self.events.parent().unwrap_or(&self.events);
             record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
         }
@@ -159,8 +176,9 @@ fn run_phases(
     files.started = started;
     // Preparing may take minutes, and the times of events count from here.
     record.started = time_text(&Zoned::now());
+    files.training = case.key.training.is_some().then(|| TrainingLogFiles::new(&record, &case.host, &folder));
     let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
-    let mut libraries = Vec::new();
+    let mut code = Vec::new();
     for job in &jobs {
         let RunOptions { has_live_display, audit, .. } = *run.options;
         let outputs_sha256 = hash_of_outputs(&record);
@@ -188,14 +206,14 @@ fn run_phases(
                 Err(error) => record.failures.push(case_failure(&disk_failure(&error))),
             }
         }
-        libraries.push(std::mem::take(&mut outcome.libraries));
+        code.push(std::mem::take(&mut outcome.code));
         if !record_outcome(&mut record, outcome, &mut files.log) {
             break;
         }
     }
     let e2e_time = run.options.clock.now().since(started);
     if let Some(job) = jobs.last() {
-        run.hash_libraries(job, &launcher, libraries, &mut record);
+        run.hash_libraries(job, &launcher, code, &mut record);
         let hosts = vec![host_record(&case.host, &record.phases, &run.plan.vendor)];
         conclude(&mut record, hosts, &case.settings, &job.parameters, e2e_time);
     }
@@ -244,12 +262,29 @@ impl RunContext<'_> {
         run_while(work, || !self.interrupt.is_set() && clock.now().since(started).0 <= limit)
     }
 
-    /// Hashes the files from which each phase executed code and adds them to its record.
-    fn hash_libraries(&self, job: &Job, launcher: &WorkerLauncher, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
-        for (phase, files) in record.phases.iter_mut().zip(files) {
+    /// Adds to the record of each phase the code that it executed, with the hashes of the files.
+    fn hash_libraries(
+        &self,
+        job: &Job,
+        launcher: &WorkerLauncher,
+        code: Vec<BTreeSet<ExecutedCode>>,
+        record: &mut Record,
+    ) {
+        for (phase, code) in record.phases.iter_mut().zip(code) {
+            let (mut files, mut unknown) = (BTreeSet::new(), Vec::new());
+            for code in code {
+                match code {
+                    ExecutedCode::File(path) => drop(files.insert(path)),
+                    ExecutedCode::Removed(name) => unknown.push(LibraryRecord::unknown(name, UnknownCode::Removed)),
+                    ExecutedCode::Unreadable(name) => {
+                        unknown.push(LibraryRecord::unknown(name, UnknownCode::Unreadable))
+                    }
+                }
+            }
             let (hashes, hash_files) = (self.libraries.clone(), launcher.library_hasher(job));
             let hash = move || hash_files(&mut hashes.lock().unwrap_or_else(PoisonError::into_inner), files);
             phase.libraries = self.run_bounded(job, hash).unwrap_or_default();
+            phase.libraries.extend(unknown);
         }
     }
 }

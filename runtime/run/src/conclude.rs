@@ -7,7 +7,7 @@ use flagperf_core::units::Seconds;
 use flagperf_plan::CaseSettings;
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, DeviceRecord, FinishInfo, FlopCount, HostRecord, Machine, PhaseRecord,
-    Record, Status, output_time_warnings, padding_warnings, verdict_failures,
+    Record, Status, hardware_warning, output_time_warnings, padding_warnings, verdict_failures,
 };
 
 /// Fills in everything in `record` that is derived from its phases. `hosts` are the machines on which they ran, as far as that
@@ -32,6 +32,7 @@ pub(super) fn conclude(
     record.warnings.extend(beyond_peak);
     record.warnings.extend(measurement_warnings(record));
     record.warnings.extend(padding_warnings(record));
+    record.warnings.extend(hardware_warning(record));
     record.warnings.extend(output_time_warnings(record));
     let failures = verdict_failures(record);
     record.failures.extend(failures);

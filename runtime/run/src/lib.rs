@@ -25,6 +25,7 @@ mod run_log;
 mod sources;
 #[cfg(test)]
 mod testing;
+mod training_log;
 mod worker_log;
 mod worker_update;
 

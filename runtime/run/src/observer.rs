@@ -1,12 +1,11 @@
-//! The conductor's own observations of a phase, which do not depend on the reports of the worker: the files from which
-//! the worker executes code (from /proc; they are hashed later), and the device through the vendor's monitor.
+//! The conductor's own observations of a phase, which do not depend on the reports of the worker: the code that
+//! the worker executes (from /proc; its files are hashed later), and the device through the vendor's monitor.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use super::device_watch::DeviceWatch;
 use flagperf_core::event::Event;
-use flagperf_host::executed_files;
+use flagperf_host::{ExecutedCode, executed_code};
 use flagperf_monitor::Monitor;
 use flagperf_result::DeviceConditions;
 
@@ -16,7 +15,7 @@ pub(super) struct PhaseObserver {
     pid: Option<u32>,
     monitor: Option<&'static dyn Monitor>,
     watch: Option<DeviceWatch>,
-    libraries: BTreeSet<PathBuf>,
+    code: BTreeSet<ExecutedCode>,
 }
 
 /// What was observed in a phase.
@@ -24,15 +23,15 @@ pub(super) struct PhaseObserver {
 pub(super) struct Observations {
     /// State of the device; `None` when no monitor reports it.
     pub(super) conditions: Option<DeviceConditions>,
-    /// Files from which the worker and its processes executed code.
-    pub(super) libraries: BTreeSet<PathBuf>,
+    /// What the worker and its processes executed.
+    pub(super) code: BTreeSet<ExecutedCode>,
 }
 
 impl PhaseObserver {
     /// Creates an observer of the worker with this process id. `monitor` is the name of the vendor's monitor.
     pub(super) fn new(pid: Option<u32>, monitor: Option<&str>) -> Self {
         let monitor = monitor.and_then(flagperf_monitor::find);
-        PhaseObserver { pid, monitor, watch: None, libraries: BTreeSet::new() }
+        PhaseObserver { pid, monitor, watch: None, code: BTreeSet::new() }
     }
 
     /// Looks at the worker when it has loaded its engine, and again when a step ends, because libraries load others later.
@@ -43,12 +42,12 @@ impl PhaseObserver {
             self.watch = Some(DeviceWatch::start(monitor, id, self.pid));
         }
         if matches!(event, Event::Engine(_) | Event::StepEnd { .. }) {
-            self.libraries.extend(self.pid.map(executed_files).into_iter().flatten());
+            self.code.extend(self.pid.map(executed_code).into_iter().flatten());
         }
     }
 
     /// Stops observing.
     pub(super) fn finish(self) -> Observations {
-        Observations { conditions: self.watch.and_then(DeviceWatch::finish), libraries: self.libraries }
+        Observations { conditions: self.watch.and_then(DeviceWatch::finish), code: self.code }
     }
 }

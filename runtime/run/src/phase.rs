@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::{Barrier, Interrupt, RunOptions};
 use flagperf_core::event::{Event, Failure, LINE_BYTES_MAX};
 use flagperf_core::file;
 use flagperf_core::measure::Nanos;
-use flagperf_core::step::Step;
+use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::{one_line, truncate};
 use flagperf_core::units::{Bytes, Seconds};
-use flagperf_host::{Ending, ProcessEvent, Worker, WorkerInput};
+use flagperf_host::{Ending, ExecutedCode, ProcessEvent, Worker, WorkerInput};
 use flagperf_plan::Job;
 use flagperf_result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent};
 
@@ -37,8 +37,8 @@ pub(super) struct PhaseOutcome {
     pub(super) record: PhaseRecord,
     pub(super) warnings: Vec<String>,
     pub(super) end: PhaseEnd,
-    /// Files from which the worker and its processes executed code.
-    pub(super) libraries: BTreeSet<PathBuf>,
+    /// What the worker and its processes executed.
+    pub(super) code: BTreeSet<ExecutedCode>,
 }
 
 /// How a phase ended.
@@ -88,9 +88,9 @@ pub(super) fn run_phase(
     let stderr = worker.last_stderr_lines();
     // A worker that was killed has not removed its scratch folder; usually the folder does not exist.
     let _ = std::fs::remove_dir_all(job.scratch());
-    let Observations { conditions, libraries } = observer.finish();
+    let Observations { conditions, code } = observer.finish();
     let mut outcome = conclude_phase(job, collector, options, Some(ending), stop, stderr);
-    (outcome.record.conditions, outcome.libraries) = (conditions, libraries);
+    (outcome.record.conditions, outcome.code) = (conditions, code);
     outcome.warnings.extend(worker.warnings());
     outcome
 }
@@ -156,7 +156,7 @@ fn read_events(
         if let Some(limit) = memory_limit(job)
             && let Some(bytes) = worker.memory_above(limit)
         {
-            return StopReason::Failed(memory_exceeded(bytes, limit));
+            return StopReason::Failed(memory_exceeded(job, bytes, limit));
         }
     }
 }
@@ -210,7 +210,7 @@ fn conclude_phase(
     };
     let ending = ending.map(|ending| ending.to_string());
     let (record, warnings) = collector.finish(options.clock.now(), ending);
-    PhaseOutcome { record, warnings, end, libraries: BTreeSet::new() }
+    PhaseOutcome { record, warnings, end, code: BTreeSet::new() }
 }
 
 /// Returns whether a program reports in this line of standard error that the system refused it memory.
@@ -218,20 +218,26 @@ fn refused_memory(line: &str) -> bool {
     (line.starts_with("memory allocation of ") && line.ends_with(" bytes failed")) || line.contains("std::bad_alloc")
 }
 
+/// Returns the settings on which the memory of a worker depends.
+fn memory_sizes(job: &Job) -> &'static str {
+    match job.phase() {
+        Phase::Train => "`batch_size`, `eval_batch_size` or `num_workers`",
+        Phase::Validate | Phase::Infer => "`batch_size` or `num_workers`",
+    }
+}
+
 /// Describes an unexpected end of the worker; `refused` is the line that reports refused memory.
 fn unexpected_end(job: &Job, ending: Ending, finished: bool, refused: Option<&str>) -> Failure {
     let when = if finished { "after it had finished" } else { "before it had finished" };
     let refused = refused.filter(|_| matches!(ending, Ending::Killed(_)));
+    let sizes = memory_sizes(job);
     let hint = match (refused, &job.engine.library, ending) {
         (Some(line), ..) => {
             let line = truncate(line, QUOTED_BYTES);
-            format!(
-                "the worker ran out of memory (`{line}`); a smaller model, `batch_size` or `num_workers` needs less \
-                 memory"
-            )
+            format!("the worker ran out of memory (`{line}`); a smaller model, {sizes} needs less memory")
         }
         (None, _, Ending::OutOfMemory) => {
-            "`WORKER_MEMORY` in host.yaml sets the limit; a smaller `batch_size` or `num_workers` needs less".to_owned()
+            format!("`WORKER_MEMORY` in host.yaml sets the limit; a smaller {sizes} needs less")
         }
         (None, _, Ending::ContainerKilled(_) | Ending::ContainerRemoved | Ending::EngineLost) => {
             "run the case again; the log of the container engine may show the cause".to_owned()
@@ -240,7 +246,7 @@ fn unexpected_end(job: &Job, ending: Ending, finished: bool, refused: Option<&st
             format!("the worker ran the plug-in `{}`; its last lines are in stdout_err.out.log", library.display())
         }
         (None, None, Ending::Killed(_)) => {
-            "`dmesg` may show the cause; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
+            format!("`dmesg` may show the cause; a smaller {sizes} needs less memory")
         }
         (None, None, Ending::Exited(_) | Ending::Stuck) => {
             "the worker's last lines are in stdout_err.out.log".to_owned()
@@ -267,10 +273,9 @@ fn time_exceeded(job: &Job) -> Failure {
     Failure { step: None, reason, hint: "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds".to_owned() }
 }
 
-fn memory_exceeded(bytes: u64, limit: u64) -> Failure {
+fn memory_exceeded(job: &Job, bytes: u64, limit: u64) -> Failure {
     let reason = format!("the worker and the processes it started used {bytes} bytes of memory (limit: {limit})");
-    let hint =
-        "`WORKER_MEMORY` in host.yaml sets the limit; a smaller `batch_size` or `num_workers` needs less".to_owned();
+    let hint = format!("`WORKER_MEMORY` in host.yaml sets the limit; a smaller {} needs less", memory_sizes(job));
     Failure { step: None, reason, hint }
 }
 

@@ -8,7 +8,7 @@ use flagperf_core::regular_file::read_regular_text;
 
 use super::case::RunContext;
 use super::lost::LostCase;
-use flagperf_core::run_files::RECORD_FILE;
+use flagperf_core::run_files::{CHECKPOINTS_FOLDER, RECORD_FILE};
 use flagperf_plan::CasePlan;
 use flagperf_result::{Provenance, Record, Status, write_record};
 
@@ -71,13 +71,24 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
 
 /// Moves the folder of a case, which is run again, aside.
 fn keep_aside(run: &Path, case: &CasePlan) -> EarlierAttempt {
-    match move_aside(run, &case.folder) {
+    match move_aside(run, &case.folder).and_then(|kept| take_checkpoints(&kept, &run.join(&case.folder)).map(|()| kept))
+    {
         Ok(kept) => EarlierAttempt::CutOff(kept),
         Err(error) => {
             tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
             EarlierAttempt::None
         }
     }
+}
+
+/// Moves the checkpoints of a training that was cut off to the folder in which the case is run again: it goes on from the newest.
+fn take_checkpoints(kept: &Path, folder: &Path) -> io::Result<()> {
+    let checkpoints = kept.join(CHECKPOINTS_FOLDER);
+    if !checkpoints.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    fs::rename(checkpoints, folder.join(CHECKPOINTS_FOLDER))
 }
 
 /// Moves the folder of a case, a path relative to the folder `run`, to `cut_off`, or to `cut_off2` if `cut_off` contains one. Returns

@@ -19,11 +19,17 @@ const FILES: [(&str, &str, &str); 5] = [
     ("scripts", "model.rhai", include_str!("../templates/case/model.rhai")),
 ];
 
-/// Returns a new case, with an overlay for the site's vendor and for each vendor that has the engine `null`.
+/// The files with which a case can be trained, too.
+const TRAINING_FILES: [(&str, &str, &str); 2] = [
+    ("configs", "training.yaml", include_str!("../templates/case/training.yaml")),
+    ("scripts", "training.rhai", include_str!("../templates/case/training.rhai")),
+];
+
+/// Returns a new case, which can be trained if `has_training`, with an overlay for the site's vendor and for each vendor that has the engine `null`.
 ///
 /// # Errors
 /// When the name is not allowed, or the case has a folder already.
-pub fn new_case(name: &str, checkout: &Checkout<'_>) -> Result<Scaffold, ScaffoldError> {
+pub fn new_case(name: &str, has_training: bool, checkout: &Checkout<'_>) -> Result<Scaffold, ScaffoldError> {
     name::check_case(name)?;
     for folder in ["configs", "scripts"] {
         let path = Path::new(folder).join(name);
@@ -32,7 +38,8 @@ pub fn new_case(name: &str, checkout: &Checkout<'_>) -> Result<Scaffold, Scaffol
         }
     }
     let mut scaffold = Scaffold::default();
-    for (folder, file, text) in FILES {
+    let training = TRAINING_FILES.iter().filter(|_| has_training);
+    for (folder, file, text) in FILES.iter().chain(training) {
         scaffold.add(Path::new(folder).join(name).join(file), text.replace("@NAME@", name));
     }
     // A folder with the data may be there already.
@@ -48,6 +55,10 @@ pub fn new_case(name: &str, checkout: &Checkout<'_>) -> Result<Scaffold, Scaffol
         }
     }
     scaffold.next.push(format!("flagperf run --case {name}"));
+    if let Some(vendor) = checkout.config.vendor.as_ref().filter(|_| has_training) {
+        let framework = vendor.default_framework.as_deref().unwrap_or("FRAMEWORK");
+        scaffold.next.push(format!("flagperf run --case {name}:{framework}:{}:1:1:1", vendor.name));
+    }
     Ok(scaffold)
 }
 

@@ -19,6 +19,7 @@ use flagperf_engine::Session;
 use super::compiled::{CompiledScript, ScriptPlace};
 use super::error::{ScriptError, file_error};
 use super::forward::{EvaluatorFn, ForwardFn, settings};
+use super::names::script_type;
 use super::packages::data::Pipeline as ScriptPipeline;
 use super::packages::nn::Graph;
 use super::packages::session::Model as ScriptModel;
@@ -310,9 +311,10 @@ impl ScriptFolder<'_> {
 fn to_model(returned: &Dynamic) -> Result<Model, String> {
     let graph = |value: &Dynamic| match value.read_lock::<Graph>() {
         Some(graph) => graph.take(),
-        None => {
-            Err(format!("the function must return a graph (`nn::graph`) or a map of graphs, not {}", value.type_name()))
-        }
+        None => Err(format!(
+            "the function must return a graph (`nn::graph`) or a map of graphs, not {}",
+            script_type(value)
+        )),
     };
     match returned.read_lock::<rhai::Map>() {
         Some(map) if map.is_empty() => Err("the function returned an empty map, without a graph".to_owned()),
@@ -333,7 +335,7 @@ fn path_exists(file: &Path) -> bool {
 /// Returns the pipeline that a `build_dataloader` returned.
 pub(super) fn to_pipeline(returned: &Dynamic) -> Result<Pipeline, String> {
     let pipeline = returned.read_lock::<ScriptPipeline>().map(|pipeline| pipeline.0.clone());
-    let actual = returned.type_name();
+    let actual = script_type(returned);
     pipeline.ok_or_else(|| format!("`build_dataloader` must return a pipeline (`data::...`), not {actual}"))
 }
 

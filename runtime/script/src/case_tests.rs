@@ -51,7 +51,7 @@ fn a_step_returns_one_tensor_several_or_named_ones() {
     let named = step("fn model_forward(model, batch) { model.run(#{input: batch.images}) }").unwrap();
     assert_eq!(named.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["output"]);
     let none = step("fn model_forward(model, batch) { 5 }").unwrap_err();
-    assert_eq!(none.reason, "the function must return a tensor, an array of tensors or a map of tensors, not i64");
+    assert_eq!(none.reason, "the function must return a tensor, an array of tensors or a map of tensors, not int");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_model_that_cannot_be_built_shows_the_line_and_the_layer() {
         "fn create_model(config) { let g = nn::graph(\"g\"); g.output(\"y\", g.input(\"x\", \"N,f32\") * 2); g }";
     assert!(create(constant, Path::new("."), json!(null)).is_ok(), "a graph without weights is complete");
     let other = create("fn create_model(config) { 5 }", Path::new("."), json!(null)).unwrap_err();
-    assert_eq!(other.reason, "the function must return a graph (`nn::graph`) or a map of graphs, not i64");
+    assert_eq!(other.reason, "the function must return a graph (`nn::graph`) or a map of graphs, not int");
 }
 
 #[test]
@@ -207,4 +207,26 @@ fn several_graphs_are_one_model_and_export_may_change_it() {
     assert_eq!(model.graphs.keys().collect::<Vec<_>>(), ["first", "second"]);
     let exported = scripts.export_model(model, &config).unwrap();
     assert_eq!(exported.graphs.keys().collect::<Vec<_>>(), ["model"]);
+}
+
+#[test]
+fn a_training_script_that_returns_something_else_is_told_so_in_the_words_of_scripts() {
+    let text = "fn build_dataloader(config) { 5 } fn compute_loss(model, config) { model }
+        fn create_optimizer(config) { 1 } fn create_scheduler(config) { [] }";
+    let (_dir, scripts) = load(&[("model.rhai", MODEL), ("training.rhai", text)]);
+    let config = ScriptConfig::from([("weights".to_owned(), json!(null))]);
+    let graph = scripts.create_model(&config, Path::new(".")).unwrap().graphs[0].clone();
+    let reasons = [
+        scripts.build_training_dataloader(&config).unwrap_err().reason,
+        scripts.compute_loss(graph, &config).unwrap_err().reason,
+        scripts.create_optimizer(&config).unwrap_err().reason,
+        scripts.create_scheduler(&config).unwrap_err().reason,
+    ];
+    let expected = [
+        "`build_dataloader` must return a pipeline (`data::...`), not int",
+        "`compute_loss` must return a value of the model's graph, not graph",
+        "`create_optimizer` must return an optimizer (`optim::...`), not int",
+        "`create_scheduler` must return a schedule (`optim::...`), not array",
+    ];
+    assert_eq!(reasons, expected);
 }

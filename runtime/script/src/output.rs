@@ -6,6 +6,7 @@ use rhai::{Array, Dynamic, Map};
 use flagperf_core::tensor::Tensor as HostTensor;
 use flagperf_engine::Value;
 
+use super::names::script_type;
 use super::packages::tensor::Tensor;
 
 /// The output of one step.
@@ -49,7 +50,7 @@ impl StepOutput<Value> {
     pub(super) fn from_script(returned: &Dynamic) -> Result<Self, String> {
         let tensor = |value: &Dynamic| {
             let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.value().clone());
-            tensor.ok_or_else(|| value.type_name().to_owned())
+            tensor.ok_or_else(|| script_type(value))
         };
         let none = || Err("the function must return at least one tensor".to_owned());
         let wrong = |actual: String| {

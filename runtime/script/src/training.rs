@@ -7,6 +7,7 @@ use rhai::Dynamic;
 use super::case::{CaseScripts, ScriptConfig, call_with_config, to_pipeline};
 use super::compiled::CompiledScript;
 use super::error::{ScriptError, file_error};
+use super::names::script_type;
 use super::packages::nn::{Graph, Node};
 use super::packages::optim;
 use super::stage::Stage;
@@ -52,7 +53,7 @@ impl CaseScripts {
         call_with_config(script, "compute_loss", config, Some(model), |returned| {
             let loss = returned.read_lock::<Node>().map(|node| node.clone());
             let loss = loss.ok_or_else(|| {
-                format!("`compute_loss` must return a value of the model's graph, not {}", returned.type_name())
+                format!("`compute_loss` must return a value of the model's graph, not {}", script_type(returned))
             })?;
             graph.take_with_output(CaseScripts::LOSS, &loss)
         })
@@ -65,7 +66,7 @@ impl CaseScripts {
     pub fn create_optimizer(&self, config: &ScriptConfig) -> Result<(Optimizer, Option<f64>), ScriptError> {
         call_with_config(self.training_script()?, "create_optimizer", config, None, |returned| {
             let optimizer = returned.read_lock::<optim::Optimizer>().map(|own| (own.rule.clone(), own.clip_norm));
-            let actual = returned.type_name();
+            let actual = script_type(returned);
             optimizer.ok_or_else(|| format!("`create_optimizer` must return an optimizer (`optim::...`), not {actual}"))
         })
     }
@@ -81,7 +82,7 @@ impl CaseScripts {
         }
         call_with_config(script, "create_scheduler", config, None, |returned| {
             let schedule = returned.read_lock::<optim::Schedule>().map(|schedule| schedule.0.clone());
-            let actual = returned.type_name();
+            let actual = script_type(returned);
             schedule.ok_or_else(|| format!("`create_scheduler` must return a schedule (`optim::...`), not {actual}"))
         })
     }

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::CaseReport;
 use flagperf_core::event::Event;
-use flagperf_core::hash::{OutputDigest, Seed};
+use flagperf_core::hash::{OutputDigest, Seed, WrittenHash};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, samples_file};
 use flagperf_result::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent,
-    SampleHasher,
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, LogText, PhaseCollector, PhaseRecord, Provenance,
+    ReceivedEvent, Record, SampleHasher, TrainingLog,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -29,8 +29,8 @@ pub(super) struct Replay {
     pub(super) phases: Vec<ReplayedPhase>,
     /// When the phases and their passes began and ended.
     pub(super) windows: WindowCollector,
-    /// SHA-256 of the samples files by name.
-    pub(super) samples: BTreeMap<String, String>,
+    /// SHA-256 of the files that contain the same as the events, by path: the samples files and the logs of a training.
+    pub(super) derived: BTreeMap<String, String>,
     /// What the conductor observed itself, by the keys of the record; `None` when the events do not end with it.
     pub(super) facts: Option<Value>,
 }
@@ -43,6 +43,8 @@ pub(super) struct ReplayedPhase {
     pub(super) warnings: Vec<String>,
     /// The passes of the measured loop, in order.
     pub(super) passes: Vec<ReplayedPass>,
+    /// The learning rates of the steps of each training, in order.
+    pub(super) learning_rates: Vec<Vec<f64>>,
     /// Why the phase did not succeed; `None` when the worker reported success.
     pub(super) failure: Option<String>,
 }
@@ -57,14 +59,9 @@ pub(super) struct ReplayedPass {
     pub(super) is_accuracy_known: bool,
 }
 
-/// Reads the events of a result with this provenance. `passes` is the number of passes of each loop. Returns `None` when the events
-/// cannot be read.
-pub(super) fn replay(
-    folder: &Path,
-    Provenance { run_seed, events_sha256, .. }: &Provenance,
-    passes: u32,
-    report: &mut CaseReport,
-) -> Option<Replay> {
+/// Reads the events of the result with this record. Returns `None` when the events cannot be read.
+pub(super) fn replay(folder: &Path, record: &Record, report: &mut CaseReport) -> Option<Replay> {
+    let Provenance { run_seed, events_sha256, .. } = &record.provenance;
     let file = match open_regular(&folder.join(EVENTS_FILE)) {
         Ok(file) => file,
         Err(error) => {
@@ -78,7 +75,11 @@ pub(super) fn replay(
         return None;
     }
     let mut reader = ChainReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
-    let mut replayer = Replayer { passes, run_seed: *run_seed, ..Replayer::default() };
+    let log = record.training_key.is_some().then(|| {
+        let host = record.hosts.first().map_or_else(String::new, |host| host.name.clone());
+        TrainingLog::new(record, &host)
+    });
+    let mut replayer = Replayer { passes: record.repeat(), run_seed: *run_seed, log, ..Replayer::default() };
     loop {
         match reader.read() {
             Ok(Some(event)) => {
@@ -117,6 +118,10 @@ struct Replayer {
     open: Option<(PhaseCollector, Option<SampleHasher>)>,
     /// The passes of the open phase.
     passes_found: Vec<ReplayedPass>,
+    /// The logs of a training, and the hashes of their files.
+    log: Option<TrainingLog>,
+    log_files: BTreeMap<String, WrittenHash>,
+    learning_rates: Vec<Vec<f64>>,
     replay: Replay,
 }
 
@@ -142,6 +147,11 @@ impl Replayer {
             self.close().map_err(|error| error.to_string())?;
             self.open = Some((PhaseCollector::new(*phase, *at), None));
         }
+        for LogText { path, text } in
+            self.log.as_mut().map(|log| log.add(at.since(Nanos(0)), event)).unwrap_or_default()
+        {
+            self.log_files.entry(path).or_default().add(text.as_bytes());
+        }
         let Some((collector, samples)) = &mut self.open else { return Ok(()) };
         collector.add(ReceivedEvent { at: *at, event });
         self.replay.windows.add(*phase, *at, event);
@@ -153,6 +163,12 @@ impl Replayer {
                 if let Some(pass) = self.passes_found.last_mut() {
                     pass.digests.extend(times.0.iter().map(|step| step.outputs));
                 }
+            }
+            Event::EpochLosses(losses) => {
+                if self.learning_rates.len() <= losses.round as usize {
+                    self.learning_rates.push(Vec::new());
+                }
+                self.learning_rates.last_mut().into_iter().for_each(|rates| rates.extend(&losses.learning_rate));
             }
             Event::PassEnd(found) => {
                 if let Some(pass) = self.passes_found.last_mut() {
@@ -168,21 +184,23 @@ impl Replayer {
     fn close(&mut self) -> io::Result<()> {
         let Some((collector, samples)) = self.open.take() else { return Ok(()) };
         let passes = std::mem::take(&mut self.passes_found);
+        let learning_rates = std::mem::take(&mut self.learning_rates);
         let phase = collector.phase();
         if let Some(samples) = samples {
-            self.replay.samples.insert(samples_file(phase), samples.finish()?);
+            self.replay.derived.insert(samples_file(phase), samples.finish()?);
         }
         let reported = collector.failure().map(|failure| failure.reason.clone());
         let contradiction = || collector.contradiction().map(str::to_owned);
         let unfinished = || (!collector.is_finished()).then(|| "the worker did not report success".to_owned());
         let failure = reported.or_else(contradiction).or_else(unfinished).or_else(|| collector.missing(self.passes));
         let (record, warnings) = collector.finish(self.last.unwrap_or(Nanos(0)), None);
-        self.replay.phases.push(ReplayedPhase { record, warnings, passes, failure });
+        self.replay.phases.push(ReplayedPhase { record, warnings, passes, learning_rates, failure });
         Ok(())
     }
 
     fn finish(mut self) -> io::Result<Replay> {
         self.close()?;
+        self.replay.derived.extend(self.log_files.into_iter().map(|(path, hash)| (path, hash.hexadecimal())));
         Ok(self.replay)
     }
 }

@@ -12,7 +12,7 @@ use flagperf_core::precision::Precision;
 use flagperf_core::run_files::RECORD_FILE;
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, FinishInfo, PhaseRecord, Record, SAMPLES_KIND, Status, Validity,
-    ValidityCheck, output_time_warnings, padding_warnings, verdict_failures,
+    ValidityCheck, hardware_warning, output_time_warnings, padding_warnings, verdict_failures,
 };
 
 /// Compares a record with what its events yield.
@@ -25,7 +25,9 @@ pub(super) fn check_figures(record: &Record, replay: &Replay, report: &mut CaseR
     let phases = record.phases.iter().enumerate().map(replayed).collect();
     check_derived(&Record { phases, ..record.clone() }, record, report);
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());
-    let derived = [record.flops.difference_warning(), record.flops.beyond_peak_warning(peak)].into_iter().flatten();
+    let derived = [record.flops.difference_warning(), record.flops.beyond_peak_warning(peak), hardware_warning(record)]
+        .into_iter()
+        .flatten();
     let warnings = replay.phases.iter().flat_map(|phase| phase.warnings.clone());
     for warning in warnings.chain(derived).chain(padding_warnings(record)).chain(output_time_warnings(record)) {
         if !record.warnings.contains(&warning) {

@@ -15,6 +15,7 @@ use super::monitors::check_monitors;
 use super::record_file::{ReadRecord, parse_record, read_record};
 use super::settings::check_settings;
 use super::sources::check_sources;
+use super::training::check_training;
 use super::{CaseReport, Trust};
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_result::{ChainError, Record, verify_chain};
@@ -113,8 +114,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
             let record = read_record(&path.join(RECORD_FILE), &mut report)?;
             Some(match record {
                 ReadRecord::Current(record) => {
-                    let passes = record.repeat();
-                    let replayed = replay(path, &record.provenance, passes, &mut report);
+                    let replayed = replay(path, &record, &mut report);
                     (Some(record), replayed)
                 }
                 ReadRecord::Older { schema, events_sha256 } => {
@@ -135,6 +135,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
             check_sources(path, record, replay, files, &mut report);
             check_settings(path, record, &mut report);
             check_accuracy(path, record, replay, &mut report);
+            check_training(path, record, replay, &mut report);
         }
     }
     if let Some(record) = &record {

@@ -19,6 +19,7 @@ mod report;
 mod settings;
 mod sources;
 mod summary;
+mod training;
 
 pub use authenticity::{KnownKey, Trust, is_digest};
 pub use figures::recomputed;

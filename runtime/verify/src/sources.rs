@@ -26,7 +26,7 @@ pub(super) fn check_sources(
     report: &mut CaseReport,
 ) {
     let hashes = record.file_hashes();
-    for (path, hash) in hashes.iter().chain(&replay.samples) {
+    for (path, hash) in hashes.iter().chain(&replay.derived) {
         check_file(path, hash, files, report);
     }
     let sources = format!("{SOURCES_FOLDER}/");
@@ -67,7 +67,7 @@ fn check_written_files(
     let name = samples_file(phase.phase);
     let own = phase.files.iter().filter(|file| file.what == SAMPLES_KIND);
     let listed = own.filter(|file| file.path_in_result(&record.run) == Some(&name)).count();
-    let expected = usize::from(replay.samples.contains_key(&name));
+    let expected = usize::from(replay.derived.contains_key(&name));
     if listed != expected && (record.status == Status::Ok || listed > expected) {
         let count = |count: usize| Some(count.to_string());
         report.add(RECORD_FILE, format!("`{name}` among the files of the phase"), count(expected), count(listed));

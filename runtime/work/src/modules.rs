@@ -33,6 +33,8 @@ pub struct ModuleHashes {
 pub fn hash_modules(files: BTreeSet<PathBuf>) -> ModuleHashes {
     let mut by_folder: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for file in files {
+        // As in the list of mappings of the process, in which the conductor finds libraries.
+        let file = file.canonicalize().unwrap_or(file);
         by_folder.entry(folder_of(&file)).or_default().push(file);
     }
     let mut hashes = ModuleHashes::default();

@@ -81,14 +81,16 @@ struct KeptBatch {
 }
 
 impl KeptOutputs {
+    /// Creates an empty collection for the pass with this index.
+    pub fn of_pass(pass: u32) -> Self {
+        KeptOutputs { pass, ..KeptOutputs::default() }
+    }
+
     /// Creates an empty collection for a random pass of `0..passes`, so that an engine cannot predict which pass must
     /// be correct.
     pub fn of_random_pass(passes: u32) -> Self {
         let drawn = RandomState::new().hash_one(0) % u64::from(passes.max(1));
-        KeptOutputs {
-            pass: u32::try_from(drawn).expect("the remainder is less than `passes`"),
-            ..KeptOutputs::default()
-        }
+        KeptOutputs::of_pass(u32::try_from(drawn).expect("the remainder is less than `passes`"))
     }
 
     /// Sets the rank of each batch. Without ranks, every batch is kept.

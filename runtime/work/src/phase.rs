@@ -48,7 +48,7 @@ pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Fa
     let phase = || match &job.task {
         Task::Validate { export } => worker.validate(export.as_deref()),
         Task::Infer { model } => worker.infer(model),
-        Task::Train { training } => worker.train(training),
+        Task::Train { training, role } => worker.train(training, *role),
     };
     let thread_failure =
         |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");
@@ -124,7 +124,7 @@ impl Worker<'_> {
         evidence: &Evidence,
         facts: &ModelFacts,
     ) -> Result<(), Failure> {
-        self.memory_peak.get_or_init(peak_memory);
+        self.keep_memory_peak();
         let detail = "some samples with flagperf's interpreter";
         self.run_step(Step::Validation, detail, || {
             let agreement = match reference::too_large(self.job, facts.parameters) {
@@ -271,7 +271,11 @@ impl Worker<'_> {
     }
 
     /// Opens the dataset, with floating-point numbers of this precision.
-    fn read_dataset(&self, scripts: &CaseScripts, precision: Precision) -> Result<Arc<dyn Dataset>, Failure> {
+    pub(super) fn read_dataset(
+        &self,
+        scripts: &CaseScripts,
+        precision: Precision,
+    ) -> Result<Arc<dyn Dataset>, Failure> {
         let job = self.job;
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
@@ -343,7 +347,7 @@ impl Worker<'_> {
     }
 
     /// Writes what the evaluator received in one pass.
-    fn write_evaluation(&self, evidence: &Evidence) -> Result<(), Failure> {
+    pub(super) fn write_evaluation(&self, evidence: &Evidence) -> Result<(), Failure> {
         let path = self.job.log_dir.join(file_name(self.job.phase()));
         evidence.stored.write(&path).map_err(|e| failure(&e, write_hint(&e)))?;
         (self.emit)(export::written(FILE_KIND, export::file_facts(&path)?));
@@ -376,6 +380,11 @@ impl Worker<'_> {
         let (passes, between_passes) = evidence.comparison.finish();
         (self.emit)(Event::Agreement(Agreement { passes, between_passes, ..compared }));
         Ok(())
+    }
+
+    /// Keeps the peak memory until now as that of the phase: what the host computes from here on is not the engine's.
+    pub(super) fn keep_memory_peak(&self) {
+        self.memory_peak.get_or_init(peak_memory);
     }
 
     /// Runs a step and emits its begin and end events. A failure names the step.

@@ -132,6 +132,29 @@ fn the_modules_that_the_class_imports_are_hashed() {
 }
 
 #[test]
+fn code_from_memory_and_a_module_that_the_class_hides_are_reasons_of_the_verdict() {
+    let hidden = "
+import mmap, os
+code = os.memfd_create('code')
+os.ftruncate(code, 4096)
+mapped = mmap.mmap(code, 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+for name in list(sys.modules):
+    if name.split('.')[0] == 'onnxruntime':
+        del sys.modules[name]
+";
+    let text = quick("import sys", "import subprocess, sys");
+    let reasons =
+        |text: &str| -> Option<String> { Some(engine(text)?.run_successfully(&[])["validity"]["reasons"].to_string()) };
+    let Some(honest) = reasons(&text) else { return };
+    for reason in ["code was executed", "did not report", "hid the code", "no modules"] {
+        assert!(!honest.contains(reason), "{honest}");
+    }
+    let found = reasons(&format!("{text}{hidden}")).expect("a Python");
+    assert!(found.contains("infer: code was executed from files that do not exist: /memfd:code (deleted)"), "{found}");
+    assert!(found.contains("infer: the sidecar executed modules that it did not report: "), "{found}");
+}
+
+#[test]
 fn a_class_can_also_be_the_framework() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);

@@ -105,6 +105,18 @@ fn a_new_case_runs_by_the_commands_that_are_printed() {
 }
 
 #[test]
+fn a_new_case_with_a_training_is_trained_by_the_last_command() {
+    let checkout = support::checkout();
+    let commands = create(checkout.path(), &["case", "mycase", "--training"]);
+    let run = commands.last().expect("commands").clone();
+    assert_eq!(run, "flagperf run --case mycase:interpreter:cpu:1:1:1");
+    type_commands(checkout.path(), &["flagperf lint mycase".to_owned(), run]);
+    let records = records(checkout.path());
+    let round = &records[0]["phases"][0]["training"]["rounds"][0];
+    assert_eq!((&round["epochs"], &round["steps"]), (&2.into(), &16.into()), "{round}");
+}
+
+#[test]
 fn a_new_vendor_runs_every_case_before_and_after_it() {
     let checkout = checkout_with_small_case();
     let commands = create(checkout.path(), &["vendor", "mychip"]);

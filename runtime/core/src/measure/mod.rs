@@ -21,5 +21,5 @@ pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes,
 pub use output_link::{CopyTimeBound, OutputLink};
 pub use pass_report::PassReport;
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
-pub use training::{EpochLosses, Evaluation, TrainingEnd};
+pub use training::{EpochLosses, Evaluation, ReplayedValue, StepReplay, TrainingEnd, TrainingProgress, TrainingReplay};
 pub use warmup::Warmup;

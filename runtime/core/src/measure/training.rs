@@ -3,7 +3,8 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Seconds, null_elements_are_nan, nulls_are_nan};
+use crate::metric::Agreement;
+use crate::units::{Seconds, null_is_nan, null_items_are_nan, nulls_are_nan};
 
 /// What the steps of one epoch computed, as columns with one value per step. Their times are those of the pass of the same
 /// number.
@@ -14,12 +15,13 @@ pub struct EpochLosses {
     /// The epoch, from 0.
     pub epoch: u32,
     /// The learning rates.
+    #[serde(deserialize_with = "null_items_are_nan")]
     pub learning_rate: Vec<f64>,
     /// The losses, of the batch before the step changed the parameters; not finite in a step that mixed precision skipped.
-    #[serde(deserialize_with = "null_elements_are_nan")]
+    #[serde(deserialize_with = "null_items_are_nan")]
     pub loss: Vec<f64>,
-    /// The norms of all gradients together, before they were limited.
-    #[serde(deserialize_with = "null_elements_are_nan")]
+    /// The norms of all gradients together, before they were limited; empty if a training program does not tell.
+    #[serde(deserialize_with = "null_items_are_nan")]
     pub gradient_norm: Vec<f64>,
 }
 
@@ -53,4 +55,69 @@ pub struct TrainingEnd {
     pub train_s: Seconds,
     /// Wall time of the initialisation before it: data, model, engine.
     pub init_s: Seconds,
+}
+
+/// How far the trainings of a case had come when a checkpoint was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct TrainingProgress {
+    /// The trainings of the case that had ended.
+    pub rounds: u32,
+    /// The epochs of the one that had not.
+    pub epochs: u32,
+    /// Its steps.
+    pub steps: u64,
+    /// Its updates that mixed precision skipped.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Its wall time.
+    pub train_s: Seconds,
+}
+
+/// Steps of a training and outputs of its last evaluation, computed again by another engine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct TrainingReplay {
+    /// The engine that computed them again.
+    pub engine: String,
+    /// The steps, in order.
+    pub steps: Vec<StepReplay>,
+    /// Outputs of the last evaluation for some samples, compared with those that the engine computes from the same parameters.
+    pub evaluation: Option<Agreement>,
+    /// Why something was not computed again, one fragment each.
+    pub not_computed: Vec<String>,
+}
+
+/// A step of a training that was computed again from the batch and the states before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct StepReplay {
+    /// Which training of the case, from 0.
+    pub round: u32,
+    /// The number of the step, from 1.
+    pub step: u64,
+    /// Number of compared values: loss, norm of the gradients, and states.
+    pub values: u32,
+    /// Number of values that differ by more than rounding explains.
+    pub imprecise: u32,
+    /// Number of these whose difference is a considerable share of what the step changes them by.
+    pub wrong: u32,
+    /// The value whose difference is largest in proportion to its limit.
+    pub worst: ReplayedValue,
+}
+
+/// The difference of a value between two engines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct ReplayedValue {
+    /// `loss`, `gradient_norm` or the name of the state.
+    pub name: String,
+    /// L2 norm of the difference.
+    #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "Option<f64>"))]
+    pub difference: f64,
+    /// Largest difference that rounding explains.
+    #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(feature = "testing", schemars(with = "Option<f64>"))]
+    pub limit: f64,
 }

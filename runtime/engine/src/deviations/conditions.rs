@@ -81,6 +81,16 @@ pub(super) fn lacks_window_attributes(usage: &NodeUse<'_>) -> bool {
     !has(usage, "strides") || (!is_pool && !has(usage, "dilations")) || (is_padded && !has(usage, "pads"))
 }
 
+pub(super) fn returns_indices(usage: &NodeUse<'_>) -> bool {
+    usage.node.outputs.get(1).is_some_and(|name| !name.is_empty())
+}
+
+/// A normalization by given statistics that are not all weights.
+pub(super) fn has_computed_parameters(usage: &NodeUse<'_>) -> bool {
+    let is_weight = |index: usize| usage.input(index).is_some_and(|name| usage.known.graph.weights.contains_key(name));
+    int(usage, "training_mode").unwrap_or(0) == 0 && !(1..5).all(is_weight)
+}
+
 pub(super) fn has_sequence_lengths(usage: &NodeUse<'_>) -> bool {
     usage.input(4).is_some()
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows no engine.
 
-use flagperf_onnx::{Attribute, DType, Node, NodeList};
+use flagperf_onnx::{Attribute, DType, Node, NodeList, Tensor};
 
 /// Above this, softplus is the identity in f32.
 const SOFTPLUS_LINEAR: f64 = 20.0;
@@ -153,6 +153,95 @@ pub(super) fn with_window_attributes(list: &mut NodeList<'_>, node: &Node) -> Re
         fill("pads", vec![0; 2 * rank]);
     }
     list.keep(filled);
+    Ok(())
+}
+
+/// The largest element of each window with its index: a comparison for each element of the window.
+pub(super) fn max_pool_with_indices(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y) = (input(node, 0)?, output(node)?);
+    let is_unpadded = |mode: &Attribute| *mode == Attribute::String("NOTSET".to_owned());
+    let [&[batch, channels, height, width], &[_, _, rows, columns]] =
+        [&fixed_sizes(list, x)?[..], &fixed_sizes(list, y)?]
+    else {
+        return Err("only images are pooled with indices".to_owned());
+    };
+    if !node.attributes.get("auto_pad").is_none_or(is_unpadded) || int(node, "storage_order", 0) != 0 {
+        return Err("its indices need explicit pads and storage_order 0".to_owned());
+    }
+    let ints = |name: &str, default: i64, count: usize| match node.attributes.get(name) {
+        Some(Attribute::Ints(values)) => values.clone(),
+        _ => vec![default; count],
+    };
+    let (kernel, strides, dilations) = (ints("kernel_shape", 1, 2), ints("strides", 1, 2), ints("dilations", 1, 2));
+    let pads = ints("pads", 0, 4);
+    // With ceil_mode, the last window may reach beyond the padding.
+    let reach = |axis: usize, places: i64| (places - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1;
+    let after = |axis: usize, size: i64, places: i64| (reach(axis, places) - pads[axis] - size).max(0);
+    let widths = [0, 0, pads[0], pads[1], 0, 0, after(0, height, rows), after(1, width, columns)];
+    let (widths, lowest) = (list.ints(&widths), list.number(f64::NEG_INFINITY, list.spec(x)?.dtype));
+    let padded = list.add("Pad", &[x, &widths, &lowest]);
+    let mut best: Option<[String; 2]> = None;
+    for (i, j) in (0..kernel[0]).flat_map(|i| (0..kernel[1]).map(move |j| (i, j))) {
+        let taken = |start: i64, places: i64, axis: usize| {
+            let start = start * dilations[axis];
+            [start, start + (places - 1) * strides[axis] + 1, strides[axis]]
+        };
+        let of_rows = list.slice(&padded, 2, taken(i, rows, 0));
+        let element = list.slice(&of_rows, 3, taken(j, columns, 1));
+        // Relative to the first element of the window.
+        let offset = list.number((i * dilations[0] * width + j * dilations[1]) as f64, DType::I64);
+        best = Some(match best {
+            None => [element, offset],
+            Some([largest, index]) => {
+                let is_larger = list.add("Greater", &[&element, &largest]);
+                [list.add("Max", &[&largest, &element]), list.add("Where", &[&is_larger, &offset, &index])]
+            }
+        });
+    }
+    let [largest, offset] = best.ok_or("its window is empty")?;
+    list.define("Identity", &[&largest], y);
+    let first_of_row = |row: i64| (row * strides[0] - pads[0]) * width;
+    let planes: Vec<i64> = (0..batch * channels).map(|plane| plane * height * width).collect();
+    let of_rows: Vec<i64> = (0..rows).map(first_of_row).collect();
+    let of_columns: Vec<i64> = (0..columns).map(|column| column * strides[1] - pads[1]).collect();
+    let mut index = offset;
+    for (values, shape) in
+        [(planes, [batch, channels, 1, 1]), (of_rows, [1, 1, rows, 1]), (of_columns, [1, 1, 1, columns])]
+    {
+        let tensor = Tensor::from_vec(shape.map(|size| size as usize), values).map_err(|e| e.to_string())?;
+        let first = list.constant(tensor);
+        index = list.add("Add", &[&index, &first]);
+    }
+    list.define("Identity", &[&index], &node.outputs[1]);
+    Ok(())
+}
+
+fn fixed_sizes(list: &NodeList<'_>, value: &str) -> Result<Vec<i64>, String> {
+    let sizes = list.spec(value)?.dims.iter().map(|dim| dim.fixed().map(|size| size as i64));
+    sizes.collect::<Option<_>>().ok_or_else(|| format!("the shape of `{value}` is not known"))
+}
+
+/// Batch normalization by given statistics as products and sums.
+pub(super) fn normalization(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
+    let (x, y) = (input(node, 0)?, output(node)?);
+    let (rank, dtype) = (list.spec(x)?.dims.len(), list.spec(x)?.dtype);
+    let channels: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
+    let mut of_channels = Vec::new();
+    for index in 1..5 {
+        of_channels.push(list.reshape(input(node, index)?, &channels));
+    }
+    let [scale, bias, mean, variance] = &of_channels[..] else { return Err("it has no statistics".to_owned()) };
+    let epsilon = match node.attributes.get("epsilon") {
+        Some(Attribute::Float(epsilon)) => f64::from(*epsilon),
+        _ => 1e-5,
+    };
+    let epsilon = list.number(epsilon, dtype);
+    let shifted = list.add("Add", &[variance, &epsilon]);
+    let deviation = list.add("Sqrt", &[&shifted]);
+    let factor = list.add("Div", &[scale, &deviation]);
+    let centered = list.add("Sub", &[x, mean]);
+    let scaled = list.add("Mul", &[&centered, &factor]);
+    list.define("Add", &[&scaled, bias], y);
     Ok(())
 }
 

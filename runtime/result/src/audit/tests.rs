@@ -5,6 +5,7 @@ use indexmap::IndexMap;
 use super::*;
 use crate::testing;
 use flagperf_core::event::EngineFacts;
+use flagperf_core::measure::Measurement;
 use flagperf_core::metric::{Agreement, OutputAgreement};
 use flagperf_core::precision::Precision;
 use flagperf_core::step::{Phase, Step};
@@ -33,7 +34,7 @@ fn changes(relative_l2: f64) -> IndexMap<String, PassDifference> {
 }
 
 fn inference(audit: Option<AuditReport>) -> PhaseRecord {
-    let measured = vec![testing::measurement(Step::Inference)];
+    let measured = vec![Measurement { steps: 1000, ..testing::measurement(Step::Inference) }];
     let engine = Some(EngineFacts { name: "chip".into(), ..EngineFacts::default() });
     let memory_bytes_max = Some(Bytes(1));
     PhaseRecord { audit, engine, measured, memory_bytes_max, ..PhaseRecord::new(Phase::Infer) }

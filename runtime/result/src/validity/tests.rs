@@ -9,6 +9,7 @@ use flagperf_core::event::{DatasetFacts, EngineFacts, SidecarFacts};
 use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
 use flagperf_core::metric::{Agreement, OutputAgreement};
 use flagperf_core::units::SamplesPerSecond;
+use flagperf_sampling::{MonitorRecord, SourceRecord};
 
 /// What is unknown about every dataset.
 const CONTENTS: &str =
@@ -224,4 +225,9 @@ fn conditions_that_no_monitor_reports_are_unknown_and_no_reason() {
     assert_eq!(check.verdict, Validity::Valid);
     let unknown = [CONTENTS, "validate: other processes on the device", "validate: throttling of the device"];
     assert_eq!(check.unknown, unknown);
+    let source = SourceRecord { unavailable: Some("no driver".to_owned()), ..SourceRecord::default() };
+    let sources = [("device".to_owned(), source)].into();
+    record.monitors = Some(MonitorRecord { sources, ..MonitorRecord::default() });
+    let named = ValidityCheck::judge(&record).unknown;
+    assert_eq!(named[1..], unknown[1..].iter().map(|text| format!("{text} (no driver)")).collect::<Vec<_>>());
 }

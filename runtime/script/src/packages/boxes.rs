@@ -6,6 +6,7 @@ use rhai::{Dynamic, Map, Module, NativeCallContext};
 use super::options::FunctionOptions;
 use super::tensor::Tensor;
 use crate::budget::Budget;
+use crate::names::script_type;
 use crate::sandbox::{Fallible, ScriptState, script_state};
 use flagperf_core::metric::{BoxForm, KeptBox, Suppression, corner_iou, suppress};
 use flagperf_core::tensor::{DType, Tensor as HostTensor, TensorError};
@@ -24,7 +25,7 @@ pub(super) fn module() -> Module {
 pub(super) fn named_tensor(map: &Map, what: &str, name: &str) -> Fallible<Tensor> {
     let value = map.get(name).ok_or_else(|| format!("{what} must have the tensor `{name}`"))?;
     let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.clone());
-    tensor.ok_or_else(|| format!("`{name}` of {what} must be a tensor, not {}", value.type_name()).into())
+    tensor.ok_or_else(|| format!("`{name}` of {what} must be a tensor, not {}", script_type(value)).into())
 }
 
 /// Returns the number of images, the boxes of each, and the boxes of `N,D,4`.

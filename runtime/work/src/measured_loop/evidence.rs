@@ -34,8 +34,14 @@ impl Evidence {
         }
     }
 
+    /// Creates empty evidence of one pass of a loop that is compared with no other.
+    pub fn of_pass(pass: u32, ranks: Vec<usize>) -> Self {
+        let kept = KeptOutputs::of_pass(pass).with_ranks(ranks);
+        Evidence { stored: StoredPass::new(pass), kept, comparison: PassComparison::default(), compares_passes: false }
+    }
+
     /// Keeps of a step of a pass what is needed of it; `outputs` are those of the step by name.
-    pub(super) fn add_step(
+    pub fn add_step(
         &mut self,
         pass: u32,
         batch: &Batch,

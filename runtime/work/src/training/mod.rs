@@ -1,31 +1,51 @@
 //! The phase that trains a model: the host draws batches, gives learning rates, evaluates, and stops at the target.
 
+mod checkpoint;
+mod drawn_steps;
 mod evaluation;
 mod labels;
 mod model;
+mod replay;
+mod program;
 mod session;
-mod skipped;
 mod training_loop;
 
 use std::sync::Arc;
 
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::{Event, Failure, Level};
-use flagperf_core::step::Step;
+use flagperf_core::file::write_hint;
+use flagperf_core::measure::TrainingReplay;
+use flagperf_core::metric::Agreement;
+use flagperf_core::step::{EngineRole, Step};
+use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Seconds;
 use flagperf_data::{Dataset, drawn};
 use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::CaseScripts;
 
-use super::facts;
+use super::export::{file_facts, written};
+use super::outputs::SAMPLES_DRAWN;
 use super::phase::{Worker, failure};
+use super::{facts, reference};
+use checkpoint::{Checkpoint, Checkpoints, MODEL_FILE, write_model};
+use drawn_steps::DrawnSteps;
 use evaluation::Evaluator;
 use model::TrainingModel;
+use replay::StepReplayer;
 use training_loop::TrainingLoop;
 
+/// The outputs of a step before the states: the loss and the norm of the gradients.
+const RESULTS: usize = 2;
+
 impl Worker<'_> {
-    /// Trains the case's model until the target or the last epoch, as often as the case repeats it.
-    pub(super) fn train(&self, settings: &TrainingSettings) -> Result<(), Failure> {
+    /// Trains the case's model until the target or the last epoch, as often as the case repeats it. Then another engine computes
+    /// some steps and outputs again.
+    pub(super) fn train(&self, settings: &TrainingSettings, role: EngineRole) -> Result<(), Failure> {
         let job = self.job;
+        if job.engine.engine == PROGRAM_ENGINE {
+            return self.train_with_program(settings);
+        }
         let begin = self.clock.now();
         let scripts = self.load_scripts()?;
         let (training_data, evaluation_data, model) =
@@ -37,15 +57,95 @@ impl Worker<'_> {
                 self.warn_of_untrained(&model);
                 Ok((training, evaluation, model))
             })?;
-        self.run_step(Step::Training, &format!("training with {}", job.engine.name), || {
-            let sessions = self.load_timed(|| model.load_step(job))?;
-            let mut evaluator = Evaluator::new(&scripts, job, settings, &model, evaluation_data)?;
-            let mut training = TrainingLoop::new(job, settings, &model, sessions, training_data)?;
-            (0..job.settings.repeat).try_for_each(|round| {
-                let init = if round == 0 { self.clock.now().since(begin) } else { Seconds(0.0) };
-                training.run(round, init, &mut evaluator, (self.clock.as_ref(), self.emit))
-            })
+        let (evaluator, training) =
+            self.run_step(Step::Training, &format!("training with {}", job.engine.name), || {
+                let sessions = self.load_timed(|| model.load_step(job, role))?;
+                let mut evaluated = job.clone();
+                evaluated.settings.batch_size = settings.eval_batch_size;
+                let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
+                let mut training = TrainingLoop::new(job, settings, &model, sessions, training_data)?;
+                let checkpoints = Checkpoints::of_case(&job.log_dir);
+                let mut resumed = self.find_checkpoint(&checkpoints, &model);
+                let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
+                (first..job.settings.repeat).try_for_each(|round| {
+                    let init = if round == first { self.clock.now().since(begin) } else { Seconds(0.0) };
+                    training.run(round, init, resumed.take(), &mut evaluator, (self.clock.as_ref(), self.emit))
+                })?;
+                checkpoints.remove();
+                let (_, states) = training.evidence();
+                self.write_model(&model, states)?;
+                self.write_evaluation(&evaluator.evidence).map(|()| (evaluator, training))
+            })?;
+        self.keep_memory_peak();
+        let (engine, _) = replay::replay_engine(&job.engine.engine);
+        self.run_step(Step::Training, &format!("computing some steps again with {engine}"), || {
+            let replay = self.replay(&scripts, &model, &evaluator, training.evidence());
+            (self.emit)(Event::TrainingReplay(Box::new(TrainingReplay { engine: engine.to_owned(), ..replay })));
+            Ok(())
         })
+    }
+
+    /// Returns the newest checkpoint of an earlier attempt at the case, of which `flagperf resume` moves them here.
+    fn find_checkpoint(&self, checkpoints: &Checkpoints, model: &TrainingModel) -> Option<Checkpoint> {
+        let (found, unusable) = checkpoints.newest(&model.step.states);
+        for message in unusable {
+            (self.emit)(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
+        }
+        if let Some(checkpoint) = &found {
+            (self.emit)(Event::TrainingResumed(checkpoint.progress));
+        }
+        found
+    }
+
+    /// Writes the parameters and running statistics of the trained model.
+    fn write_model(&self, model: &TrainingModel, states: &[Tensor]) -> Result<(), Failure> {
+        let path = self.job.log_dir.join(MODEL_FILE);
+        write_model(&path, (&model.step.states, states)).map_err(|e| failure(&e, write_hint(&e)))?;
+        (self.emit)(written("model", file_facts(&path)?));
+        Ok(())
+    }
+
+    /// Computes the drawn steps, and outputs of the last evaluation for some samples, again on another engine. That it cannot is
+    /// no failure: the replay contains the reason.
+    fn replay(
+        &self,
+        scripts: &CaseScripts,
+        model: &TrainingModel,
+        evaluator: &Evaluator,
+        (drawn, states): (&DrawnSteps, &[Tensor]),
+    ) -> TrainingReplay {
+        let mut replay = TrainingReplay::default();
+        let reason =
+            |what: &str, failed: Failure| format!("{what}: {}", failed.reason.lines().next().unwrap_or_default());
+        let steps = StepReplayer::new(model, self.job)
+            .and_then(|replayer| drawn.kept().map(|drawn| replayer.replay(drawn)).collect::<Result<_, _>>());
+        match steps {
+            Ok(steps) => replay.steps = steps,
+            Err(failed) => replay.not_computed.push(reason("the training steps", failed)),
+        }
+        match self.replay_evaluation(scripts, model, evaluator, states) {
+            Ok(agreement) => replay.evaluation = Some(agreement),
+            Err(failed) => replay.not_computed.push(reason("the last evaluation", failed)),
+        }
+        replay
+    }
+
+    fn replay_evaluation(
+        &self,
+        scripts: &CaseScripts,
+        model: &TrainingModel,
+        evaluator: &Evaluator,
+        states: &[Tensor],
+    ) -> Result<Agreement, Failure> {
+        let evaluated = evaluator.evidence.kept.draw_samples();
+        if evaluated.is_empty() {
+            return Err(failure(&"the outputs of its batches are too large to keep", ""));
+        }
+        let (job, role) = replay::replay_job(self.job, SAMPLES_DRAWN as u32);
+        let dataset = self.read_dataset(scripts, job.settings.precision)?;
+        let mut other = Evaluator::new(scripts, &job, role, model, dataset)?;
+        let requests = evaluated.iter().map(|drawn| drawn.request.clone()).collect();
+        Ok(reference::compare(&evaluated, &other.compute(states, requests, self.clock.as_ref())?))
     }
 
     fn warn_of_untrained(&self, model: &TrainingModel) {
@@ -64,6 +164,11 @@ impl Worker<'_> {
         let pipeline = scripts.build_training_dataloader(config).map_err(|e| failure(&e, ""))?;
         let dataset = pipeline.open_for_training(data_dir, self.job.value_precision().dtype());
         let dataset = dataset.map_err(|e| failure(&scripts.training_data_error(e.to_string()), e.hint()))?;
+        let (samples, batch) = (dataset.len(), settings.batch_size as usize);
+        if samples < batch {
+            let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}");
+            return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));
+        }
         (self.emit)(Event::TrainingDataset(dataset.facts().clone()));
         Ok(dataset)
     }

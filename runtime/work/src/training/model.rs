@@ -1,17 +1,22 @@
 //! The model of a training: its step, and the graph that is evaluated with the parameters as inputs.
 
+use std::fs;
+
 use flagperf_core::event::Failure;
+use flagperf_core::file::write_hint;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::{Dim, Tensor};
 use flagperf_onnx::{
     Graph, HalfPrecision, LossScale, Model, Optimizer, Schedule, State, StateKind, TrainingOptions, TrainingStep,
     ValueInfo, WeightReader, training_step,
 };
-use flagperf_plan::{Job, TrainingSettings};
+use flagperf_plan::{Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, Sessions};
 use indexmap::IndexMap;
 
-use super::super::load::load_model;
+use super::super::export::write_model;
+use super::super::load::{load_model, load_model_input};
 use super::super::phase::failure;
 use super::labels::ClassRange;
 
@@ -81,12 +86,36 @@ impl TrainingModel {
         })
     }
 
-    /// Loads the training step into the job's engine.
+    /// Loads the training step into the engine of a job.
     ///
     /// # Errors
     /// When the engine refuses the step.
-    pub fn load_step(&self, job: &Job) -> Result<Sessions, Failure> {
-        load_model(&Model::single(self.step.graph.clone()), job)
+    pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(&self.step.graph, "step", job, role)
+    }
+
+    /// Loads the model whose parameters are inputs into the engine of a job.
+    ///
+    /// # Errors
+    /// When the engine refuses the model.
+    pub fn load_evaluated(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(&self.evaluated, "evaluated", job, role)
+    }
+}
+
+/// Loads a graph into the engine of a job: a compiler is given a file.
+fn load_graph(graph: &Graph, name: &str, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+    let model = Model::single(graph.clone());
+    match role {
+        EngineRole::Framework => load_model(&model, job),
+        EngineRole::Compiler => {
+            let folder = job.scratch();
+            let failed = |e: std::io::Error| failure(&format!("`{}`: {e}", folder.display()), write_hint(&e));
+            fs::create_dir_all(&folder).map_err(failed)?;
+            let path = folder.join(format!("{name}.onnx"));
+            write_model(&model, &path)?;
+            load_model_input(&ModelInput::Onnx(path), None, job)
+        }
     }
 }
 

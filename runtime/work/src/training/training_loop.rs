@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{
     Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainingEnd,
+    TrainingProgress,
 };
 use flagperf_core::metric;
 use flagperf_core::step::Step;
@@ -21,11 +22,13 @@ use indexmap::IndexMap;
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
-use super::skipped::SkippedUpdates;
-use super::{Evaluator, TrainingModel};
+use super::checkpoint::{Checkpoint, Checkpoints};
+use super::drawn_steps::DrawnSteps;
+use super::{Evaluator, RESULTS, TrainingModel};
 
-/// The outputs of a step before the states: the loss and the norm of the gradients.
-const RESULTS: usize = 2;
+/// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
+/// million: it is not what makes the gradients overflow.
+const SKIPPED_MAX: u32 = 32;
 
 /// A training that is ready to run.
 pub struct TrainingLoop<'a> {
@@ -39,6 +42,10 @@ pub struct TrainingLoop<'a> {
     multiply_adds_per_sample: Option<u64>,
     /// Epochs of all rounds that have ended, each of which is a pass.
     passes: u32,
+    /// The steps of the last round that another engine computes again.
+    drawn: DrawnSteps,
+    /// The states of the last evaluation.
+    evaluated: Vec<Tensor>,
 }
 
 /// What changes while a training runs.
@@ -46,9 +53,13 @@ struct Progress {
     round: u32,
     /// Steps done: batches.
     steps: u64,
-    skipped: SkippedUpdates,
+    /// Updates that were skipped because gradients were not finite, and how many of them since the last other one.
+    skipped: u64,
+    skipped_in_a_row: u32,
     states: Vec<Value>,
     start: Nanos,
+    /// The time before the training was resumed.
+    earlier: Seconds,
 }
 
 /// Where the events of a loop go, and its clock.
@@ -58,7 +69,7 @@ impl<'a> TrainingLoop<'a> {
     /// Prepares a loop over a dataset, of which every epoch leaves out the samples that do not fill a batch.
     ///
     /// # Errors
-    /// When the dataset is smaller than a batch, or memory cannot be lent.
+    /// When memory cannot be lent.
     pub fn new(
         job: &'a Job,
         settings: &'a TrainingSettings,
@@ -75,10 +86,6 @@ impl<'a> TrainingLoop<'a> {
             world: 1,
             drop_last: true,
         };
-        if sampler.batches() == 0 {
-            let reason = format!("the training data has {} samples, fewer than a batch of {batch}", dataset.len());
-            return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));
-        }
         let mut lend = |field: &Field, bytes: usize| {
             let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
             lend_field(&sessions, &field.name, position, bytes)
@@ -87,10 +94,24 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        Ok(TrainingLoop { job, settings, model, sessions, loader, sampler, multiply_adds_per_sample, passes: 0 })
+        let drawn = DrawnSteps::new(job.run_seed, job.audit);
+        let evaluated = Vec::new();
+        Ok(TrainingLoop {
+            job,
+            settings,
+            model,
+            sessions,
+            loader,
+            sampler,
+            multiply_adds_per_sample,
+            passes: 0,
+            drawn,
+            evaluated,
+        })
     }
 
-    /// Trains from the first states until the target or the last epoch. `init` is the time before the training.
+    /// Trains from the first states, or from a checkpoint, until the target or the last epoch. `init` is the time before the
+    /// training.
     ///
     /// # Errors
     /// When a step fails, or its loss is not finite.
@@ -98,13 +119,21 @@ impl<'a> TrainingLoop<'a> {
         &mut self,
         round: u32,
         init: Seconds,
+        resumed: Option<Checkpoint>,
         evaluator: &mut Evaluator,
         output: Output<'_>,
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
-        let states = self.model.first_states.iter().cloned().map(Value::Host).collect();
-        let mut progress = Progress { round, steps: 0, skipped: SkippedUpdates::default(), states, start: clock.now() };
-        for epoch in 0..self.settings.max_epochs {
+        let begin = resumed.unwrap_or_else(|| Checkpoint {
+            progress: TrainingProgress { rounds: round, ..TrainingProgress::default() },
+            states: self.model.first_states.clone(),
+        });
+        let TrainingProgress { epochs, steps, skipped, train_s, .. } = begin.progress;
+        let states = begin.states.into_iter().map(Value::Host).collect();
+        let mut progress =
+            Progress { round, steps, skipped, skipped_in_a_row: 0, states, start: clock.now(), earlier: train_s };
+        self.drawn.start(round, steps);
+        for epoch in epochs..self.settings.max_epochs {
             self.run_epoch(epoch, &mut progress, output)?;
             let is_due =
                 epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
@@ -113,12 +142,28 @@ impl<'a> TrainingLoop<'a> {
                 false => IndexMap::new(),
             };
             let is_reached = is_due && self.is_reached(&metrics)?;
-            self.end_epoch(metrics, output);
-            if is_reached {
+            self.end_epoch(metrics, evaluator.non_finite, output);
+            if is_reached || epoch + 1 == self.settings.max_epochs {
                 break;
             }
+            self.write_checkpoint(epoch, &progress, output)?;
         }
         emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
+        Ok(())
+    }
+
+    /// Writes a checkpoint. That the disk is full does not end the training.
+    fn write_checkpoint(&self, epoch: u32, progress: &Progress, (clock, emit): Output<'_>) -> Result<(), Failure> {
+        let train_s = progress.earlier + clock.now().since(progress.start);
+        let Progress { round, steps, skipped, .. } = *progress;
+        let reached = TrainingProgress { rounds: round, epochs: epoch + 1, steps, skipped, train_s };
+        let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
+        let states = states.map_err(|e| failure(&e, ""))?;
+        let written = Checkpoints::of_case(&self.job.log_dir).write(reached, (&self.model.step.states, &states));
+        if let Err(error) = written {
+            let message = format!("no checkpoint after epoch {}: {error}", epoch + 1);
+            emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
+        }
         Ok(())
     }
 
@@ -135,7 +180,7 @@ impl<'a> TrainingLoop<'a> {
 
     /// Returns the metrics of the model with the states, which are read back from the engine.
     fn evaluate(
-        &self,
+        &mut self,
         epoch: u32,
         progress: &Progress,
         evaluator: &mut Evaluator,
@@ -143,7 +188,8 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
         let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
-        let metrics = evaluator.evaluate(&states.map_err(|e| failure(&e, ""))?, clock)?;
+        self.evaluated = states.map_err(|e| failure(&e, ""))?;
+        let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
         let message = format!("epoch {}: {}", epoch + 1, shown.join(", "));
@@ -170,8 +216,12 @@ impl<'a> TrainingLoop<'a> {
         self.loader.start_epoch(&self.sampler, u64::from(epoch));
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let loaded = clock.now();
-            let [loss, norm] = self.run_step(&batch, progress, &mut losses)?;
+            let (results, drawn_inputs) = self.run_step(&batch, progress, &mut losses)?;
             let computed = clock.now();
+            if let Some(inputs) = drawn_inputs {
+                self.drawn.keep(progress.steps, &inputs, &results, &progress.states)?;
+            }
+            let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             self.check_finite([loss, norm], progress)?;
             losses.loss.push(loss);
@@ -197,7 +247,7 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Emits the end of the pass. A training has no warm-up: its first steps count.
-    fn end_epoch(&self, accuracy: IndexMap<String, f64>, (_, emit): Output<'_>) {
+    fn end_epoch(&self, accuracy: IndexMap<String, f64>, non_finite_outputs: u64, (_, emit): Output<'_>) {
         let device_memory = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.device_memory()?.0));
         emit(Event::PassEnd(Box::new(PassReport {
             step: Step::Training,
@@ -206,6 +256,7 @@ impl<'a> TrainingLoop<'a> {
             warmup_steady: true,
             output_count: RESULTS as u32,
             accuracy,
+            non_finite_outputs,
             multiply_adds_per_sample: self.multiply_adds_per_sample,
             device_memory_bytes_max: device_memory.max().map(Bytes),
             memory_bytes_max: Bytes(peak_memory().0 + descendants_peak()),
@@ -213,13 +264,18 @@ impl<'a> TrainingLoop<'a> {
         })));
     }
 
-    /// Runs one step, and returns its loss and the norm of its gradients.
+    /// Returns the steps of the last round that another engine computes again, and the states of the last evaluation.
+    pub fn evidence(&self) -> (&DrawnSteps, &[Tensor]) {
+        (&self.drawn, &self.evaluated)
+    }
+
+    /// Runs one step, and returns its loss and the norm of its gradients, and its inputs if the step is drawn.
     fn run_step(
         &self,
         batch: &Batch,
         progress: &mut Progress,
         losses: &mut EpochLosses,
-    ) -> Result<[f64; RESULTS], Failure> {
+    ) -> Result<([f64; RESULTS], Option<Vec<Value>>), Failure> {
         self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
         let scalars = self.scalars(progress, losses).values();
         let mut inputs = self.batch_inputs(batch, scalars.len() + progress.states.len())?;
@@ -234,7 +290,7 @@ impl<'a> TrainingLoop<'a> {
         for (result, output) in results.iter_mut().zip(&outputs) {
             *result = output.to_host().map_err(|e| failure(&e, ""))?.to_f64()[0];
         }
-        Ok(results)
+        Ok((results, self.drawn.includes(progress.steps).then_some(inputs)))
     }
 
     /// Returns the numbers of the next step. Schedules and bias corrections count updates.
@@ -248,7 +304,7 @@ impl<'a> TrainingLoop<'a> {
         let rate = self.settings.learning_rate * factor;
         losses.learning_rate.push(rate);
         progress.steps += 1;
-        let update = progress.steps.div_ceil(per_update) - progress.skipped.count;
+        let update = progress.steps.div_ceil(per_update) - progress.skipped;
         let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.job.parameters.seed, progress.steps);
         if self.is_update(progress) { scalars } else { scalars.without_update() }
     }
@@ -261,11 +317,13 @@ impl<'a> TrainingLoop<'a> {
     /// Checks that loss and gradients are finite. With a scale of the loss, they need not be: the step halved the scale.
     fn check_finite(&self, [loss, norm]: [f64; RESULTS], progress: &mut Progress) -> Result<(), Failure> {
         if loss.is_finite() && norm.is_finite() {
-            progress.skipped.end_row();
+            progress.skipped_in_a_row = 0;
             return Ok(());
         }
-        let is_update = self.is_update(progress);
-        if self.model.scales_loss && progress.skipped.add(is_update) {
+        if self.model.scales_loss && progress.skipped_in_a_row < SKIPPED_MAX {
+            let skips = self.is_update(progress);
+            progress.skipped += u64::from(skips);
+            progress.skipped_in_a_row += u32::from(skips);
             return Ok(());
         }
         let step = progress.steps;

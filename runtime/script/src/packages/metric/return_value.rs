@@ -2,6 +2,7 @@
 
 use rhai::{Dynamic, Map};
 
+use crate::names::script_type;
 use crate::packages::options::number;
 use flagperf_core::metric::{Accumulator, range};
 
@@ -48,7 +49,7 @@ pub(crate) fn from_script(returned: &Dynamic, rows: usize) -> Result<Accumulator
         return Ok(metrics.0.clone());
     }
     let Some(map) = returned.read_lock::<Map>() else {
-        let actual = returned.type_name();
+        let actual = script_type(returned);
         return Err(format!("`evaluator` must return metrics (`metric::...`) or a map of figures, not {actual}"));
     };
     let mut figures = Accumulator::default();
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn anything_else_than_metrics_is_refused() {
-        let expected = "`evaluator` must return metrics (`metric::...`) or a map of figures, not i64";
+        let expected = "`evaluator` must return metrics (`metric::...`) or a map of figures, not int";
         assert_eq!(from_script(&Dynamic::from(7i64), 1).unwrap_err(), expected);
         let map = Map::from([("words".into(), Dynamic::from("many"))]);
         assert_eq!(from_script(&map.into(), 1).unwrap_err(), "the figure `words` must be a number, not `many`");

@@ -7,6 +7,7 @@ use rhai::{Array, Dynamic, Map};
 
 use super::graph::{Graph, Node};
 use super::operand::nodes;
+use crate::names::script_type;
 use crate::packages::options::{FunctionOptions, size};
 use crate::sandbox::Fallible;
 
@@ -23,7 +24,7 @@ fn pair(what: &str, values: &Array) -> Fallible<[usize; 2]> {
 /// Reads the value of an option that is a value of the graph.
 fn node_option(options: &mut FunctionOptions, key: &'static str) -> Fallible<Option<Node>> {
     let Some(value) = options.value(key) else { return Ok(None) };
-    let actual = value.type_name();
+    let actual = script_type(&value);
     value
         .try_cast::<Node>()
         .map(Some)

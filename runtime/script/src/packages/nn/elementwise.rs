@@ -6,6 +6,7 @@ use rhai::plugin::*;
 
 use super::graph::Node;
 use super::operand::value_or_number;
+use crate::names::script_type;
 use crate::packages::options::number;
 use crate::sandbox::Fallible;
 
@@ -141,7 +142,7 @@ pub(super) mod functions {
         let bound = |bound: &Dynamic| match number(bound) {
             Some(value) => Ok(Some(value as f32)),
             None if bound.is_unit() => Ok(None),
-            None => Err(format!("a bound must be a number or (), not {}", bound.type_name())),
+            None => Err(format!("a bound must be a number or (), not {}", script_type(bound))),
         };
         let bounds = (bound(&low)?, bound(&high)?);
         x.numbered_layer("clip", |builder, name, x| layers::clip(builder, name, x, bounds))

@@ -5,6 +5,7 @@ use flagperf_onnx::{Tensor, Var};
 use rhai::{Array, Dynamic, ImmutableString};
 
 use super::graph::Node;
+use crate::names::script_type;
 use crate::packages::options::number;
 use crate::sandbox::Fallible;
 use flagperf_core::tensor::DType;
@@ -42,7 +43,7 @@ pub(super) fn shape(sizes: &Array) -> Fallible<Vec<Size>> {
             Some(name) => Ok(Size::Named(name.to_string())),
             None => Err(format!(
                 "a size must be a whole number, the name of a dimension or a value of the graph, not {}",
-                size.type_name()
+                script_type(size)
             )
             .into()),
         }
@@ -66,7 +67,9 @@ pub(super) fn value_or_number(like: &Node, operand: &Dynamic) -> Fallible<Var> {
 /// Adds a number as a constant of the given type to the graph of `node`.
 pub(super) fn number_of_type(node: &Node, operand: &Dynamic, dtype: DType) -> Fallible<Var> {
     let Some(number) = number(operand) else {
-        return Err(format!("the operand must be a number or a value of the graph, not {}", operand.type_name()).into());
+        return Err(
+            format!("the operand must be a number or a value of the graph, not {}", script_type(operand)).into()
+        );
     };
     node.graph.build(|builder| {
         let name = builder.unused_name("number");

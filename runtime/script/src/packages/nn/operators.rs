@@ -8,6 +8,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
 
 use super::graph::{Graph, Node, build_error};
 use super::weights::resolve_file;
+use crate::names::script_type;
 use crate::packages::options::size;
 use crate::packages::tensor::Tensor;
 use crate::sandbox::{Fallible, catch_panic, lock, script_state};
@@ -100,7 +101,7 @@ pub(super) mod functions {
         let input = |input: &Dynamic| match input.read_lock::<Node>() {
             Some(node) => Ok(Some(node.var.clone())),
             None if input.is_unit() => Ok(None),
-            None => Err(format!("an input must be a value of the graph or (), not {}", input.type_name())),
+            None => Err(format!("an input must be a value of the graph or (), not {}", script_type(input))),
         };
         let inputs: Vec<Option<Var>> = inputs.iter().map(input).collect::<Result<_, _>>()?;
         let attributes =

@@ -7,6 +7,7 @@ use rhai::{Array, Dynamic, Map};
 use super::Model;
 use super::states::States;
 use crate::budget::Budget;
+use crate::names::script_type;
 use crate::packages::tensor::Tensor;
 use crate::sandbox::{Fallible, ScriptState, catch_panic, lock};
 use crate::suggestion::suggestion;
@@ -78,7 +79,7 @@ fn input_tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value
     let tensor = value.read_lock::<Tensor>();
     tensor
         .map(|t| t.value().clone())
-        .ok_or_else(|| format!("input `{name}` must be a tensor, not {}", value.type_name()).into())
+        .ok_or_else(|| format!("input `{name}` must be a tensor, not {}", script_type(value)).into())
 }
 
 /// Runs the model. The time and memory of the engine do not count against the script's budget.

@@ -1,0 +1,102 @@
+//! What a training reports about its steps and evaluations: the learning rates follow from the schedule of the case, the
+//! evaluations from its settings.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::CaseReport;
+use super::accuracy::{is_close, stored_case};
+use super::events::{Replay, ReplayedPhase};
+use flagperf_core::limits::Limits;
+use flagperf_core::measure::MonotonicClock;
+use flagperf_core::run_files::EVENTS_FILE;
+use flagperf_result::{Record, TrainingRecord};
+use flagperf_script::{CaseScripts, HostServices, ScriptChoice, run_on_script_stack};
+
+/// Checks the trainings of a result.
+pub(super) fn check_training(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
+    for phase in replay.phases.iter().filter(|phase| phase.failure.is_none()) {
+        let Some(training) = &phase.record.training else { continue };
+        check_evaluations(record, training, phase, report);
+        match expected_rates(folder, record, training) {
+            Ok(expected) => compare_rates(&expected, &phase.learning_rates, report),
+            Err(reason) => report.give_up(format!("the learning rates cannot be recomputed: {reason}")),
+        }
+        let unchecked = "the losses and the norms of the gradients of the training: no other file states them";
+        report.unchecked.push(unchecked.to_owned());
+    }
+}
+
+/// Checks that every evaluation took place that was due, and that its metrics are those of the epoch.
+fn check_evaluations(record: &Record, training: &TrainingRecord, phase: &ReplayedPhase, report: &mut CaseReport) {
+    let setting = |key: &str| record.settings.get(key)?.value.as_u64();
+    let (Some(interval), Some(last)) = (setting("eval_interval"), setting("max_epochs")) else {
+        return report.give_up("the record lacks the settings `eval_interval` and `max_epochs`".to_owned());
+    };
+    let mut passes = phase.passes.iter();
+    for (index, round) in training.rounds.iter().enumerate() {
+        let is_due = |epoch: &u64| *epoch == last || epoch.is_multiple_of(interval.max(1));
+        let due: Vec<u64> = (1..=u64::from(round.epochs)).filter(is_due).collect();
+        let found: Vec<u64> = round.evaluations.iter().map(|evaluation| u64::from(evaluation.epochs)).collect();
+        if due != found {
+            let what = format!("epochs of training {index} with an evaluation");
+            report.add(EVENTS_FILE, what, Some(format!("{due:?}")), Some(format!("{found:?}")));
+        }
+        let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
+        for evaluation in &round.evaluations {
+            let pass = epochs.get((evaluation.epochs as usize).wrapping_sub(1));
+            if pass.is_none_or(|pass| !are_close(&pass.accuracy, &evaluation.metrics)) {
+                let what = format!("metrics after epoch {} of training {index}", evaluation.epochs);
+                let expected = pass.map(|pass| format!("{:?}", pass.accuracy));
+                report.add(EVENTS_FILE, what, expected, Some(format!("{:?}", evaluation.metrics)));
+            }
+        }
+    }
+}
+
+fn are_close(expected: &IndexMap<String, f64>, found: &IndexMap<String, f64>) -> bool {
+    let is_same = |(name, value): (&String, &f64)| found.get(name).is_some_and(|found| is_close(*value, *found));
+    expected.len() == found.len() && expected.iter().all(is_same)
+}
+
+/// Returns the learning rates of each training, by the schedule in the script that the result stores.
+fn expected_rates(folder: &Path, record: &Record, training: &TrainingRecord) -> Result<Vec<Vec<f64>>, String> {
+    let (scripts, config) = stored_case(folder, record)?;
+    let number = |key: &str| record.settings.get(key).and_then(|setting| setting.value.as_f64());
+    let (Some(rate), Some(batch)) = (number("learning_rate"), number("batch_size")) else {
+        return Err("the record lacks the settings `learning_rate` and `batch_size`".to_owned());
+    };
+    let samples = training.dataset.as_ref().map_or(0, |dataset| dataset.samples);
+    let batches = samples / (batch as u64).max(1);
+    let name = |key: &str| config.get(key).and_then(|name| name.as_str()).map(str::to_owned);
+    let choice = ScriptChoice { forward: name("forward"), evaluator: name("evaluator"), without_model: true };
+    let limits = Limits::default();
+    let work = || {
+        let services = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
+        let scripts = CaseScripts::load(&scripts, &choice, &limits, services).map_err(|error| error.to_string())?;
+        scripts.create_scheduler(&config).map_err(|error| error.to_string())
+    };
+    let schedule = run_on_script_stack(limits.script_memory_bytes.0, work)
+        .map_err(|reason| format!("training.rhai {reason}"))
+        .flatten()?;
+    let rates = |steps: u64| (0..steps).map(|step| rate * schedule.factor(step, batches)).collect();
+    Ok(training.rounds.iter().map(|round| rates(round.steps)).collect())
+}
+
+/// Adds the first learning rate that differs.
+fn compare_rates(expected: &[Vec<f64>], found: &[Vec<f64>], report: &mut CaseReport) {
+    for (index, expected) in expected.iter().enumerate() {
+        let found = found.get(index).map(Vec::as_slice).unwrap_or_default();
+        let rate = |rates: &[f64], step: usize| rates.get(step).copied();
+        let differs = (0..expected.len().max(found.len())).find(|step| {
+            !matches!((rate(expected, *step), rate(found, *step)), (Some(expected), Some(found)) if is_close(expected, found))
+        });
+        if let Some(step) = differs {
+            let what = format!("learning rate of step {} of training {index}", step + 1);
+            let text = |rates: &[f64]| Some(rate(rates, step).map_or("none".to_owned(), |rate| rate.to_string()));
+            report.add(EVENTS_FILE, what, text(expected), text(found));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Turns the reports of a training program into the events of a training. Each interval between two reports of steps counts as one
+//! step of the host; a pass ends with an epoch, before an evaluation, or after many such steps.
+
+use flagperf_core::event::{Event, Failure, Level};
+use flagperf_core::measure::{EpochLosses, Evaluation, Nanos, PassReport, StepColumns, StepTimes, TrainingEnd};
+use flagperf_core::metric;
+use flagperf_core::step::Step;
+use flagperf_core::units::Seconds;
+use flagperf_plan::TrainingSettings;
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::super::super::phase::{Emit, failure};
+use super::report::{Report, StepReport, final_metrics};
+
+/// Steps after which a pass ends, so that what was measured is on disk.
+const PASS_STEPS_MAX: usize = 1000;
+/// Reports that are read of a program, which is beyond any honest one.
+const REPORTS_MAX: u64 = 1_000_000;
+
+/// Collects the reports of one run of a program.
+pub(super) struct Collector<'c> {
+    batch_size: u32,
+    settings: &'c TrainingSettings,
+    round: u32,
+    /// Passes of all rounds that have ended, and those of this round.
+    passes: &'c mut u32,
+    own_passes: u32,
+    emit: &'c Emit,
+    begin: Nanos,
+    /// The begin of the training, and of the interval that the next report of steps ends.
+    train_begin: Option<Nanos>,
+    interval_begin: Nanos,
+    /// The last report.
+    last: Nanos,
+    steps: Vec<StepTimes>,
+    losses: EpochLosses,
+    /// Steps and samples so far, and the step that the program said it begins.
+    step: u64,
+    samples: u64,
+    announced: Option<u64>,
+    epochs: u32,
+    reports: u64,
+    metrics: IndexMap<String, f64>,
+    has_disorder: bool,
+    is_done: bool,
+}
+
+impl<'c> Collector<'c> {
+    /// Creates a collector for the run of a program that was started at `begin`.
+    pub fn new(
+        batch_size: u32,
+        settings: &'c TrainingSettings,
+        round: u32,
+        passes: &'c mut u32,
+        begin: Nanos,
+        emit: &'c Emit,
+    ) -> Self {
+        Collector {
+            batch_size,
+            settings,
+            round,
+            passes,
+            own_passes: 0,
+            emit,
+            begin,
+            train_begin: None,
+            interval_begin: begin,
+            last: begin,
+            steps: Vec::new(),
+            losses: EpochLosses::default(),
+            step: 0,
+            samples: 0,
+            announced: None,
+            epochs: 0,
+            reports: 0,
+            metrics: IndexMap::new(),
+            has_disorder: false,
+            is_done: false,
+        }
+    }
+
+    /// Returns whether the training has reached its target, passed its last epoch or printed its last line.
+    pub fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Adds a report that arrived at this time.
+    ///
+    /// # Errors
+    /// When the loss is not finite.
+    pub fn add(&mut self, at: Nanos, report: Report) -> Result<(), Failure> {
+        self.reports += 1;
+        if self.reports >= REPORTS_MAX {
+            if self.reports == REPORTS_MAX {
+                self.warn(format!("the program has made {REPORTS_MAX} reports; further ones are not read"));
+            }
+            return Ok(());
+        }
+        self.last = at;
+        match report {
+            Report::Begin(step) => {
+                self.begin_training(at);
+                self.announced = step.or(self.announced);
+                self.is_done |= self.epochs >= self.settings.max_epochs;
+            }
+            Report::Step(step) => self.add_step(at, &step)?,
+            Report::EpochEnd => {
+                self.end_pass(at);
+                self.epochs += 1;
+            }
+            Report::Evaluation { metrics, time_s } => self.evaluate(at, metrics, time_s),
+            Report::End => self.end_pass(at),
+            Report::Finished(values) => self.finish_report(at, values),
+        }
+        Ok(())
+    }
+
+    fn begin_training(&mut self, at: Nanos) {
+        if self.train_begin.is_none() {
+            self.train_begin = Some(at);
+            self.interval_begin = at;
+        }
+    }
+
+    fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
+        let step = report.step.or(self.announced.take()).unwrap_or(self.step + 1);
+        let samples = report.samples.unwrap_or(step.saturating_mul(self.batch_size.into()));
+        if let Some(loss) = report.loss.filter(|loss| !loss.is_finite()) {
+            let reason = format!("step {step}: the program reported the loss {loss}");
+            return Err(failure(&reason, "a smaller learning rate or a warm-up may keep it finite"));
+        }
+        // Without a begin, the first report only starts the clock.
+        if self.train_begin.is_none() {
+            self.begin_training(at);
+            (self.step, self.samples) = (step, samples);
+            return Ok(());
+        }
+        if samples <= self.samples {
+            if !std::mem::replace(&mut self.has_disorder, true) {
+                let before = self.samples;
+                self.warn(format!("the program reported {samples} samples after {before}; such reports do not count"));
+            }
+            return Ok(());
+        }
+        if self.steps.is_empty() {
+            (self.emit)(Event::PassBegin { step: Step::Training, pass: *self.passes });
+        }
+        self.steps.push(StepTimes {
+            pass: *self.passes,
+            samples: u32::try_from(samples - self.samples).unwrap_or(u32::MAX),
+            core_s: at.since(self.interval_begin),
+            ..StepTimes::default()
+        });
+        self.losses.loss.push(report.loss.unwrap_or(f64::NAN));
+        self.losses.learning_rate.push(report.learning_rate.unwrap_or(f64::NAN));
+        (self.step, self.samples, self.interval_begin) = (step, samples, at);
+        if self.steps.len() >= PASS_STEPS_MAX {
+            self.end_pass(at);
+        }
+        Ok(())
+    }
+
+    /// Ends the pass, if it has steps. The time since its last step is the host's.
+    fn end_pass(&mut self, at: Nanos) {
+        if let Some(last) = self.steps.last_mut() {
+            last.host_s = last.host_s + at.since(self.interval_begin);
+            let steps = std::mem::take(&mut self.steps);
+            let losses = EpochLosses { round: self.round, epoch: self.own_passes, ..std::mem::take(&mut self.losses) };
+            (self.emit)(Event::Steps { step: Step::Training, times: StepColumns(steps) });
+            (self.emit)(Event::EpochLosses(Box::new(losses)));
+            (self.emit)(Event::PassEnd(Box::new(PassReport {
+                step: Step::Training,
+                pass: *self.passes,
+                batch_size: self.batch_size,
+                warmup_steady: true,
+                ..PassReport::default()
+            })));
+            *self.passes += 1;
+            self.own_passes += 1;
+        }
+        self.interval_begin = at;
+    }
+
+    /// Adds an evaluation. It took no longer than the time since the last report of the training.
+    fn evaluate(&mut self, at: Nanos, metrics: IndexMap<String, f64>, time_s: Option<f64>) {
+        if metrics.is_empty() {
+            return;
+        }
+        let longest = self.train_begin.map_or(0.0, |_| at.since(self.interval_begin).0);
+        let time_s = Seconds(time_s.filter(|time| *time >= 0.0).map_or(0.0, |time| time.min(longest)));
+        self.end_pass(at);
+        (self.emit)(Event::Evaluation(Evaluation {
+            round: self.round,
+            epochs: self.own_passes,
+            steps: self.step,
+            samples: 0,
+            metrics: metrics.clone(),
+            time_s,
+        }));
+        self.metrics = metrics;
+        let target = &self.settings.target;
+        let reaches = |(name, target): (&String, &f64)| {
+            self.metrics.get(name).is_some_and(|value| metric::is_reached(name, *value, *target))
+        };
+        self.is_done |= !target.is_empty() && target.iter().all(reaches);
+    }
+
+    fn finish_report(&mut self, at: Nanos, values: IndexMap<String, Value>) {
+        self.end_pass(at);
+        if self.metrics.is_empty() {
+            self.evaluate(at, final_metrics(&values), None);
+        }
+        (self.emit)(Event::Reported { round: self.round, values });
+        self.is_done = true;
+    }
+
+    /// Ends the training after its program has ended.
+    ///
+    /// # Errors
+    /// When the program reported nothing, or no metric that has a target.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        if self.reports == 0 {
+            let hint = "it prints FlagPerf's `[PerfLog]` lines, or `patterns` in training.yaml find its figures";
+            return Err(failure(&"the program reported nothing", hint));
+        }
+        if let Some(name) = self.settings.target.keys().find(|name| !self.metrics.contains_key(*name)) {
+            let known = self.metrics.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let reason = format!("the program reported no metric `{name}`, which `target` names (reported: {known})");
+            return Err(failure(&reason, "`target` is set in the case's training.yaml"));
+        }
+        self.end_pass(self.last);
+        let begin = self.train_begin.unwrap_or(self.begin);
+        let (train_s, init_s) = (self.last.since(begin), begin.since(self.begin));
+        (self.emit)(Event::TrainingEnd(TrainingEnd { round: self.round, train_s, init_s }));
+        Ok(())
+    }
+
+    fn warn(&self, message: String) {
+        (self.emit)(Event::Log { level: Level::Warning, source: "program".to_owned(), message });
+    }
+}

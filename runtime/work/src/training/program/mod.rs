@@ -1,0 +1,138 @@
+//! Trains with a program of the case: starts it, stamps each of its lines, and turns what it reports into the events of a training.
+//!
+//! The times are the host's; what was computed is only what the program says, so that a result is never more than unofficial. The
+//! program runs until it ends, or until the host ends it after the target, the last epoch or its last line.
+
+mod collector;
+#[cfg(test)]
+mod collector_tests;
+mod report;
+
+use std::fs;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flagperf_core::description::PROGRAM_ENGINE;
+use flagperf_core::event::{EngineFacts, Event, Failure, SidecarFacts};
+use flagperf_core::hash::hash_reader;
+use flagperf_core::measure::Nanos;
+use flagperf_core::regular_file::open_regular;
+use flagperf_core::step::Step;
+use flagperf_host::{Ending, Process, ProcessEvent, Program, Worker as _};
+use flagperf_plan::{LinePatterns, TrainingProgram, TrainingSettings};
+use indexmap::IndexMap;
+
+use super::super::phase::{Worker, failure};
+use collector::Collector;
+use report::Reader;
+
+/// Nanoseconds that a program has to end by itself after its training has ended.
+const GRACE: u64 = 30_000_000_000;
+/// How long one wait for a line takes at most.
+const POLL: Duration = Duration::from_millis(200);
+/// Starts a program in a folder with one stream for all that it prints, as FlagPerf does.
+const SHELL: [&str; 3] = ["/bin/sh", "-c", "exec 2>&1; cd -- \"$0\" && exec \"$@\""];
+const STDERR_HINT: &str = "the program's last lines are in stdout_err.out.log";
+const COMMAND_HINT: &str = "`command` is set in the case's training.yaml";
+
+impl Worker<'_> {
+    /// Trains with the program of the case, as often as the case repeats it.
+    pub(super) fn train_with_program(&self, settings: &TrainingSettings) -> Result<(), Failure> {
+        let program = self.job.program().map_err(|reason| failure(&reason, COMMAND_HINT))?;
+        let name = program.argv.first().map_or("", String::as_str);
+        self.run_step(Step::Training, &format!("training with the program {name}"), || {
+            (self.emit)(Event::Engine(Box::new(self.program_facts(&program))));
+            let mut passes = 0;
+            (0..self.job.settings.repeat).try_for_each(|round| self.run_program(&program, settings, round, &mut passes))
+        })
+    }
+
+    /// Runs the program once.
+    fn run_program(
+        &self,
+        program: &TrainingProgram,
+        settings: &TrainingSettings,
+        round: u32,
+        passes: &mut u32,
+    ) -> Result<(), Failure> {
+        let patterns = LinePatterns::new(&settings.patterns).map_err(|reason| failure(&reason, ""))?;
+        let reader = Reader::new(patterns);
+        let mut process = self.start_program(program)?;
+        let batch_size = self.job.settings.batch_size;
+        let mut collector = Collector::new(batch_size, settings, round, passes, self.clock.now(), self.emit);
+        let mut deadline: Option<Nanos> = None;
+        let ending = loop {
+            match process.next_event(POLL) {
+                ProcessEvent::Line(at, line) => {
+                    copy_line(&line);
+                    if let Some(report) = reader.read(&line) {
+                        collector.add(at, report)?;
+                    }
+                }
+                ProcessEvent::Silence => {}
+                ProcessEvent::Ended(ending) => break Some(ending),
+            }
+            let now = self.clock.now();
+            if collector.is_done() && now > *deadline.get_or_insert(Nanos(now.0 + GRACE)) {
+                process.kill();
+                break None;
+            }
+        };
+        check_ending(ending, collector.is_done())?;
+        collector.finish()
+    }
+
+    fn start_program(&self, program: &TrainingProgram) -> Result<Process, Failure> {
+        let scratch = self.job.scratch();
+        fs::create_dir_all(&scratch).map_err(|e| failure(&e, ""))?;
+        let folder = program.folder.display().to_string();
+        let argv = SHELL.into_iter().map(str::to_owned).chain([folder]).chain(program.argv.iter().cloned());
+        let started = Program {
+            argv: argv.map(Into::into).collect(),
+            input: String::new(),
+            // The shell joins both streams, so that this file stays empty.
+            stderr: scratch.join("program.err.log"),
+            // A line that waits in a buffer would be stamped late.
+            environment: IndexMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]),
+        };
+        Process::start(&started, Arc::clone(&self.clock)).map_err(|e| failure(&e, COMMAND_HINT))
+    }
+
+    /// Returns the command and the hashes of the files that it names.
+    fn program_facts(&self, program: &TrainingProgram) -> EngineFacts {
+        let hash = |name: &String| {
+            let file = open_regular(&program.folder.join(name)).ok()?;
+            Some((name.clone(), hash_reader(file).ok()?))
+        };
+        let sidecar = SidecarFacts {
+            name: self.job.engine.name.clone(),
+            version: "not told".to_owned(),
+            command: program.argv.clone(),
+            files_sha256: program.argv.iter().filter_map(hash).collect(),
+            ..SidecarFacts::default()
+        };
+        EngineFacts {
+            name: PROGRAM_ENGINE.to_owned(),
+            version: "not told".to_owned(),
+            device: "not told".to_owned(),
+            precision: self.job.settings.precision.name().to_owned(),
+            sidecar: Some(sidecar),
+            ..EngineFacts::default()
+        }
+    }
+}
+
+/// Copies a line to standard error, where the conductor limits it. An error is ignored: the conductor is gone.
+fn copy_line(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Checks how the program ended; `None` if the host ended it after its training.
+fn check_ending(ending: Option<Ending>, is_done: bool) -> Result<(), Failure> {
+    let when = if is_done { "after" } else { "before the end of" };
+    match ending {
+        None | Some(Ending::Exited(0)) => Ok(()),
+        Some(ending) => Err(failure(&format!("the program ended {when} its training: {ending}"), STDERR_HINT)),
+    }
+}

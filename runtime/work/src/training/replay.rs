@@ -1,0 +1,198 @@
+//! Computes drawn steps of a training again on another engine, and compares.
+//!
+//! Two correct engines differ by rounding, and how far rounding errors spread depends on the model, the optimizer and the
+//! step. The step is therefore computed a third time, with slightly changed parameters: the differences that this causes are
+//! the scale of the limits.
+
+use flagperf_core::event::Failure;
+use flagperf_core::measure::{ReplayedValue, StepReplay};
+use flagperf_core::precision::Precision;
+use flagperf_core::step::EngineRole;
+use flagperf_core::tensor::Tensor;
+use flagperf_engine::Value;
+use flagperf_onnx::StateKind;
+use flagperf_plan::{EngineChoice, Job};
+use flagperf_script::Sessions;
+
+use super::super::phase::failure;
+use super::drawn_steps::DrawnStep;
+use super::{RESULTS, TrainingModel};
+
+/// Relative change of the parameters in fp32: sixteen times its rounding error, as much as that of long sums.
+const CHANGE: f32 = 1.0 / (1 << 20) as f32;
+/// The same for precisions of fewer bits.
+const COARSE_CHANGE: f32 = 1.0 / (1 << 12) as f32;
+/// Differences up to this many times those that the changed parameters cause are rounding. In fp32, correct engines stay well
+/// below it, and the products of TF32 or bf16 exceed it.
+const LIMIT_FACTOR: f64 = 32.0;
+/// Rounding of the values themselves, relative to them.
+const ROUNDING: f64 = 1.0 / (1 << 22) as f64;
+/// The same of a loss and a norm, which are sums.
+const SUM_ROUNDING: f64 = 1.0 / (1 << 16) as f64;
+/// A difference of this share of the update is wrong in any precision. A smaller one can arise where an activation is so close to
+/// 0 that engines disagree about its sign: then few steps are affected.
+const WRONG_SHARE: f64 = 0.02;
+
+/// Most operations of a step. On a processor with a few cores, they take some minutes.
+const OPERATIONS_MAX: f64 = 2e13;
+
+/// The engine that computes steps again for an engine.
+pub fn replay_engine(engine: &str) -> (&'static str, EngineRole) {
+    match engine {
+        "interpreter" => ("rten", EngineRole::Compiler),
+        _ => ("interpreter", EngineRole::Framework),
+    }
+}
+
+/// Returns the job in which another engine computes the same as that of `job`, with batches of this size.
+pub fn replay_job(job: &Job, batch_size: u32) -> (Job, EngineRole) {
+    let (name, role) = replay_engine(&job.engine.engine);
+    let engine = EngineChoice { name: name.to_owned(), engine: name.to_owned(), ..EngineChoice::default() };
+    let mut settings = job.settings.clone();
+    settings.batch_size = batch_size;
+    settings.precision = Precision::Fp32;
+    (Job { engine, settings, ..job.clone() }, role)
+}
+
+/// Another engine with the training step.
+pub struct StepReplayer<'m> {
+    model: &'m TrainingModel,
+    sessions: Sessions,
+    change: f32,
+}
+
+/// What a step computes.
+struct Computed {
+    results: Vec<f64>,
+    states: Vec<Tensor>,
+}
+
+impl<'m> StepReplayer<'m> {
+    /// Loads the training step of a job into another engine.
+    ///
+    /// # Errors
+    /// When that engine refuses the step.
+    pub fn new(model: &'m TrainingModel, job: &Job) -> Result<Self, Failure> {
+        // Forward, gradient of the inputs and gradient of the weights: two operations for a multiply-add of each.
+        let operations = 6 * flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample.unwrap_or_default();
+        let operations = operations as f64 * f64::from(job.settings.batch_size);
+        if operations > OPERATIONS_MAX {
+            let reason = format!("a step takes {operations:.1e} operations (at most {OPERATIONS_MAX:.0e})");
+            return Err(failure(&reason, ""));
+        }
+        let (other, role) = replay_job(job, job.settings.batch_size);
+        let change = if job.settings.precision == Precision::Fp32 { CHANGE } else { COARSE_CHANGE };
+        Ok(StepReplayer { model, sessions: model.load_step(&other, role)?, change })
+    }
+
+    /// Computes a step again and compares.
+    ///
+    /// # Errors
+    /// When the other engine fails.
+    pub fn replay(&self, drawn: &DrawnStep) -> Result<StepReplay, Failure> {
+        let again = self.compute(drawn.inputs.clone())?;
+        let changed_inputs = self.change_parameters(drawn);
+        let changed = self.compute(changed_inputs.clone())?;
+        let first_state = drawn.inputs.len() - drawn.states.len();
+        let mut comparison = Comparison::default();
+        for (index, name) in ["loss", "gradient_norm"].into_iter().enumerate() {
+            let (found, expected) = (drawn.results[index], again.results[index]);
+            let limit = LIMIT_FACTOR * (changed.results[index] - expected).abs() + SUM_ROUNDING * expected.abs() + 1e-6;
+            // Mixed precision skips a step whose gradients overflow: it must do so on both engines.
+            let is_skipped = !found.is_finite() && !expected.is_finite();
+            let difference = if is_skipped { 0.0 } else { (found - expected).abs() };
+            comparison.add(name, difference, limit, expected.abs());
+        }
+        for (index, state) in self.model.step.states.iter().enumerate() {
+            let before = &drawn.inputs[first_state + index];
+            let [found, expected, changed] = [&drawn.states[index], &again.states[index], &changed.states[index]];
+            // What the changed parameter itself adds to the next one is no difference of the update.
+            let sensitivity = match state.kind {
+                StateKind::Parameter => {
+                    update_distance([changed, &changed_inputs[first_state + index]], [expected, before])
+                }
+                _ => distance(changed, expected),
+            };
+            let limit = LIMIT_FACTOR * sensitivity + ROUNDING * norm(expected);
+            comparison.add(&state.name, distance(found, expected), limit, distance(expected, before));
+        }
+        Ok(StepReplay { round: drawn.round, step: drawn.step, ..comparison.0 })
+    }
+
+    fn compute(&self, inputs: Vec<Tensor>) -> Result<Computed, Failure> {
+        let inputs: Vec<Value> = inputs.into_iter().map(Value::Host).collect();
+        let session = self.sessions.values().next().expect("a training step is one graph");
+        let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
+        let outputs = session.submit(&inputs).map_err(|e| failure(&e, ""))?;
+        session.sync().map_err(|e| failure(&e, ""))?;
+        let mut outputs =
+            outputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>().map_err(|e| failure(&e, ""))?;
+        let states = outputs.split_off(RESULTS);
+        Ok(Computed { results: outputs.iter().map(|result| result.to_f64()[0]).collect(), states })
+    }
+
+    /// Returns the inputs of a step with parameters that differ by rounding.
+    fn change_parameters(&self, drawn: &DrawnStep) -> Vec<Tensor> {
+        let first_state = drawn.inputs.len() - drawn.states.len();
+        let mut inputs = drawn.inputs.clone();
+        for (state, input) in self.model.step.states.iter().zip(&mut inputs[first_state..]) {
+            if let (StateKind::Parameter, Ok(values)) = (state.kind, input.as_slice::<f32>()) {
+                let signs = values.iter().zip(signs()).map(|(value, sign)| value * (1.0 + sign * self.change));
+                let changed = Tensor::from_vec(input.shape(), signs.collect());
+                *input = changed.expect("the length is the shape");
+            }
+        }
+        inputs
+    }
+}
+
+/// Returns pseudorandom signs: the highest bit of a linear congruential generator (Knuth's MMIX).
+fn signs() -> impl Iterator<Item = f32> {
+    let next =
+        |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    std::iter::successors(Some(1u64), next).map(|state| if state >> 63 == 0 { 1.0 } else { -1.0 })
+}
+
+/// The comparison of a step, without its number.
+#[derive(Default)]
+struct Comparison(StepReplay);
+
+impl Comparison {
+    /// Adds a value; `update` is the size of its change by the step, or of the value itself.
+    fn add(&mut self, name: &str, difference: f64, limit: f64, update: f64) {
+        let replay = &mut self.0;
+        // A difference that is NaN exceeds every limit.
+        let exceeds = |limit: f64| difference.is_nan() || difference > limit;
+        replay.values += 1;
+        replay.imprecise += u32::from(exceeds(limit));
+        replay.wrong += u32::from(exceeds(limit.max(WRONG_SHARE * update)));
+        let ratio = |difference: f64, limit: f64| if difference.is_nan() { f64::INFINITY } else { difference / limit };
+        let worst = &replay.worst;
+        if worst.name.is_empty() || ratio(difference, limit) > ratio(worst.difference, worst.limit) {
+            replay.worst = ReplayedValue { name: name.to_owned(), difference, limit };
+        }
+    }
+}
+
+fn l2(differences: impl Iterator<Item = f64>) -> f64 {
+    differences.map(|difference| difference * difference).sum::<f64>().sqrt()
+}
+
+fn norm(tensor: &Tensor) -> f64 {
+    l2(tensor.to_f64().into_iter())
+}
+
+fn distance(a: &Tensor, b: &Tensor) -> f64 {
+    if a.shape() != b.shape() {
+        return f64::NAN;
+    }
+    l2(a.to_f64().into_iter().zip(b.to_f64()).map(|(a, b)| a - b))
+}
+
+/// Returns the distance of two updates, each of which is given by the value after and before it.
+fn update_distance([a_after, a_before]: [&Tensor; 2], [b_after, b_before]: [&Tensor; 2]) -> f64 {
+    let update = |after: &Tensor, before: &Tensor| {
+        after.to_f64().into_iter().zip(before.to_f64()).map(|(after, before)| after - before).collect::<Vec<_>>()
+    };
+    l2(update(a_after, a_before).into_iter().zip(update(b_after, b_before)).map(|(a, b)| a - b))
+}
