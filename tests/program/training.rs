@@ -171,6 +171,14 @@ fn two_trainings_with_the_same_seed_compute_the_same_losses() {
 }
 
 #[test]
+fn a_training_with_accumulated_gradients_reaches_its_target() {
+    let checkout = drawn_digits();
+    let arguments = ["--set", "batch_size=16", "--set", "gradient_accumulation_steps=2"];
+    let (record, code) = run(checkout.path(), &arguments);
+    assert_eq!((record["accuracy"]["verdict"].as_str(), code), (Some("met"), Some(0)), "{}", record["failures"]);
+}
+
+#[test]
 fn a_training_that_misses_its_target_or_diverges_fails() {
     let checkout = drawn_digits();
     let (record, code) = run(checkout.path(), &["--set", "max_epochs=1", "--set", "learning_rate=0.0000001"]);

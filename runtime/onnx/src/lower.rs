@@ -4,11 +4,13 @@
 
 mod activation;
 mod attention;
+mod grid_sample;
 mod local_norm;
 mod loss;
 mod node_list;
 mod normalization;
 mod quantized;
+mod recurrent;
 mod rewrite;
 mod rotary;
 
@@ -21,6 +23,7 @@ use crate::{Graph, Node, OPSET, check, find_operator};
 
 pub(crate) use activation::{celu, hardmax, shrink, softsign, swiglu, swish, thresholded_relu};
 pub(crate) use attention::attention;
+pub(crate) use grid_sample::grid_sample;
 pub(crate) use local_norm::{global_lp_pool, local_response, lp_normalization, lp_pool, mean_variance};
 pub(crate) use loss::{negative_log_likelihood, softmax_cross_entropy};
 pub(crate) use normalization::{
@@ -30,6 +33,7 @@ pub(crate) use quantized::{
     conv_integer, dequantize_linear, dynamic_quantize_linear, matmul_integer, qlinear_conv, qlinear_matmul,
     quantize_linear,
 };
+pub(crate) use recurrent::{gru, lstm, rnn};
 pub(crate) use rewrite::{Rewriting, rewrite};
 pub(crate) use rotary::rotary_embedding;
 

@@ -101,7 +101,8 @@ static OPERATORS: [Operator; 203] = [
     op("EyeLike",                   9,  ANY,            UNKNOWN),
     op("Flatten",                   1,  ANY,            Some(rules::flatten)).derives(gradient::reshape),
     op("Floor",                     1,  ANY,            FIRST).derives(gradient::zero),
-    op("GRU",                       1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
+    op("GRU",                       1,  ANY,            Some(rules::recurrent)).counts(count::recurrent)
+        .lowers(lower::gru),
     op("Gather",                    1,  ANY,            Some(rules::gather)).derives(gradient::gather),
     op("GatherElements",            11, ANY,            Some(|n| n.apply(&ops::GatherElements)))
         .derives(gradient::gather_elements),
@@ -117,7 +118,7 @@ static OPERATORS: [Operator; 203] = [
     op("Greater",                   1,  SAME_TO_BOOL,   BROADCAST).converts(7, convert::broadcast),
     op("GreaterOrEqual",            12, SAME_TO_BOOL,   BROADCAST),
     op("GridSample",                16, ANY,            Some(|n| n.apply(&ops::GridSample)))
-        .wide(),
+        .lowers(lower::grid_sample).wide(),
     op("GroupNormalization",        21, FLOAT,          FIRST).lowers(lower::group_normalization).wide(),
     op("HammingWindow",             17, ANY,            UNKNOWN),
     op("HannWindow",                17, ANY,            UNKNOWN),
@@ -131,7 +132,8 @@ static OPERATORS: [Operator; 203] = [
     op("IsInf",                     10, TO_BOOL,        FIRST),
     op("IsNaN",                     9,  TO_BOOL,        FIRST),
     op("LRN",                       1,  ANY,            FIRST).lowers(lower::local_response).wide(),
-    op("LSTM",                      1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
+    op("LSTM",                      1,  ANY,            Some(rules::recurrent)).counts(count::recurrent)
+        .lowers(lower::lstm),
     op("LayerNormalization",        17, AND_STATISTICS,     Some(rules::layer_normalization))
         .lowers(lower::layer_normalization).wide(),
     op("LeakyRelu",                 1,  FLOAT,          FIRST).derives(gradient::leaky_relu),
@@ -182,7 +184,8 @@ static OPERATORS: [Operator; 203] = [
     op("QLinearMatMul",             10, ANY,            UNKNOWN).counts(count::matmul).lowers(lower::qlinear_matmul),
     op("QuantizeLinear",            10, ANY,            UNKNOWN).lowers(lower::quantize_linear),
     op("RMSNormalization",          23, FLOAT,          FIRST).lowers(lower::rms_normalization).wide(),
-    op("RNN",                       1,  ANY,            Some(rules::recurrent)).counts(count::recurrent),
+    op("RNN",                       1,  ANY,            Some(rules::recurrent)).counts(count::recurrent)
+        .lowers(lower::rnn),
     op("RandomNormal",              1,  ANY,            UNKNOWN),
     op("RandomNormalLike",          1,  ANY,            UNKNOWN),
     op("RandomUniform",             1,  ANY,            UNKNOWN),
@@ -213,7 +216,7 @@ static OPERATORS: [Operator; 203] = [
     op("Reshape",                   1,  ANY,            Some(rules::reshape)).converts(5, convert::reshape)
         .derives(gradient::reshape),
     op("Resize",                    10, ANY,            Some(rules::resize)).f32_input(2).converts(11, convert::resize)
-        .wide(),
+        .derives(gradient::resize).wide(),
     op("ReverseSequence",           10, ANY,            FIRST),
     op("RoiAlign",                  10, ANY,            UNKNOWN),
     op("RotaryEmbedding",           23, FLOAT,          FIRST).lowers(lower::rotary_embedding).wide(),

@@ -7,7 +7,7 @@ use super::activation::vectorized;
 use super::number::Number;
 use super::pairs::{zip, zip_costly};
 use super::precision::{cast, in_compute_type};
-use super::storage::{Dense, DenseElement, Elements, broadcast, with_elements, with_numbers, zeros};
+use super::storage::{Dense, DenseElement, Elements, broadcast, in_order, with_elements, with_numbers, zeros};
 use super::{OpError, activation};
 use crate::ops::{Binary, Unary};
 use crate::reference::elementwise as reference;
@@ -67,7 +67,7 @@ fn map_chunks<T: DenseElement>(x: &Elements<T>, f: impl Fn(&mut [T]) + Send + Sy
 where
     Dense: From<ArrayD<T>>,
 {
-    let rows = x.as_standard_layout();
+    let rows = in_order(x);
     let rows = rows.as_slice().expect("the standard layout is contiguous");
     let mut result = zeros(x.shape())?;
     result.par_chunks_mut(CHUNK).zip(rows.par_chunks(CHUNK)).for_each(|(result, x)| {

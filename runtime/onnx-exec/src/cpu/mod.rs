@@ -18,6 +18,7 @@ mod pool;
 mod precision;
 mod reduce;
 mod rows;
+mod scatter;
 mod storage;
 mod top;
 
@@ -147,6 +148,16 @@ impl TensorOps for CpuOps {
 
     fn cumulative_sum(&self, x: &Dense, axis: usize) -> Result<Dense, OpError> {
         reduce::cumulative_sum(x, axis)
+    }
+
+    fn scatter_rows(
+        &self,
+        x: &Dense,
+        rows: &[usize],
+        updates: &Dense,
+        combination: Option<Binary>,
+    ) -> Result<Dense, OpError> {
+        scatter::scatter_rows(x, rows, updates, combination)
     }
 
     fn softmax(&self, x: &Dense, axis: usize, log: bool) -> Result<Dense, OpError> {

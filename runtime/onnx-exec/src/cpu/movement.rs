@@ -4,15 +4,15 @@ use ndarray::{ArrayD, Axis, IxDyn, Slice, concatenate};
 
 use super::OpError;
 use super::precision::cast;
-use super::storage::{Dense, DenseElement, Elements, broadcast, row_major, scalar, with_elements};
+use super::storage::{Dense, DenseElement, Elements, broadcast, in_order, row_major, scalar, with_elements};
 use crate::ops::PadMode;
 use crate::result_size::check_result_size;
+use flagperf_core::tensor::elements_in_order;
 use flagperf_onnx::DType;
 
 pub(super) fn reshape(x: &Dense, shape: &[usize]) -> Result<Dense, OpError> {
     with_elements!(x, x => {
-        let rows = if x.is_standard_layout() { x.clone() } else { x.as_standard_layout().to_shared() };
-        let reshaped = rows.into_shape_with_order(IxDyn(shape));
+        let reshaped = in_order(x).into_shape_with_order(IxDyn(shape));
         let error = |_| OpError::invalid_operands(format!("{:?} cannot be reshaped to {shape:?}", x.shape()));
         reshaped.map(Dense::from).map_err(error)
     })
@@ -24,7 +24,10 @@ pub(super) fn permute(x: &Dense, order: &[usize]) -> Dense {
 
 pub(super) fn expand(x: &Dense, shape: &[usize]) -> Result<Dense, OpError> {
     check_result_size(shape, x.dtype())?;
-    with_elements!(x, x => Ok(broadcast(x, shape)?.to_owned().into()))
+    with_elements!(x, x => {
+        let repeated = ArrayD::from_shape_vec(IxDyn(shape), elements_in_order(broadcast(x, shape)?));
+        repeated.map(Dense::from).map_err(OpError::library)
+    })
 }
 
 pub(super) fn concat(parts: &[Dense], axis: usize) -> Result<Dense, OpError> {
@@ -75,7 +78,24 @@ pub(super) fn gather(x: &Dense, indices: &Dense, axis: usize) -> Result<Dense, O
 
 /// Returns the entries at `places` along an axis.
 fn select_places(x: &Dense, axis: usize, places: &[usize]) -> Dense {
-    with_elements!(x, x => x.select(Axis(axis), places).into())
+    fn select<T: DenseElement>(x: &Elements<T>, axis: usize, places: &[usize]) -> ArrayD<T> {
+        let inner: usize = x.shape()[axis + 1..].iter().product();
+        let Some(elements) = x.as_slice().filter(|elements| !elements.is_empty()) else {
+            return x.select(Axis(axis), places);
+        };
+        let mut shape = x.shape().to_vec();
+        let outer = elements.chunks_exact(shape[axis] * inner);
+        shape[axis] = places.len();
+        let mut selected = Vec::with_capacity(shape.iter().product());
+        for part in outer {
+            match inner {
+                1 => selected.extend(places.iter().map(|place| part[*place])),
+                _ => places.iter().for_each(|place| selected.extend_from_slice(&part[place * inner..][..inner])),
+            }
+        }
+        ArrayD::from_shape_vec(IxDyn(&shape), selected).expect("there is an entry for each place")
+    }
+    with_elements!(x, x => select(x, axis, places).into())
 }
 
 pub(super) fn pad(x: &Dense, pads: &[(usize, usize)], mode: PadMode) -> Result<Dense, OpError> {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::OpError;
 use super::elementwise::CHUNK;
-use super::storage::{DenseElement, Elements, zeros};
+use super::storage::{DenseElement, Elements, in_order, zeros};
 use crate::shape_arithmetic::broadcast_shape;
 
 /// Elements from which on a cheap function is computed on all cores: below, memory is the limit, not the processor.
@@ -40,7 +40,7 @@ fn zip_from<T: DenseElement, U: DenseElement>(
 ) -> Result<Elements<U>, OpError> {
     let shape = broadcast_shape(a.shape(), b.shape())?;
     let pairing = Pairing::new(&shape, a.shape(), b.shape());
-    let (a, b) = (a.as_standard_layout(), b.as_standard_layout());
+    let (a, b) = (in_order(a), in_order(b));
     let dense = "the standard layout is contiguous";
     let (a, b) = (a.as_slice().expect(dense), b.as_slice().expect(dense));
     let count = shape.iter().product();

@@ -166,6 +166,15 @@ pub(super) fn row_major<T: Element>(elements: &Elements<T>) -> Vec<T> {
     }
 }
 
+/// Returns the elements in row-major order. They are copied only if they are not in that order already.
+pub(super) fn in_order<T: Element>(elements: &Elements<T>) -> Elements<T> {
+    if elements.is_standard_layout() {
+        return elements.clone();
+    }
+    let rows = ArrayD::from_shape_vec(elements.raw_dim(), row_major(elements));
+    rows.expect("the elements have the shape").into_shared()
+}
+
 /// Repeats dimensions of size 1 up to `shape`.
 pub(super) fn broadcast<'a, T>(elements: &'a Elements<T>, shape: &[usize]) -> Result<ArrayViewD<'a, T>, OpError> {
     elements

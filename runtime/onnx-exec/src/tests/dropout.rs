@@ -1,8 +1,8 @@
 //! Dropout in a training step: the masks of the graph are those of a second implementation of the generator.
 
 use flagperf_onnx::{
-    DType, Graph, GraphBuilder, Init, Optimizer, OptimizerKind, Tensor, TensorSpec, TrainingOptions, TrainingStep,
-    ValueInfo, WeightRole, layers, training_step,
+    DType, Graph, GraphBuilder, HalfPrecision, Init, Optimizer, OptimizerKind, Tensor, TensorSpec, TrainingOptions,
+    TrainingStep, ValueInfo, WeightRole, layers, training_step,
 };
 
 use crate::{CpuOps, Executor, ReferenceOps, TensorOps};
@@ -110,6 +110,27 @@ fn elements_are_dropped_independently_with_the_ratio() {
     assert!((pairs - ratio * ratio).abs() < bound(ratio * ratio, count), "steps: {pairs}");
     let rows = mask.chunks(500).map(|row| row.iter().filter(|dropped| **dropped).count() as f64 / 500.0);
     assert!(rows.into_iter().all(|share| (share - ratio).abs() < 1.3 * bound(ratio, 500.0)));
+}
+
+#[test]
+fn mixed_precision_has_the_same_masks() {
+    let mut g = GraphBuilder::new("model");
+    let x = g.input("x", TensorSpec::new([40usize, 6], DType::F32)).unwrap();
+    let y = layers::linear(&mut g, "head", &x, layers::Linear { bias: false, ..layers::Linear::new(6, 30) }).unwrap();
+    let y = layers::dropout(&mut g, "dropout", &y, RATIO).unwrap();
+    let loss = layers::mean(&mut g, "loss", &y, &[], false).unwrap();
+    g.output("loss", &loss).unwrap();
+    let options = TrainingOptions { half: Some(HalfPrecision::BF16), ..TrainingOptions::new(optimizer()) };
+    let mut graph = training_step(&g.finish().unwrap(), "loss", &options).unwrap().graph;
+    assert_eq!(graph.values["dropout"].to_string(), "40,30,bf16");
+    graph.outputs.push(ValueInfo { name: "dropout".to_owned(), spec: graph.values["dropout"].clone() });
+    let ones = |shape: &[usize]| Tensor::from_vec(shape, vec![1f32; shape.iter().product()]).unwrap();
+    let scalars = optimizer().scalars(1, 1.0).with_masks(4, 8).values().map(Tensor::scalar);
+    let inputs: Vec<Tensor> = [ones(&[40, 6])].into_iter().chain(scalars).chain([ones(&[30, 6])]).collect();
+    let outputs = Executor::load(&graph, CpuOps).unwrap().run_host(&inputs).unwrap();
+    let values = outputs.last().unwrap().to_f64();
+    let expected = reference(f64::from(RATIO), [40, 30], 0, 4, 8);
+    assert!(values.iter().zip(&expected).all(|(value, factor)| (value - 6.0 * factor).abs() <= 0.02 * factor));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! reference library.
 
 mod cases;
+#[cfg(feature = "cpu")]
+mod pytorch;
 
 use std::collections::BTreeSet;
 

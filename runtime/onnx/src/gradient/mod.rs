@@ -4,10 +4,12 @@
 //! Knows no optimizer, no engine and no scripts.
 
 mod backward;
+mod conv_weight;
 mod elementwise;
 mod error;
 mod matrix;
 mod reduction;
+mod resize;
 mod selection;
 mod shape;
 mod softmax;
@@ -19,7 +21,9 @@ use indexmap::IndexMap;
 
 pub(crate) use backward::{Backward, Derivative};
 pub use error::GradientError;
-pub(crate) use {elementwise::*, matrix::*, reduction::*, selection::*, shape::*, softmax::*, window::*};
+pub(crate) use {
+    elementwise::*, matrix::*, reduction::*, resize::resize, selection::*, shape::*, softmax::*, window::*,
+};
 
 use crate::check::infer_shapes;
 use crate::lower::{Rewriting, replace_nodes};

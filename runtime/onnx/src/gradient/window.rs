@@ -6,12 +6,12 @@ use crate::lower::{int, required};
 use crate::{Attribute, Node, Tensor};
 
 /// The window of a convolution or pool, by spatial dimension.
-struct Window {
-    kernel: Vec<i64>,
-    strides: Vec<i64>,
-    dilations: Vec<i64>,
-    pads_begin: Vec<i64>,
-    pads_end: Vec<i64>,
+pub(super) struct Window {
+    pub kernel: Vec<i64>,
+    pub strides: Vec<i64>,
+    pub dilations: Vec<i64>,
+    pub pads_begin: Vec<i64>,
+    pub pads_end: Vec<i64>,
 }
 
 impl Window {
@@ -39,7 +39,7 @@ impl Window {
         Ok(Window { kernel: kernel.to_vec(), strides, dilations, pads_begin, pads_end })
     }
 
-    fn pads(&self) -> Vec<i64> {
+    pub fn pads(&self) -> Vec<i64> {
         [&self.pads_begin[..], &self.pads_end].concat()
     }
 
@@ -67,45 +67,6 @@ impl Window {
             ("strides", Attribute::Ints(self.strides.clone())),
         ];
         b.nodes.add_with("ConvTranspose", &[x, weight], attributes)
-    }
-
-    /// Adds the gradient of the weight of a convolution: the image and the gradient change places with batch and channels
-    /// swapped, strides and dilations change places, too.
-    fn weight_gradient(
-        &self,
-        b: &mut Backward<'_, '_>,
-        (image, image_sizes): (&str, &[i64]),
-        (g, g_sizes): (&str, &[i64]),
-        groups: i64,
-    ) -> String {
-        let swap: Vec<i64> = [1, 0].into_iter().chain(2..image_sizes.len() as i64).collect();
-        let (batch, channels) = (image_sizes[0], image_sizes[1]);
-        let image = if groups == 1 {
-            b.nodes.transpose(image, &swap)
-        } else {
-            let spatial = &image_sizes[2..];
-            let apart = b.nodes.reshape(image, &[&[batch, groups, channels / groups], spatial].concat());
-            let order: Vec<i64> = [2, 1, 0].into_iter().chain(3..image_sizes.len() as i64 + 1).collect();
-            let moved = b.nodes.transpose(&apart, &order);
-            b.nodes.reshape(&moved, &[&[channels / groups, groups * batch], spatial].concat())
-        };
-        let g = b.nodes.transpose(g, &swap);
-        let attributes = [
-            ("dilations", Attribute::Ints(self.strides.clone())),
-            ("group", Attribute::Int(groups)),
-            ("kernel_shape", Attribute::Ints(g_sizes[2..].to_vec())),
-            ("pads", Attribute::Ints(self.pads())),
-            ("strides", Attribute::Ints(self.dilations.clone())),
-        ];
-        let mut product = b.nodes.add_with("Conv", &[&image, &g], attributes);
-        for (axis, kernel) in self.kernel.iter().enumerate() {
-            let reach = self.strides[axis] * (g_sizes[2 + axis] - 1) + 1;
-            let padded = image_sizes[2 + axis] + self.pads_begin[axis] + self.pads_end[axis];
-            if (padded - reach) / self.dilations[axis] + 1 != *kernel {
-                product = b.nodes.slice(&product, 2 + axis as i64, [0, *kernel, 1]);
-            }
-        }
-        b.nodes.transpose(&product, &swap)
     }
 }
 

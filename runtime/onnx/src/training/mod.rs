@@ -13,6 +13,7 @@ mod loss_scale;
 mod optimizer;
 mod schedule;
 mod step;
+mod update;
 
 pub use error::TrainingError;
 pub use loss_scale::LossScale;

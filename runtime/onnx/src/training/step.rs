@@ -5,12 +5,12 @@ use indexmap::IndexMap;
 use super::TrainingError;
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
-use super::clip::{clip, total_norm};
 use super::decay::Decays;
 use super::dropout::draw_masks;
-use super::loss_scale::{LossScale, is_finite, next_scale, scale_loss, unscale};
+use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
-use crate::lower::{NodeList, Rewriting};
+use super::update::Update;
+use crate::lower::Rewriting;
 use crate::operator_set::set_version;
 use crate::{
     DType, Differentiated, Dim, Graph, HalfPrecision, Init, Tensor, TensorSpec, ValueInfo, Weight, WeightRole,
@@ -90,7 +90,7 @@ pub enum StateKind {
 
 impl State {
     /// Returns a state of a parameter that begins with zeros.
-    fn memory(name: String, next: String, parameter: &Weight) -> Self {
+    pub(super) fn memory(name: String, next: String, parameter: &Weight) -> Self {
         let source = WeightSource::Seed { seed: 0, init: Init::Constant(0.0) };
         let spec = TensorSpec { dtype: DType::F32, ..parameter.spec.clone() };
         State { name, kind: StateKind::Memory, next, initial: Weight { role: WeightRole::Buffer, source, spec } }
@@ -135,98 +135,9 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let is_untrained = |name: &&&str| !gradients.contains_key(**name);
     let untrained = parameters.iter().filter(is_untrained).map(|name| (*name).to_owned()).collect();
     let mut rewriting = Rewriting::new(&graph);
-    let mut states = Vec::new();
-    let (norm, condition) = rewriting.extend("optimizer", |n| prepare(n, &graph, &mut gradients, options, &mut states));
-    for (name, gradient) in &gradients {
-        let weight = &graph.weights[name.as_str()];
-        let decay = decays.of_parameter(name);
-        let update = |n: &mut NodeList<'_>| {
-            let memory = options.optimizer.memory();
-            let names: Vec<String> = memory.iter().map(|kind| format!("{name}:{kind}")).collect();
-            let mut values = names.clone();
-            let next = options.optimizer.update(n, [name, gradient], decay, &mut values);
-            let memory = names.into_iter().zip(values).map(|(name, next)| State::memory(name, next, weight));
-            let parameter = State { name: name.clone(), kind: StateKind::Parameter, next, initial: weight.clone() };
-            [parameter].into_iter().chain(memory).map(|state| condition.limit(n, state)).collect::<Vec<_>>()
-        };
-        states.extend(rewriting.extend(&format!("optimizer.{name}"), update));
-    }
-    states.extend(rewriting.extend("statistics", |n| {
-        let state = |(name, next): (String, String)| {
-            let initial = graph.weights[name.as_str()].clone();
-            condition.limit(n, State { name, kind: StateKind::Statistic, next, initial })
-        };
-        statistics.into_iter().map(state).collect::<Vec<_>>()
-    }));
-    if let (Some(scale), Some(is_finite)) = (options.loss_scale, &condition.is_finite) {
-        let next =
-            rewriting.extend("loss_scale", |n| next_scale(n, scale, is_finite).map(|state| condition.limit(n, state)));
-        states.extend(next);
-    }
+    let update = Update { graph: &graph, options, decays: &decays };
+    let (norm, states) = update.add(&mut rewriting, &mut gradients, statistics);
     Ok(TrainingStep { graph: assemble(rewriting.finish(), [loss, &norm], &states), states, untrained })
-}
-
-/// Makes gradients those of an update: f32, without the scale of the loss, added to those of earlier batches, and clipped. Returns
-/// their norm before clipping, and when states change.
-fn prepare(
-    n: &mut NodeList<'_>,
-    graph: &Graph,
-    gradients: &mut IndexMap<String, String>,
-    options: &TrainingOptions,
-    states: &mut Vec<State>,
-) -> (String, Condition) {
-    let batches = options.accumulated_batches.max(1);
-    let is_update = (batches > 1).then(|| {
-        let half = n.number(0.5, DType::F32);
-        n.add("Greater", &["update", &half])
-    });
-    for (name, gradient) in gradients.iter_mut() {
-        let weight = &graph.weights[name.as_str()];
-        if weight.spec.dtype != DType::F32 {
-            *gradient = n.cast(gradient, DType::F32);
-        }
-        if options.loss_scale.is_some() {
-            *gradient = unscale(n, gradient);
-        }
-        if let Some(is_update) = &is_update {
-            let (sum, zero) = (format!("{name}:gradient"), n.number(0.0, DType::F32));
-            let share = n.scale(gradient, 1.0 / f64::from(batches), DType::F32);
-            *gradient = n.add("Add", &[&sum, &share]);
-            let next = n.add("Where", &[is_update, &zero, gradient]);
-            states.push(State::memory(sum, next, weight));
-        }
-    }
-    let norm = total_norm(n, gradients.values());
-    let is_finite = options.loss_scale.map(|_| is_finite(n, &norm));
-    if let Some(largest) = options.clip_norm {
-        clip(n, gradients, &norm, largest);
-    }
-    (norm, Condition { is_finite, is_update })
-}
-
-/// When states change: always, unless gradients are added up over several batches or an update may be skipped.
-struct Condition {
-    /// The value that states whether the gradients are finite, if a step whose gradients are not is skipped.
-    is_finite: Option<String>,
-    /// The value that states whether the batch is the last one before an update.
-    is_update: Option<String>,
-}
-
-impl Condition {
-    /// Lets a state keep its value where it does not change.
-    fn limit(&self, n: &mut NodeList<'_>, mut state: State) -> State {
-        let (waits, may_skip) = match state.kind {
-            StateKind::Parameter | StateKind::Memory => (true, true),
-            StateKind::Statistic => (false, true),
-            StateKind::LossScale => (true, false),
-        };
-        let conditions = [(waits, &self.is_update), (may_skip, &self.is_finite)];
-        for condition in conditions.into_iter().filter_map(|(counts, condition)| condition.as_ref().filter(|_| counts))
-        {
-            state.next = n.add("Where", &[condition, &state.next, &state.name]);
-        }
-        state
-    }
 }
 
 /// Makes states inputs, and the results and the next states outputs.

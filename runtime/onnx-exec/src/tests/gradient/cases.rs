@@ -14,7 +14,18 @@ fn indices(shape: &[usize], values: &[i64]) -> Tensor {
 
 /// Every case.
 pub(super) fn all() -> Vec<Case> {
-    let groups = [elementwise(), binary(), matrices(), shapes(), selections(), reductions(), windows(), composites()];
+    let groups = [
+        elementwise(),
+        binary(),
+        matrices(),
+        shapes(),
+        selections(),
+        reductions(),
+        windows(),
+        composites(),
+        sampled(),
+        recurrent(),
+    ];
     groups.into_iter().flatten().collect()
 }
 
@@ -165,6 +176,9 @@ fn windows() -> Vec<Case> {
             .int("group", 2)
             .ints("dilations", &[2, 1])
             .ints("strides", &[1, 2]),
+        case("Conv").x(&[2, 2, 4, 6]).x(&[3, 2, 2, 3]).ints("strides", &[2, 3]),
+        case("Conv").x(&[2, 4, 3, 3]).x(&[2, 2, 1, 1]).int("group", 2),
+        case("Conv").x(&[1, 2, 12, 10]).x(&[2, 2, 9, 8]).ints("pads", &[1, 2, 0, 1]),
         case("Conv").x(&[1, 3, 5]).x(&[3, 1, 3]).int("group", 3).text("auto_pad", "SAME_UPPER").ints("strides", &[2]),
         case("ConvTranspose").x(&[2, 3, 3, 3]).x(&[3, 2, 3, 2]).x(&[2]),
         case("ConvTranspose")
@@ -232,6 +246,51 @@ fn composites() -> Vec<Case> {
             .int("is_causal", 1),
         case("Attention").x(&[1, 2, 3, 4]).x(&[1, 2, 5, 4]).x(&[1, 2, 5, 2]).x(&[3, 5]),
         case("RotaryEmbedding").x(&[1, 2, 3, 4]).within(&[1, 3, 2], 0.1, 1.0).within(&[1, 3, 2], 0.1, 1.0).omitted(),
+    ]
+}
+
+fn sampled() -> Vec<Case> {
+    let scales = |scales: &[f64]| Tensor::from_vec([scales.len()], scales.to_vec()).unwrap().cast(DType::F32);
+    let resize = |shape: &[usize], given: &[f64], mode: &str| {
+        case("Resize").x(shape).omitted().constant(scales(given)).text("mode", mode)
+    };
+    let sized = |shape: &[usize], sizes: &[i64], mode: &str| {
+        case("Resize").x(shape).omitted().omitted().list(sizes).text("mode", mode)
+    };
+    let asymmetric =
+        |case: Case| case.text("coordinate_transformation_mode", "asymmetric").text("nearest_mode", "floor");
+    let grid = |mode: &str, padding: &str, corners: i64| {
+        let points = case("GridSample").x(&[2, 3, 4, 5]).within(&[2, 3, 2, 2], -1.7, 1.6);
+        points.text("mode", mode).text("padding_mode", padding).int("align_corners", corners)
+    };
+    vec![
+        asymmetric(resize(&[1, 2, 3, 2], &[1.0, 1.0, 2.0, 3.0], "nearest")),
+        asymmetric(sized(&[1, 2, 5, 4], &[1, 2, 3, 4], "nearest")),
+        resize(&[1, 2, 3, 4], &[1.0, 1.0, 2.0, 1.5], "linear"),
+        sized(&[1, 1, 4, 5], &[1, 1, 7, 3], "linear").text("coordinate_transformation_mode", "align_corners"),
+        sized(&[1, 1, 6, 5], &[1, 1, 3, 2], "linear").int("antialias", 1).int("exclude_outside", 1),
+        sized(&[1, 1, 4, 4], &[1, 1, 6, 7], "cubic"),
+        grid("linear", "zeros", 0),
+        grid("linear", "border", 1),
+        grid("linear", "reflection", 0),
+        grid("linear", "reflection", 1),
+        grid("nearest", "zeros", 0),
+        grid("nearest", "border", 1),
+    ]
+}
+
+fn recurrent() -> Vec<Case> {
+    let layer = |op: &'static str, gates: usize, directions: usize| {
+        let weights = case(op).x(&[3, 2, 4]).x(&[directions, gates * 3, 4]).x(&[directions, gates * 3, 3]);
+        weights.x(&[directions, 2 * gates * 3]).omitted().int("hidden_size", 3)
+    };
+    vec![
+        layer("LSTM", 4, 1).outputs(3, 0),
+        layer("LSTM", 4, 2).x(&[2, 2, 3]).x(&[2, 2, 3]).text("direction", "bidirectional").outputs(3, 0),
+        layer("LSTM", 4, 1).outputs(3, 2),
+        layer("GRU", 3, 1).int("linear_before_reset", 1).outputs(2, 0),
+        layer("GRU", 3, 2).x(&[2, 2, 3]).int("linear_before_reset", 1).text("direction", "bidirectional").outputs(2, 1),
+        layer("RNN", 1, 1).outputs(2, 0),
     ]
 }
 
