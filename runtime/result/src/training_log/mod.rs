@@ -143,7 +143,6 @@ impl TrainingLog {
                 let _ = self.training.add_evaluation(evaluation, evaluation.samples);
                 self.write(self.event_ms, &Moment::Evaluation(evaluation), &mut lines);
             }
-            Event::TrainingResumed(progress) => self.training.resumed = Some(*progress),
             Event::TrainingEnd(end) => {
                 self.training.end(end);
                 self.end(&mut lines);
