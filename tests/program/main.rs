@@ -12,6 +12,7 @@ mod monitor_scripts;
 mod runner;
 mod shipped_cases;
 mod training;
+mod training_engines;
 mod training_program;
 mod verify;
 mod worker;

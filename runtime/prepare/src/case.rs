@@ -18,8 +18,10 @@ use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
-use flagperf_data::{DataError, DataRoot, drawn};
-use flagperf_plan::{CasePlan, EngineChoice, Manifest, ModelInput, Task, graph_name_fault};
+use flagperf_data::{DataError, DataRoot, Pipeline, drawn};
+use flagperf_plan::{
+    CasePlan, CaseSettings, EngineChoice, Manifest, ModelInput, Task, TrainingSettings, graph_name_fault,
+};
 use flagperf_script::{
     CaseScripts, HostServices, ScriptChoice, ScriptConfig, ScriptError, limit_worker_memory, run_on_script_stack,
 };
@@ -36,6 +38,8 @@ pub struct CheckRequest {
     limits: Limits,
     /// Whether the case validates or trains, so that its scripts build a model.
     builds_model: bool,
+    /// The settings of a case that trains.
+    training: Option<(CaseSettings, Box<TrainingSettings>)>,
     /// Whether the case exports that model.
     exports_model: bool,
     /// The ONNX file or manifest of `exist_onnx_path`, if inference opens it.
@@ -63,7 +67,11 @@ impl CheckRequest {
             data_dir: first.data_dir.clone(),
             config: first.config.clone(),
             parameters: first.parameters.clone(),
-            precision: first.settings.precision,
+            precision: first.value_precision(),
+            training: match &first.task {
+                Task::Train { training, .. } => Some((first.settings.clone(), training.clone())),
+                _ => None,
+            },
             limits: first.limits,
             builds_model: validation.is_some() || first.phase() == Phase::Train,
             exports_model: validation.is_some_and(Option::is_some),
@@ -167,13 +175,22 @@ impl Checker<'_> {
     }
 
     fn check_dataset(&mut self, scripts: &CaseScripts) {
-        let CheckRequest { data_dir, config, precision, .. } = self.request;
-        match scripts.build_dataloader(config) {
+        self.check_pipeline(scripts.build_dataloader(&self.request.config), |error| scripts.dataset_error(error));
+        if self.request.training.is_some() {
+            let pipeline = scripts.build_training_dataloader(&self.request.config);
+            self.check_pipeline(pipeline, |error| scripts.training_data_error(error));
+        }
+    }
+
+    /// Checks the data of a dataloader; `at` returns an error at the line of the script that describes them.
+    fn check_pipeline(&mut self, pipeline: Result<Pipeline, ScriptError>, at: impl Fn(&str) -> ScriptError) {
+        let CheckRequest { data_dir, precision, .. } = self.request;
+        match pipeline {
             // Files that are drawn on first use do not exist yet.
             Ok(_) if drawn::is_pending(data_dir) => {}
             Ok(pipeline) => match pipeline.check(data_dir, precision.dtype()) {
                 Ok(()) => {}
-                Err(error) => self.add_dataset_fault(scripts, &error),
+                Err(error) => self.add_dataset_fault(at, &error),
             },
             Err(error) => self.faults.push(error.into()),
         }
@@ -181,12 +198,12 @@ impl Checker<'_> {
 
     /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get
     /// one where the site lists its cases.
-    fn add_dataset_fault(&mut self, scripts: &CaseScripts, error: &DataError) {
+    fn add_dataset_fault(&mut self, at: impl Fn(&str) -> ScriptError, error: &DataError) {
         let hint = dataset_hint::hint(error, &self.request.data_dir);
         let place = match error {
             DataError::NoDirectory { .. } => FaultPlace::DataDirectory { hint },
             _ => {
-                let ScriptError { file, line, column, .. } = scripts.dataset_error("");
+                let ScriptError { file, line, column, .. } = at("");
                 FaultPlace::Dataset { file, line, column, is_mistake: error.is_mistake(), hint }
             }
         };
@@ -210,6 +227,13 @@ impl Checker<'_> {
             Ok(model) => model,
             Err(reason) => return self.add(FaultPlace::Parameter("keep_f32".to_owned()), reason),
         };
+        if let Some((settings, training)) = &self.request.training {
+            let CaseSettings { batch_size, precision, .. } = *settings;
+            let accumulated = training.gradient_accumulation_steps;
+            let built = scripts.build_training(&model, config, batch_size, precision, accumulated);
+            self.faults.extend(built.err().map(Fault::from));
+            return;
+        }
         // A function of the case for its engines may run a model with other inputs and outputs.
         let is_compared = self.request.onnx.is_some() && !scripts.has_engine_forward();
         if !self.request.exports_model && !is_compared {

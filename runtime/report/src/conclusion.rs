@@ -61,6 +61,9 @@ fn agreement_text(record: &Record) -> Option<String> {
                 "the outputs of inference agree with those of validation in {}, and the passes with each other",
                 pass_text(compared)
             ),
+            _ if record.training().is_some() => {
+                "the outputs of the last evaluation are those of another engine".to_owned()
+            }
             _ => "the outputs of inference agree with those of validation".to_owned(),
         }),
         Verdict::Missed => Some(format!("does not agree: {}", record.agreement.missed.join("; "))),

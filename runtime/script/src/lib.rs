@@ -34,6 +34,7 @@ pub use sandbox::HostServices;
 pub use stack::{STACK_EXIT_STATUS, run_on_script_stack};
 pub use stage::Stage;
 pub use syntax::{FunctionOutline, NodeKind, ScriptOutline, ScriptParser, SyntaxNode, SyntaxProblem, packages_of};
+pub use training::ScriptedTraining;
 
 #[cfg(test)]
 mod case_tests;

@@ -1,7 +1,12 @@
 //! What `training.rhai` states about the training of a case: its data, loss, optimizer and schedule.
 
+use flagperf_core::precision::Precision;
+use flagperf_core::tensor::Dim;
 use flagperf_data::Pipeline;
-use flagperf_onnx::{Decay, Optimizer, Schedule};
+use flagperf_onnx::{
+    Decay, HalfPrecision, LossScale, Model, Optimizer, Schedule, TrainingOptions, TrainingStep, training_step,
+};
+use indexmap::IndexMap;
 use rhai::Dynamic;
 
 use super::case::{CaseScripts, ScriptConfig, call_with_config, to_pipeline};
@@ -12,7 +17,60 @@ use super::packages::nn::{Graph, Node};
 use super::packages::optim;
 use super::stage::Stage;
 
+/// What the scripts of a case state about its training, and the step that follows from it.
+pub struct ScriptedTraining {
+    /// The model with its loss.
+    pub with_loss: flagperf_onnx::Graph,
+    /// One step.
+    pub step: TrainingStep,
+    pub optimizer: Optimizer,
+    pub schedule: Schedule,
+    /// Whether a step whose gradients are not finite changes the scale of the loss only.
+    pub scales_loss: bool,
+}
+
 impl CaseScripts {
+    /// Calls the functions of training.rhai that do not concern data, and makes the training step of a model: for batches of this
+    /// size, with products of this precision and an update after so many batches.
+    ///
+    /// # Errors
+    /// When a function fails, the model has several graphs, or the loss cannot be differentiated.
+    pub fn build_training(
+        &self,
+        model: &Model,
+        config: &ScriptConfig,
+        batch_size: u32,
+        precision: Precision,
+        accumulated_batches: u32,
+    ) -> Result<ScriptedTraining, ScriptError> {
+        let fault = |reason: String| match self.training_script() {
+            Ok(script) => script.function_error("compute_loss", reason),
+            Err(error) => error,
+        };
+        let [graph] = &model.graphs.values().collect::<Vec<_>>()[..] else {
+            return Err(fault("a model of several graphs cannot be trained".to_owned()));
+        };
+        let with_loss = self.compute_loss((*graph).clone(), config)?;
+        let (optimizer, clip_norm) = self.create_optimizer(config)?;
+        let schedule = self.create_scheduler(config)?;
+        let half = match precision {
+            Precision::Fp16 => Some(HalfPrecision::F16),
+            Precision::Bf16 => Some(HalfPrecision::BF16),
+            Precision::Fp32 | Precision::Tf32 => None,
+        };
+        let options = TrainingOptions {
+            clip_norm,
+            sizes: batch_sizes(&with_loss, batch_size as usize),
+            half,
+            loss_scale: (half == Some(HalfPrecision::F16)).then(LossScale::default),
+            accumulated_batches,
+            ..TrainingOptions::new(optimizer.clone())
+        };
+        let step = training_step(&with_loss, CaseScripts::LOSS, &options).map_err(|error| fault(error.to_string()))?;
+        let scales_loss = options.loss_scale.is_some();
+        Ok(ScriptedTraining { with_loss, step, optimizer, schedule, scales_loss })
+    }
+
     /// The name of the output that contains the loss.
     pub const LOSS: &'static str = "loss";
 
@@ -86,4 +144,11 @@ impl CaseScripts {
             schedule.ok_or_else(|| format!("`create_scheduler` must return a schedule (`optim::...`), not {actual}"))
         })
     }
+}
+
+/// Returns the sizes of the named first dimensions, all of which are the batch.
+fn batch_sizes(graph: &flagperf_onnx::Graph, batch_size: usize) -> IndexMap<String, usize> {
+    let first = graph.inputs.iter().filter_map(|input| input.spec.dims.first());
+    let names = first.filter_map(|dim| if let Dim::Named(name) = dim { Some(name.clone()) } else { None });
+    names.map(|name| (name, batch_size)).collect()
 }

@@ -4,16 +4,11 @@ use std::fs;
 
 use flagperf_core::event::Failure;
 use flagperf_core::file::write_hint;
-use flagperf_core::precision::Precision;
 use flagperf_core::step::EngineRole;
-use flagperf_core::tensor::{Dim, Tensor};
-use flagperf_onnx::{
-    Graph, HalfPrecision, LossScale, Model, Optimizer, Schedule, State, StateKind, TrainingOptions, TrainingStep,
-    ValueInfo, WeightReader, training_step,
-};
-use flagperf_plan::{Job, ModelInput, TrainingSettings};
-use flagperf_script::{CaseScripts, Sessions};
-use indexmap::IndexMap;
+use flagperf_core::tensor::Tensor;
+use flagperf_onnx::{Graph, Model, Optimizer, Schedule, State, StateKind, TrainingStep, ValueInfo, WeightReader};
+use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
+use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
 
 use super::super::export::write_model;
 use super::super::load::{load_model, load_model_input};
@@ -47,32 +42,15 @@ impl TrainingModel {
     /// When a script fails, the model has several graphs, or the loss cannot be differentiated.
     pub fn build(scripts: &CaseScripts, job: &Job, settings: &TrainingSettings) -> Result<Self, Failure> {
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
-        let [graph] = &model.graphs.values().collect::<Vec<_>>()[..] else {
-            return Err(failure(&"a model of several graphs cannot be trained", "create_model must return one graph"));
-        };
-        let with_loss = scripts.compute_loss((*graph).clone(), &job.config).map_err(|e| failure(&e, ""))?;
-        let (optimizer, clip_norm) = scripts.create_optimizer(&job.config).map_err(|e| failure(&e, ""))?;
-        let schedule = scripts.create_scheduler(&job.config).map_err(|e| failure(&e, ""))?;
-        let sizes = batch_sizes(&with_loss, job.settings.batch_size as usize);
-        let half = match job.settings.precision {
-            Precision::Fp16 => Some(HalfPrecision::F16),
-            Precision::Bf16 => Some(HalfPrecision::BF16),
-            Precision::Fp32 | Precision::Tf32 => None,
-        };
-        let options = TrainingOptions {
-            clip_norm,
-            sizes,
-            half,
-            loss_scale: (half == Some(HalfPrecision::F16)).then(LossScale::default),
-            accumulated_batches: settings.gradient_accumulation_steps,
-            ..TrainingOptions::new(optimizer.clone())
-        };
-        let step = training_step(&with_loss, CaseScripts::LOSS, &options)
-            .map_err(|e| failure(&e, "training.rhai and model.rhai of the case build this graph"))?;
+        let CaseSettings { batch_size, precision, .. } = job.settings;
+        let accumulated = settings.gradient_accumulation_steps;
+        let ScriptedTraining { with_loss, step, optimizer, schedule, scales_loss } = scripts
+            .build_training(&model, &job.config, batch_size, precision, accumulated)
+            .map_err(|e| failure(&e, ""))?;
+        let graph = model.graphs.values().next().expect("a model that is trained has one graph");
         let first_states = first_states(&with_loss, &step.states)?;
         let (evaluated, evaluated_states) = evaluated_graph(graph, &step.states);
         let classes = ClassRange::of(&with_loss);
-        let scales_loss = options.loss_scale.is_some();
         Ok(TrainingModel {
             scales_loss,
             classes,
@@ -117,13 +95,6 @@ fn load_graph(graph: &Graph, name: &str, job: &Job, role: EngineRole) -> Result<
             load_model_input(&ModelInput::Onnx(path), None, job)
         }
     }
-}
-
-/// Returns the sizes of the named first dimensions, all of which are the batch.
-fn batch_sizes(graph: &Graph, batch_size: usize) -> IndexMap<String, usize> {
-    let first = graph.inputs.iter().filter_map(|input| input.spec.dims.first());
-    let names = first.filter_map(|dim| if let Dim::Named(name) = dim { Some(name.clone()) } else { None });
-    names.map(|name| (name, batch_size)).collect()
 }
 
 fn first_states(graph: &Graph, states: &[State]) -> Result<Vec<Tensor>, Failure> {

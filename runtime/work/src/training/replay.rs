@@ -10,7 +10,7 @@ use flagperf_core::precision::Precision;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::Value;
-use flagperf_onnx::StateKind;
+use flagperf_onnx::{State, StateKind};
 use flagperf_plan::{EngineChoice, Job};
 use flagperf_script::Sessions;
 
@@ -56,7 +56,7 @@ pub fn replay_job(job: &Job, batch_size: u32) -> (Job, EngineRole) {
 
 /// Another engine with the training step.
 pub struct StepReplayer<'m> {
-    model: &'m TrainingModel,
+    states: &'m [State],
     sessions: Sessions,
     change: f32,
 }
@@ -82,7 +82,7 @@ impl<'m> StepReplayer<'m> {
         }
         let (other, role) = replay_job(job, job.settings.batch_size);
         let change = if job.settings.precision == Precision::Fp32 { CHANGE } else { COARSE_CHANGE };
-        Ok(StepReplayer { model, sessions: model.load_step(&other, role)?, change })
+        Ok(StepReplayer { states: &model.step.states, sessions: model.load_step(&other, role)?, change })
     }
 
     /// Computes a step again and compares.
@@ -103,7 +103,7 @@ impl<'m> StepReplayer<'m> {
             let difference = if is_skipped { 0.0 } else { (found - expected).abs() };
             comparison.add(name, difference, limit, expected.abs());
         }
-        for (index, state) in self.model.step.states.iter().enumerate() {
+        for (index, state) in self.states.iter().enumerate() {
             let before = &drawn.inputs[first_state + index];
             let [found, expected, changed] = [&drawn.states[index], &again.states[index], &changed.states[index]];
             // What the changed parameter itself adds to the next one is no difference of the update.
@@ -135,7 +135,7 @@ impl<'m> StepReplayer<'m> {
     fn change_parameters(&self, drawn: &DrawnStep) -> Vec<Tensor> {
         let first_state = drawn.inputs.len() - drawn.states.len();
         let mut inputs = drawn.inputs.clone();
-        for (state, input) in self.model.step.states.iter().zip(&mut inputs[first_state..]) {
+        for (state, input) in self.states.iter().zip(&mut inputs[first_state..]) {
             if let (StateKind::Parameter, Ok(values)) = (state.kind, input.as_slice::<f32>()) {
                 let signs = values.iter().zip(signs()).map(|(value, sign)| value * (1.0 + sign * self.change));
                 let changed = Tensor::from_vec(input.shape(), signs.collect());
@@ -195,4 +195,97 @@ fn update_distance([a_after, a_before]: [&Tensor; 2], [b_after, b_before]: [&Ten
         after.to_f64().into_iter().zip(before.to_f64()).map(|(after, before)| after - before).collect::<Vec<_>>()
     };
     l2(update(a_after, a_before).into_iter().zip(update(b_after, b_before)).map(|(a, b)| a - b))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use flagperf_engine::{Artifact, LoadOptions};
+    use flagperf_onnx::{
+        DType, Graph, GraphBuilder, Optimizer, OptimizerKind, TrainingOptions, TrainingStep, layers, training_step,
+    };
+
+    use super::*;
+
+    const ROWS: usize = 64;
+
+    fn step() -> TrainingStep {
+        let mut g = GraphBuilder::new("network");
+        let x = g.input("x", "64,20,f32".parse().unwrap()).unwrap();
+        let labels = g.input("labels", "64,i64".parse().unwrap()).unwrap();
+        let y = layers::linear(&mut g, "first", &x, layers::Linear::new(20, 30)).unwrap();
+        let y = layers::tanh(&mut g, "tanh", &y).unwrap();
+        let y = layers::linear(&mut g, "second", &y, layers::Linear::new(30, 5)).unwrap();
+        let options = layers::CrossEntropy { label_smoothing: 0.0, ignore_index: None };
+        let loss = layers::cross_entropy(&mut g, "loss", &y, &labels, options).unwrap();
+        g.output("loss", &loss).unwrap();
+        let kind = OptimizerKind::Sgd { momentum: 0.9, nesterov: false };
+        let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
+        let options = TrainingOptions::new(optimizer);
+        training_step(&g.finish().unwrap(), "loss", &options).unwrap()
+    }
+
+    fn sessions(graph: &Graph) -> Sessions {
+        let engine = flagperf_engine::find("interpreter").unwrap();
+        let options = LoadOptions { batch_size: ROWS, ..LoadOptions::default() };
+        let session = engine.load(Artifact::Graph(graph), &options).unwrap();
+        [("step".to_owned(), Arc::new(Mutex::new(session)))].into()
+    }
+
+    fn wave(shape: &[usize], seed: f32) -> Tensor {
+        let values = (0..shape.iter().product()).map(|i: usize| (i as f32 * 0.7 + seed).sin() * 0.3);
+        Tensor::from_vec(shape, values.collect()).unwrap()
+    }
+
+    /// Returns the comparison with an engine that `cheat` turns into one that computes from other inputs.
+    fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
+        let step = step();
+        let replayer = StepReplayer { states: &step.states, sessions: sessions(&step.graph), change: CHANGE };
+        let first_state = step.graph.inputs.len() - step.states.len();
+        let input = |(index, input): (usize, &flagperf_onnx::ValueInfo)| {
+            let shape = input.spec.fixed_shape().unwrap();
+            match (input.spec.dtype, shape.is_empty() && index < first_state) {
+                (DType::I64, _) => Tensor::from_vec([ROWS], (0..ROWS as i64).map(|row| row % 5).collect()).unwrap(),
+                (_, true) => Tensor::scalar(0.01f32),
+                _ => wave(&shape, index as f32),
+            }
+        };
+        let inputs: Vec<Tensor> = step.graph.inputs.iter().enumerate().map(input).collect();
+        let Computed { results, states } = replayer.compute(cheat(&inputs)).unwrap();
+        let mut drawn = DrawnStep { round: 0, step: 1, inputs, results, states };
+        forge(&mut drawn);
+        replayer.replay(&drawn).unwrap()
+    }
+
+    /// Rounds f32 to so many bits of the mantissa.
+    fn rounded(tensor: &Tensor, bits: u32) -> Tensor {
+        let Ok(values) = tensor.as_slice::<f32>() else { return tensor.clone() };
+        let (half, mask) = (1u32 << (22 - bits), !((1u32 << (23 - bits)) - 1));
+        let round = |value: &f32| f32::from_bits((value.to_bits() + half) & mask);
+        Tensor::from_vec(tensor.shape(), values.iter().map(round).collect()).unwrap()
+    }
+
+    #[test]
+    fn steps_that_are_rounded_frozen_or_skipped_are_found() {
+        let honest = compared(<[Tensor]>::to_vec, |_| {});
+        assert_eq!((honest.imprecise, honest.wrong), (0, 0), "{honest:?}");
+        // One rounding error in the inputs is less than what correct engines differ by.
+        let reordered = |inputs: &[Tensor]| inputs.iter().map(|input| rounded(input, 22)).collect();
+        assert_eq!(compared(reordered, |_| {}).wrong, 0);
+        for bits in [7, 10] {
+            let coarse = compared(|inputs| inputs.iter().map(|input| rounded(input, bits)).collect(), |_| {});
+            assert!(coarse.imprecise > 0, "{bits} bits: {coarse:?}");
+        }
+        let frozen = compared(<[Tensor]>::to_vec, |drawn| {
+            let first_state = drawn.inputs.len() - drawn.states.len();
+            drawn.states[0] = drawn.inputs[first_state].clone();
+        });
+        assert!(frozen.wrong == 1, "{frozen:?}");
+        let skipped = compared(<[Tensor]>::to_vec, |drawn| {
+            let first_state = drawn.inputs.len() - drawn.states.len();
+            drawn.states = drawn.inputs[first_state..].to_vec();
+        });
+        assert!(skipped.wrong >= 8, "{skipped:?}");
+    }
 }

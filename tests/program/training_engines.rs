@@ -1,0 +1,100 @@
+//! Trainings that are cut off and resumed, and trainings on other engines.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::training::{KEY, drawn_digits};
+use crate::support::{checkout_with_libtorch, has_engine, program};
+
+const CASE: &str = "digits_interpreter_cpu_1x1/localhost_noderank0";
+/// Too slow for the target, so that all epochs are trained.
+const SLOW: [&str; 4] = ["--set", "max_epochs=30", "--set", "learning_rate=0.0001"];
+
+/// Returns the folder of the only run of a checkout, once it exists.
+fn run_folder(checkout: &Path) -> Option<PathBuf> {
+    let runs = fs::read_dir(checkout.join("result")).ok()?.flatten();
+    runs.map(|run| run.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("run")))
+}
+
+fn read_record(run: &Path) -> serde_json::Value {
+    let text = fs::read(run.join(CASE).join("record.json")).expect("a record");
+    serde_json::from_slice(&text).expect("JSON")
+}
+
+#[test]
+fn a_training_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit() {
+    let (whole, cut) = (drawn_digits(), drawn_digits());
+    let (expected, _) = program::record(whole.path(), &[&["--case", KEY][..], &SLOW].concat());
+    let mut command = program::command(cut.path(), &[&["run", "--case", KEY][..], &SLOW].concat());
+    let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let checkpoint = || Some(run_folder(cut.path())?.join(CASE).join("checkpoints/round000000_epoch000003"));
+    while !checkpoint().is_some_and(|folder| folder.exists()) {
+        assert!(running.try_wait().expect("a process").is_none(), "it ended before its third checkpoint");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.kill().expect("it runs");
+    running.wait().expect("it ended");
+    let run = run_folder(cut.path()).expect("a run");
+    let resumed = program::flagperf(cut.path(), &["resume", run.to_str().expect("text")]);
+    // It misses its target, as without the interruption.
+    assert_eq!(resumed.status.code(), Some(1), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let record = read_record(&run);
+    let training = &record["phases"][0]["training"];
+    let before = training["resumed"]["epochs"].as_u64().expect("it was resumed") as usize;
+    assert!((3..30).contains(&before), "{training}");
+    let losses = |record: &serde_json::Value| {
+        record["phases"][0]["training"]["rounds"][0]["epoch_losses"].as_array().cloned().expect("losses")
+    };
+    assert_eq!(losses(&record), losses(&expected)[before..]);
+    assert_eq!(record["accuracy"]["training"], expected["accuracy"]["training"]);
+    let model = |run: &Path| fs::read(run.join(CASE).join("model.safetensors")).expect("a model");
+    assert!(model(&run) == model(&run_folder(whole.path()).expect("a run")), "the parameters differ");
+    assert!(!run.join(CASE).join("checkpoints").exists());
+    let reasons = [&record["validity"]["reasons"], &record["failures"]].map(ToString::to_string).concat();
+    assert!(reasons.contains("the target") || reasons.contains("top1"), "{reasons}");
+    let verified = program::flagperf(cut.path(), &["verify", run.to_str().expect("text")]);
+    let text = String::from_utf8_lossy(&verified.stdout);
+    assert!(text.contains("consistent"), "{text}");
+}
+
+/// Trains on an engine until the target, and checks that another one computes the same steps.
+fn train_on(checkout: &Path, engine: &str) {
+    let (record, code) = program::record(checkout, &["--case", &format!("digits:{engine}:cpu:1:1:1")]);
+    assert_eq!(code, Some(0), "{}", record["failures"]);
+    let replay = &record["phases"][0]["training"]["replay"];
+    assert_eq!((&replay["engine"], &replay["not_computed"]), (&"interpreter".into(), &serde_json::json!([])));
+    let steps = replay["steps"].as_array().expect("steps");
+    assert!(steps.len() == 3 && steps.iter().all(|step| step["imprecise"] == 0), "{replay}");
+    assert_eq!(record["agreement"]["verdict"], "met");
+}
+
+#[test]
+fn rten_trains_and_the_interpreter_computes_the_same_steps() {
+    train_on(drawn_digits().path(), "rten");
+}
+
+#[test]
+fn onnx_runtime_trains_and_the_interpreter_computes_the_same_steps() {
+    if has_engine("onnxruntime") {
+        train_on(drawn_digits().path(), "onnxruntime");
+    }
+}
+
+#[test]
+fn tract_trains_and_the_interpreter_computes_the_same_steps() {
+    if has_engine("tract") {
+        train_on(drawn_digits().path(), "tract");
+    }
+}
+
+#[test]
+fn libtorch_trains_and_the_interpreter_computes_the_same_steps() {
+    let Some(with_libtorch) = checkout_with_libtorch() else { return };
+    let digits = drawn_digits();
+    let vendor = "vendors/cpu/vendor.yaml";
+    fs::copy(with_libtorch.path().join(vendor), digits.path().join(vendor)).expect("the vendor");
+    train_on(digits.path(), "pytorch");
+}
