@@ -229,7 +229,8 @@ fn learning_rates_losses_and_evaluations_that_were_changed_are_found() {
     let rate = first(|losses| losses.learning_rate[3] *= 2.0);
     assert_eq!(rate, ["learning rate of step 4 of training 0"]);
     let loss = first(|losses| losses.loss[3] *= 2.0);
-    assert_eq!(loss, ["phases[0].training.rounds[0].epoch_losses[0]"]);
+    // The log of the training states it, too.
+    assert_eq!(loss, ["phases[0].training.rounds[0].epoch_losses[0]", "SHA-256 in the record"]);
     let step = first(|losses| losses.gradient_norm.truncate(1));
     assert!(step.contains(&"status".to_owned()), "{step:?}");
     let metric = found_in_copy(&result, |event| {

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 
 use super::CaseReport;
 use super::events::{Replay, ReplayedPass, ReplayedPhase};
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
@@ -31,6 +32,10 @@ pub(super) fn check_accuracy(folder: &Path, record: &Record, replay: &Replay, re
             report.unchecked.push(unchecked.to_owned());
         }
         let path = file_name(phase.record.phase);
+        // A training program stores no outputs.
+        if phase.record.engine.as_ref().is_some_and(|engine| engine.name == PROGRAM_ENGINE) {
+            continue;
+        }
         let listed = phase.record.files.iter().any(|file| file.what == FILE_KIND && file.path.ends_with(&path));
         if !listed {
             report.add(&path, "the stored outputs of a pass are missing, so accuracy cannot be recomputed", None, None);
