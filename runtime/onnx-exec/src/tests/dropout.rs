@@ -113,6 +113,22 @@ fn elements_are_dropped_independently_with_the_ratio() {
 }
 
 #[test]
+fn a_layer_may_have_the_name_of_what_the_step_adds() {
+    for name in ["dropout", "optimizer", "statistics"] {
+        let mut g = GraphBuilder::new("model");
+        let x = g.input("x", TensorSpec::new([40usize, 6], DType::F32)).unwrap();
+        let y = layers::linear(&mut g, "head", &x, layers::Linear::new(6, 30)).unwrap();
+        let y = layers::dropout(&mut g, name, &y, RATIO).unwrap();
+        let loss = layers::mean(&mut g, "loss", &y, &[], false).unwrap();
+        g.output("loss", &loss).unwrap();
+        let step = training_step(&g.finish().unwrap(), "loss", &TrainingOptions::new(optimizer())).unwrap();
+        let outputs: Vec<&String> = step.graph.nodes.iter().flat_map(|node| &node.outputs).collect();
+        let names: std::collections::HashSet<&String> = outputs.iter().copied().collect();
+        assert_eq!(names.len(), outputs.len(), "{name}");
+    }
+}
+
+#[test]
 fn mixed_precision_has_the_same_masks() {
     let mut g = GraphBuilder::new("model");
     let x = g.input("x", TensorSpec::new([40usize, 6], DType::F32)).unwrap();

@@ -16,8 +16,19 @@ pub struct NodeList<'a> {
 }
 
 impl<'a> NodeList<'a> {
-    pub(super) fn new(graph: &'a mut Graph, specs: &'a HashMap<String, TensorSpec>, prefix: &str) -> Self {
-        NodeList { graph, specs, prefix: prefix.to_owned(), count: 0 }
+    /// Continues a list with the same prefix, which added `count` names.
+    pub(super) fn new(
+        graph: &'a mut Graph,
+        specs: &'a HashMap<String, TensorSpec>,
+        prefix: &str,
+        count: usize,
+    ) -> Self {
+        NodeList { graph, specs, prefix: prefix.to_owned(), count }
+    }
+
+    /// Returns how many names the lists with this prefix have added.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// Returns the version of the operator set for which the replaced node was written.

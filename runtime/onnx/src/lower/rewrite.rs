@@ -31,13 +31,15 @@ pub(crate) struct Rewriting {
     graph: Graph,
     inference: ShapeInference,
     specs: HashMap<String, TensorSpec>,
+    /// How many names were added with each prefix.
+    counts: HashMap<String, usize>,
 }
 
 impl Rewriting {
     /// Starts with the inputs, weights and outputs of a graph, but without its nodes.
     pub fn without_nodes(graph: &Graph) -> Self {
         let (inference, specs) = (check::start_inference(graph), graph.specs());
-        Rewriting { graph: Graph { nodes: Vec::new(), ..graph.clone() }, inference, specs }
+        Rewriting { graph: Graph { nodes: Vec::new(), ..graph.clone() }, inference, specs, counts: HashMap::new() }
     }
 
     /// Starts with a whole graph.
@@ -57,7 +59,10 @@ impl Rewriting {
     /// Adds nodes whose names begin with `prefix`.
     pub fn extend<T>(&mut self, prefix: &str, add: impl FnOnce(&mut NodeList<'_>) -> T) -> T {
         let (node_count, weight_count) = (self.graph.nodes.len(), self.graph.weights.len());
-        let added = add(&mut NodeList::new(&mut self.graph, &self.specs, prefix));
+        let count = self.counts.entry(prefix.to_owned()).or_default();
+        let mut list = NodeList::new(&mut self.graph, &self.specs, prefix, *count);
+        let added = add(&mut list);
+        *count = list.count();
         self.infer_new(node_count, weight_count);
         added
     }
