@@ -10,7 +10,7 @@ use crate::support::{checkout_with_libtorch, has_engine, program};
 
 const CASE: &str = "digits_interpreter_cpu_1x1/localhost_noderank0";
 /// Too slow for the target, so that all epochs are trained.
-const SLOW: [&str; 4] = ["--set", "max_epochs=30", "--set", "learning_rate=0.0001"];
+const SLOW: [&str; 4] = ["--set", "max_epochs=30", "--set", "learning_rate=0.000001"];
 
 /// Returns the folder of the only run of a checkout, once it exists.
 fn run_folder(checkout: &Path) -> Option<PathBuf> {

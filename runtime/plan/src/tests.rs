@@ -155,10 +155,8 @@ fn unknown_frameworks_and_compilers_are_reported_with_those_of_the_vendor() {
     );
     assert_eq!(
         errors(&runnable(), &set(&["compiler=tensorrt"])),
-        [
-            "--set compiler=tensorrt: vendor `chip` has no compiler `tensorrt` (known: fast, raw, rare)\n  hint: compilers are \
-          listed in vendors/chip/vendor.yaml"
-        ]
+        ["--set compiler=tensorrt: vendor `chip` has no compiler `tensorrt` (known: fast, raw, rare)\n  hint: the \
+          engines are listed in vendors/chip/vendor.yaml"]
     );
 }
 

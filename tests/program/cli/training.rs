@@ -96,7 +96,7 @@ fn what_cannot_be_trained_is_refused_by_plan() {
     refused(&["--case", "tiny:mock:chip:1:8:1"], "training on several devices is not supported yet");
     refused(&["--case", KEY, "--set", "precision=tf32"], "training in TF32 is not supported yet");
     refused(&["--case", "tiny:mock:chip:1:x:1"], "`<nproc>` must be a whole number from 1 to 1024, not `x`");
-    refused(&["--case", "tiny:moc:chip:1:1:1"], "vendor `mock` has no framework `moc`");
+    refused(&["--case", "tiny:moc:chip:1:1:1"], "vendor `mock` has no framework or compiler `moc` (known: mock)");
     fs::remove_file(checkout.path().join("scripts/tiny/training.rhai")).expect("it was there");
     refused(&["--case", KEY], "configs/tiny/training.yaml: case `tiny` has no scripts/tiny/training.rhai");
 }

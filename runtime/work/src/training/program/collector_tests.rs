@@ -14,6 +14,7 @@ use flagperf_plan::TrainingSettings;
 fn settings(target: serde_json::Value) -> TrainingSettings {
     let settings = json!({
         "eval_batch_size": 1, "learning_rate": 0.1, "max_epochs": 2, "eval_interval": 1, "target": target, "hardware": "x",
+        "gradient_accumulation_steps": 1,
     });
     serde_json::from_value(settings).unwrap()
 }
