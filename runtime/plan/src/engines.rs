@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use serde_json::Value;
 
 use super::catalogue::missing_file;
@@ -160,10 +160,8 @@ pub(super) fn choose_engine(
 fn unknown_engine_name(phase: Phase, name: &str, vendor: &Vendor) -> Finding {
     let of_role = |role| section(role, vendor).1.keys().map(String::as_str);
     let compilers = (phase == Phase::Train).then(|| of_role(EngineRole::Compiler)).into_iter().flatten();
-    let mut names: Vec<&str> = of_role(phase.role()).chain(compilers).collect();
     // A vendor may give both roles to an engine of one name.
-    names.sort_unstable();
-    names.dedup();
+    let names: IndexSet<&str> = of_role(phase.role()).chain(compilers).collect();
     let role_name = if phase == Phase::Train { "framework or compiler" } else { phase.role().name() };
     let (vendor_name, known) = (&vendor.name, list_names(names.iter().copied()));
     let otherwise = format!("the engines are listed in vendors/{vendor_name}/vendor.yaml");
