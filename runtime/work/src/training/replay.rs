@@ -21,7 +21,7 @@ use super::{RESULTS, TrainingModel};
 /// Relative change of the parameters in fp32: sixteen times its rounding error, as much as that of long sums.
 const CHANGE: f32 = 1.0 / (1 << 20) as f32;
 /// The same for precisions of fewer bits.
-const COARSE_CHANGE: f32 = 1.0 / (1 << 12) as f32;
+const COARSE_CHANGE: f32 = 1.0 / (1 << 16) as f32;
 /// Differences up to this many times those that the changed parameters cause are rounding. In fp32, correct engines stay well
 /// below it, and the products of TF32 or bf16 exceed it.
 const LIMIT_FACTOR: f64 = 32.0;
@@ -161,6 +161,8 @@ impl Comparison {
     /// Adds a value; `update` is the size of its change by the step, or of the value itself.
     fn add(&mut self, name: &str, difference: f64, limit: f64, update: f64) {
         let replay = &mut self.0;
+        // The changed step may overflow, which says nothing about this value.
+        let limit = if limit.is_finite() { limit } else { 0.0 };
         // A difference that is NaN exceeds every limit.
         let exceeds = |limit: f64| difference.is_nan() || difference > limit;
         replay.values += 1;
