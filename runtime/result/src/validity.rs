@@ -7,9 +7,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::executed_code::{unhashed_code, untraced_code};
+use super::training::{resumed_training, unchecked_training, undrawn_steps};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
-use flagperf_core::description::PROGRAM_ENGINE;
-use flagperf_core::measure::{Measurement, TrainingReplay};
+use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_sampling::DEVICE_SOURCE;
@@ -285,46 +285,6 @@ fn unknown_agreement(record: &Record) -> Option<String> {
     record.measurement(Step::Inference)?;
     let reason = record.agreement.unknown.as_ref()?;
     Some(format!("the outputs of inference are not known to be right: {reason}"))
-}
-
-/// Returns whether a training program of somebody else trained, so that the host knows no more than it printed.
-fn is_reported_by_program(record: &Record) -> bool {
-    let mut engines = record.phases.iter().filter_map(|phase| phase.engine.as_ref());
-    engines.any(|engine| engine.name == PROGRAM_ENGINE)
-}
-
-/// Returns that no other engine computed steps of the training and outputs of its last evaluation again: the host evaluates
-/// the parameters, but cannot know how they were computed.
-fn unchecked_training(record: &Record) -> Option<String> {
-    if is_reported_by_program(record) {
-        return Some("reported by the program: the host neither computed nor checked the training".to_owned());
-    }
-    record.measurement(Step::Training)?;
-    let replay = record.training().and_then(|training| training.replay.as_ref());
-    match replay {
-        None => Some("no step of the training was computed again by another engine".to_owned()),
-        Some(replay) if replay.not_computed.is_empty() => None,
-        Some(TrainingReplay { engine, not_computed, .. }) => {
-            Some(format!("not all was computed again by `{engine}`: {}", not_computed.join("; ")))
-        }
-    }
-}
-
-/// Returns that a part of the training is not part of the measurement.
-fn resumed_training(record: &Record) -> Option<String> {
-    let resumed = record.training()?.resumed?;
-    Some(format!(
-        "resumed after epoch {} of a training that was cut off: only the epochs since then were measured",
-        resumed.epochs
-    ))
-}
-
-/// Returns which steps of a training were not computed again.
-fn undrawn_steps(record: &Record) -> Option<String> {
-    let training = record.training()?;
-    let again = training.replay.as_ref()?.steps.len() as u64;
-    let steps: u64 = training.rounds.iter().map(|round| round.steps).sum();
-    (again < steps).then(|| format!("{} of {steps} training steps were not computed again", steps - again))
 }
 
 /// Returns that both sides of the agreement are engines of the vendor, which can agree on wrong outputs, and that flagperf's
