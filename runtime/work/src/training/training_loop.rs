@@ -62,6 +62,13 @@ struct Progress {
     earlier: Seconds,
 }
 
+impl Progress {
+    /// Reads the states back from the engine.
+    fn read_states(&self) -> Result<Vec<Tensor>, Failure> {
+        self.states.iter().map(Value::to_host).collect::<Result<_, _>>().map_err(|e| failure(&e, ""))
+    }
+}
+
 /// Where the events of a loop go, and its clock.
 type Output<'o> = (&'o dyn Clock, &'o Emit);
 
@@ -146,25 +153,25 @@ impl<'a> TrainingLoop<'a> {
             if is_reached || epoch + 1 == self.settings.max_epochs {
                 break;
             }
-            self.write_checkpoint(epoch, &progress, output)?;
+            // An evaluation has read the states already.
+            let read = if is_due { Vec::new() } else { progress.read_states()? };
+            let states = if is_due { &self.evaluated } else { &read };
+            self.write_checkpoint(epoch, &progress, states, output);
         }
         emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
         Ok(())
     }
 
     /// Writes a checkpoint. That the disk is full does not end the training.
-    fn write_checkpoint(&self, epoch: u32, progress: &Progress, (clock, emit): Output<'_>) -> Result<(), Failure> {
+    fn write_checkpoint(&self, epoch: u32, progress: &Progress, states: &[Tensor], (clock, emit): Output<'_>) {
         let train_s = progress.earlier + clock.now().since(progress.start);
         let Progress { round, steps, skipped, .. } = *progress;
         let reached = TrainingProgress { rounds: round, epochs: epoch + 1, steps, skipped, train_s };
-        let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
-        let states = states.map_err(|e| failure(&e, ""))?;
-        let written = Checkpoints::of_case(&self.job.log_dir).write(reached, (&self.model.step.states, &states));
+        let written = Checkpoints::of_case(&self.job.log_dir).write(reached, (&self.model.step.states, states));
         if let Err(error) = written {
             let message = format!("no checkpoint after epoch {}: {error}", epoch + 1);
             emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
         }
-        Ok(())
     }
 
     /// Returns whether metrics reach the target; without a target, every epoch is trained.
@@ -187,8 +194,7 @@ impl<'a> TrainingLoop<'a> {
         (clock, emit): Output<'_>,
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
-        let states = progress.states.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>();
-        self.evaluated = states.map_err(|e| failure(&e, ""))?;
+        self.evaluated = progress.read_states()?;
         let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
