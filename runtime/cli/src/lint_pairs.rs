@@ -11,6 +11,7 @@ use flagperf_config::{
     CaseConfig, CaseKey, Config, EngineEntry, Environment, Finding, Findings, Origin, Overrides, SettingsFile,
     TrainingKey, Vendor, load, load_without_vendor, unknown_case,
 };
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::precision::Precision;
 use flagperf_plan::{Catalogue, unknown_vendor};
 
@@ -180,13 +181,17 @@ impl PairSource<'_> {
         load(&self.host.site.flagperf_path, &Overrides { vendor: Some(vendor.to_owned()), ..self.overrides(names) })
     }
 
-    /// Returns whether the framework of a case does not compute in its precision, and another one of the vendor does.
+    /// Returns whether the framework of a case does not run it, and another one of the vendor does: it computes in another
+    /// precision, or it starts programs and the case has none.
     fn is_for_other_frameworks(&self, vendor: &Vendor, case: &CaseConfig) -> bool {
         let precision = case.settings.get("precision").and_then(|setting| setting.value.as_str());
         let precision = Precision::ALL.into_iter().find(|known| Some(known.name()) == precision);
+        let command = case.settings.get("command").and_then(|setting| setting.value.as_array());
+        let is_program = command.is_some_and(|command| !command.is_empty());
         let computes = |entry: &EngineEntry| {
             let engine = self.catalogue.engine(&entry.engine);
             engine.zip(precision).is_none_or(|(engine, precision)| engine.supports(precision))
+                && (entry.engine == PROGRAM_ENGINE) == is_program
         };
         let own = vendor.framework(&case.key.value).map(|(_, entry)| entry);
         own.is_some_and(|own| !computes(own)) && vendor.frameworks.values().any(computes)

@@ -42,10 +42,18 @@ impl Engine for Plugin {
         Ok(format!("{FLAGPERF_ABI_VERSION} (plug-in interface)"))
     }
 
-    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
-        let library = options.library.as_ref().ok_or_else(missing_library)?;
-        open_plugin(&options.folder.join(library))?.load(artifact, options)
+    fn differentiates(&self, options: &LoadOptions) -> Result<bool, EngineError> {
+        Ok(open(options)?.description().differentiates)
     }
+
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        open(options)?.load(artifact, options)
+    }
+}
+
+fn open(options: &LoadOptions) -> Result<&'static dyn Engine, EngineError> {
+    let library = options.library.as_ref().ok_or_else(missing_library)?;
+    Ok(open_plugin(&options.folder.join(library))?)
 }
 
 fn missing_library() -> Unavailable {

@@ -20,6 +20,15 @@ pub trait Engine: Sync {
     /// Returns the properties of the engine that do not depend on the machine.
     fn description(&self) -> EngineDescription;
 
+    /// Returns whether the engine that these options load computes the gradients of a training step itself.
+    ///
+    /// # Errors
+    /// When a library that knows it cannot be opened.
+    fn differentiates(&self, options: &LoadOptions) -> Result<bool, EngineError> {
+        let _ = options;
+        Ok(self.description().differentiates)
+    }
+
     /// The engine's name.
     fn name(&self) -> &'static str {
         self.description().name

@@ -36,6 +36,7 @@ impl Engine for Torch {
         compiler: true,
         onnx: true,
         compiled: false,
+        differentiates: true,
         precisions: &[DType::F32, DType::F16, DType::BF16],
         opset_max: 23,
         options: Some(options::DESCRIPTION),

@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod gradient;
 mod movement;
 mod windows;
 
@@ -94,7 +95,13 @@ impl TensorOps for TorchOps {
     }
 
     fn conv(&self, x: &TorchTensor, weight: &TorchTensor, bias: Option<&TorchTensor>, conv: &Conv) -> OpResult {
-        wrap(windows::conv(&x.0, &weight.0, bias.map(|bias| &bias.0), conv))
+        // A weight that is an input is not in the layout of the convolutions yet.
+        let weight = if self.channels_last {
+            tensor::channels_last(weight.0.shallow_clone())
+        } else {
+            Ok(weight.0.shallow_clone())
+        };
+        wrap(weight.and_then(|weight| windows::conv(&x.0, &weight, bias.map(|bias| &bias.0), conv)))
     }
 
     /// Uses cuDNN's fused kernel where there is one. Otherwise, the sum and the activation are computed in place, as in
@@ -107,6 +114,9 @@ impl TensorOps for TorchOps {
         conv: &Conv,
         after: ConvEpilogue<'_, TorchTensor>,
     ) -> OpResult {
+        if x.0.requires_grad() || weight.0.requires_grad() {
+            return gradient::conv_with_epilogue(self, self.conv(x, weight, bias, conv)?, &after);
+        }
         if self.can_fuse(x, conv, &after) {
             let residual = after.residual.map(|residual| &residual.0);
             return wrap(windows::conv_relu(&x.0, &weight.0, bias.map(|bias| &bias.0), residual, conv));
@@ -127,6 +137,26 @@ impl TensorOps for TorchOps {
             return Err(OpError::unsupported("`dilations` of a mean"));
         }
         wrap(windows::average_pool(&x.0, pool))
+    }
+
+    fn batch_norm(
+        &self,
+        x: &TorchTensor,
+        scale: &TorchTensor,
+        bias: &TorchTensor,
+        epsilon: f64,
+    ) -> Result<[TorchTensor; 3], OpError> {
+        gradient::batch_norm(&x.0, &scale.0, &bias.0, epsilon)
+            .map(|results| results.map(TorchTensor))
+            .map_err(torch_error)
+    }
+
+    fn record(&self, leaves: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
+        gradient::record(leaves).map_err(torch_error)
+    }
+
+    fn gradients(&self, loss: &TorchTensor, leaves: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
+        gradient::gradients(loss, leaves).map_err(torch_error)
     }
 
     fn reduce(&self, kind: Reduce, x: &TorchTensor, axes: &[usize]) -> OpResult {
@@ -192,6 +222,10 @@ impl TensorOps for TorchOps {
             return wrap(i64::try_from(&indices.0).and_then(|index| x.0.f_select(axis as i64, index)));
         }
         wrap(self.on_device(&indices.0).and_then(|indices| movement::gather(&x.0, &indices, axis)))
+    }
+
+    fn gather_elements(&self, x: &TorchTensor, indices: &TorchTensor, axis: usize) -> OpResult {
+        wrap(self.on_device(&indices.0).and_then(|indices| movement::gather_elements(&x.0, &indices, axis)))
     }
 
     fn expand(&self, x: &TorchTensor, shape: &[usize]) -> OpResult {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::slice;
 use std::thread::available_parallelism;
 
-use flagperf_onnx::{ValueInfo as OnnxValue, read_onnx};
+use flagperf_onnx::{GRADIENT, ValueInfo as OnnxValue, read_onnx};
 use flagperf_onnx_exec::{Executor, OpError};
 use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
 use flagperf_plugin::{
@@ -20,7 +20,7 @@ use crate::executor_error;
 use crate::library::requested_bytes;
 use crate::ops::TorchOps;
 use crate::options::TorchOptions;
-use crate::shim::{InferenceMode, allocate_pinned, prepare_devices};
+use crate::shim::{RunMode, allocate_pinned, prepare_devices};
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// A model loaded by libtorch.
@@ -28,6 +28,8 @@ pub struct TorchSession {
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
     executor: Executor<TorchOps>,
+    /// Whether the graph contains gradients that libtorch computes.
+    differentiates: bool,
     threads: usize,
     device: Device,
     /// One captured run for each set of input shapes; `None` when runs are not captured.
@@ -58,15 +60,17 @@ impl TorchSession {
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);
-        let (_lock, _inference) = (DeviceLock::shared(), InferenceMode::begin());
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
+        let differentiates = graph.nodes.iter().any(|node| node.op == GRADIENT);
+        let (_lock, _mode) = (DeviceLock::shared(), RunMode::begin(differentiates));
         let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _ } = options;
         let ops = TorchOps { device, channels_last, fused_convolutions };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),
             executor: Executor::load(&graph, ops).map_err(executor_error)?,
+            differentiates,
             threads,
             device,
             captured: cuda_graph.then(Vec::new),
@@ -124,7 +128,8 @@ impl TorchSession {
     /// Wraps an output for the host: on a device it stays there, and on the CPU it is copied when it would share the
     /// memory of an input.
     fn to_output(&self, tensor: TorchTensor, inputs: &[Range<usize>]) -> Result<Output<DeviceOutput>, Error> {
-        let contiguous = tensor.0.f_contiguous().map_err(|error| to_plugin_error(torch_error(error)))?;
+        let contiguous = tensor.0.f_detach().and_then(|output| output.f_contiguous());
+        let contiguous = contiguous.map_err(|error| to_plugin_error(torch_error(error)))?;
         if tensor.0.device() != Device::Cpu {
             return Ok(Output::Device(DeviceOutput(TorchTensor(contiguous))));
         }
@@ -188,7 +193,7 @@ impl Session for TorchSession {
         let run_index = self.find_captured(inputs);
         let captures = self.captured.is_some() && run_index.is_none();
         let _lock = if captures { DeviceLock::exclusive() } else { DeviceLock::shared() };
-        let _inference = InferenceMode::begin();
+        let _mode = RunMode::begin(self.differentiates);
         let tensors: Vec<TorchTensor> = inputs.iter().map(|input| self.to_tensor(input)).collect::<Result<_, _>>()?;
         let outputs = match self.device {
             Device::Cuda(device_index) if self.captured.is_some() => self.replay(device_index, run_index, &tensors)?,

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
 extern "C" {
@@ -10,6 +11,13 @@ extern "C" {
 void *flagperf_inference_begin() { return new c10::InferenceMode(true); }
 
 void flagperf_inference_end(void *mode) { delete static_cast<c10::InferenceMode *>(mode); }
+
+// Lets this thread record operators for gradients, or prevents it. Returns what was set before.
+bool flagperf_record(bool enabled) {
+    bool before = c10::GradMode::is_enabled();
+    c10::GradMode::set_enabled(enabled);
+    return before;
+}
 
 // Configures devices for the whole process: whether products of fp32 are computed in TF32, as PyTorch does for
 // convolutions by default, and that cuDNN benchmarks its algorithms for each new shape and uses the fastest.

@@ -1,7 +1,6 @@
 //! Functions of libtorch that tch does not bind, from `shim.cpp`.
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use tch::Tensor;
@@ -9,30 +8,45 @@ use tch::Tensor;
 unsafe extern "C" {
     fn flagperf_inference_begin() -> *mut c_void;
     fn flagperf_inference_end(mode: *mut c_void);
+    fn flagperf_record(enabled: bool) -> bool;
     fn flagperf_prepare_devices(tf32: bool);
     fn flagperf_pinned(bytes: i64) -> *mut c_void;
 }
 
-/// PyTorch's inference mode, active on this thread while the value lives.
-pub struct InferenceMode {
-    mode: *mut c_void,
-    /// Prevents sending the value to another thread: the mode belongs to the thread that started it.
-    _not_send: PhantomData<*mut ()>,
+/// The mode of this thread while a graph is loaded or runs. The mode before returns with the end of the value.
+pub enum RunMode {
+    /// PyTorch's inference mode.
+    Inference(*mut c_void),
+    /// Nothing is recorded for gradients until [`record`] is called. Contains whether it was before.
+    Training(bool),
 }
 
-impl InferenceMode {
-    /// Starts inference mode. Nested modes must end in reverse order.
-    pub fn begin() -> Self {
-        // SAFETY: the function has no arguments; the returned mode is ended once, on this thread.
-        InferenceMode { mode: unsafe { flagperf_inference_begin() }, _not_send: PhantomData }
+impl RunMode {
+    /// Starts a mode. Nested modes must end in reverse order.
+    pub fn begin(differentiates: bool) -> Self {
+        if differentiates {
+            RunMode::Training(record(false))
+        } else {
+            // SAFETY: the function has no arguments; the returned mode is ended once, on this thread.
+            RunMode::Inference(unsafe { flagperf_inference_begin() })
+        }
     }
 }
 
-impl Drop for InferenceMode {
+impl Drop for RunMode {
     fn drop(&mut self) {
-        // SAFETY: the mode was started on this thread, because the value cannot be sent, and only ends here.
-        unsafe { flagperf_inference_end(self.mode) };
+        match self {
+            // SAFETY: the mode was started on this thread, because a pointer cannot be sent, and only ends here.
+            RunMode::Inference(mode) => unsafe { flagperf_inference_end(*mode) },
+            RunMode::Training(before) => drop(record(*before)),
+        }
     }
+}
+
+/// Lets this thread record operators for gradients, or prevents it. Returns what was set before.
+pub fn record(enabled: bool) -> bool {
+    // SAFETY: the function sets a variable of this thread.
+    unsafe { flagperf_record(enabled) }
 }
 
 /// Lets devices compute products of fp32 in TF32 or prevents it, and makes cuDNN select the fastest algorithm for each

@@ -78,6 +78,9 @@ pub fn download(tensor: &Tensor, to: &mut [u8]) -> Result<(), OpError> {
 /// unchanged.
 pub fn channels_last(tensor: Tensor) -> Result<Tensor, TchError> {
     let [n, c, h, w] = tensor.size()[..] else { return Ok(tensor) };
+    if tensor.stride()[1] == 1 {
+        return Ok(tensor);
+    }
     let strides = [h * w * c, 1, w * c, c];
     let mut copy = Tensor::f_empty_strided([n, c, h, w], strides, (tensor.kind(), tensor.device()))?;
     copy.f_copy_(&tensor)?;

@@ -34,6 +34,14 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(operands, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(operands, window, *groups, *residual, *activation)?,
         Op::BatchNormalization { epsilon } => batch_normalization(operands, *epsilon)?,
+        Op::BatchNormalizationInTraining { epsilon, momentum } => {
+            return batch_normalization_in_training(operands, *epsilon, *momentum);
+        }
+        Op::Record => return ops.record(&operands.tensors(operands.len())?),
+        Op::Gradient => {
+            let leaves = operands.len() - 1;
+            return ops.gradients(&operands.tensor(leaves)?, &operands.tensors(leaves)?);
+        }
         Op::MaxPool(window) => max_pool(operands, window)?,
         Op::AveragePool { window, include_pad } => pool(ops, operands.tensor(0)?, window, |x, window, size| {
             ops.average_pool(x, &window.pool(size, *include_pad)?)
@@ -225,6 +233,28 @@ fn batch_normalization<O: TensorOps>(operands: &Operands<O>, epsilon: f64) -> Re
         ops.shape(&scale)[0];
     let scaled = ops.binary(Binary::Mul, &x, &ops.reshape(&scale, &per_channel)?)?;
     ops.binary(Binary::Add, &scaled, &ops.reshape(&shift, &per_channel)?)
+}
+
+/// Returns the normalized input and the running mean and variance, of which the share `momentum` is kept.
+fn batch_normalization_in_training<O: TensorOps>(
+    operands: &Operands<O>,
+    epsilon: f64,
+    momentum: f64,
+) -> Result<Vec<O::Tensor>, OpError> {
+    let ops = operands.ops;
+    let [y, mean, variance] =
+        ops.batch_norm(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?, epsilon)?;
+    let follow = |input: usize, batch: O::Tensor| {
+        let running = operands.tensor(input)?;
+        let batch = ops.cast(&batch, ops.dtype(&running))?;
+        if momentum == 0.0 {
+            return Ok(batch);
+        }
+        let kept = ops.binary(Binary::Mul, &running, &scalar(ops, momentum, &running)?)?;
+        let added = ops.binary(Binary::Mul, &batch, &scalar(ops, 1.0 - momentum, &running)?)?;
+        ops.binary(Binary::Add, &kept, &added)
+    };
+    Ok(vec![y, follow(3, mean)?, follow(4, variance)?])
 }
 
 fn reduce<O: TensorOps>(

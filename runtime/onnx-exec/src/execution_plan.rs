@@ -7,8 +7,8 @@ use super::op::Op;
 use super::resolve::{has_kernel, resolve};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    DType, Graph, InferError, MODERN_OPSET, Node, OPSET_NEWEST, Operator, Subgraph, Tensor, TensorSpec, UninferredNode,
-    ValueInfo, WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
+    Attribute, DType, Graph, InferError, MODERN_OPSET, Node, OPSET_NEWEST, Operator, Subgraph, Tensor, TensorSpec,
+    UninferredNode, ValueInfo, WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
 };
 
 /// Levels of subgraphs.
@@ -154,6 +154,13 @@ impl ExecutionPlan {
         let read =
             |name: &String| if name.is_empty() { Ok(None) } else { find_slot(slots, name, &node.name).map(Some) };
         let mut inputs = node.inputs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        if let Op::Gradient = op {
+            let Some(Attribute::String(loss)) = node.attributes.get("y") else {
+                return Err(node_error(&node.name, &node.op, OpError::invalid_operands("attribute `y` is missing")));
+            };
+            inputs.push(Some(find_slot(slots, loss, &node.name)?));
+            self.record_leaves(&mut inputs);
+        }
         let mut bodies = Vec::new();
         if let Op::Control(control) = &op {
             let captured = self.captured_values(node, scope);
@@ -177,6 +184,26 @@ impl ExecutionPlan {
         }
         self.steps.push(Step { name: node.name.clone(), op_name: node.op.clone(), op, inputs, outputs, bodies });
         Ok(())
+    }
+
+    /// Lets the steps so far, and the inputs of the gradient that follows, read recorded leaves.
+    fn record_leaves(&mut self, inputs: &mut [Option<Slot>]) {
+        let leaves: Vec<Slot> = inputs.iter().rev().skip(1).rev().flatten().copied().collect();
+        let recorded: HashMap<Slot, Slot> =
+            leaves.iter().map(|leaf| (*leaf, self.add_slot(self.specs[*leaf].clone()))).collect();
+        let readers = self.steps.iter_mut().map(|step| &mut step.inputs[..]).chain([inputs]);
+        for slot in readers.flat_map(|inputs| inputs.iter_mut().flatten()) {
+            *slot = recorded.get(slot).copied().unwrap_or(*slot);
+        }
+        let record = Step {
+            name: "record".to_owned(),
+            op_name: "Record".to_owned(),
+            op: Op::Record,
+            outputs: leaves.iter().map(|leaf| recorded[leaf]).collect(),
+            inputs: leaves.into_iter().map(Some).collect(),
+            bodies: Vec::new(),
+        };
+        self.steps.insert(0, record);
     }
 
     /// Returns the values that the subgraphs of a node read from the graph around it.

@@ -14,22 +14,36 @@ use flagperf_onnx::{DType, Tensor};
 /// Returns the elements of input 0 whose index along `axis` is given by input 1.
 pub(super) fn gather_elements<O: TensorOps>(operands: &Operands<O>, axis: i64) -> Result<O::Tensor, OpError> {
     let (ops, x) = (operands.ops, operands.tensor(0)?);
-    let (shape, wanted) = (ops.shape(&x), operands.shape(1)?);
-    let axis = resolve_axis(axis, shape.len())?;
-    let places = element_places(&shape, &wanted, axis, &operands.required_ints(1)?)?;
-    let flat = ops.reshape(&x, &[shape.iter().product()])?;
-    ops.gather(&flat, &upload_indices(ops, &wanted, &places)?, 0)
+    let axis = resolve_axis(axis, ops.shape(&x).len())?;
+    match &operands.values[..] {
+        [_, Some(Value::Library(indices))] => ops.gather_elements(&x, indices, axis),
+        _ => elements_at(ops, &x, axis, &operands.shape(1)?, &operands.required_ints(1)?),
+    }
 }
 
-/// Returns the elements of `x` whose index along `axis` is given by `indices`.
-pub(super) fn elements_at<O: TensorOps>(
+/// Reads the indices on the host for [`TensorOps::gather_elements`].
+pub(super) fn gather_elements_by_host<O: TensorOps>(
     ops: &O,
     x: &O::Tensor,
     indices: &O::Tensor,
     axis: usize,
 ) -> Result<O::Tensor, OpError> {
-    let values = [x, indices].map(|tensor| Some(Value::Library(tensor.clone())));
-    gather_elements(&Operands { ops, values: values.into() }, axis as i64)
+    let wanted = ops.shape(indices);
+    elements_at(ops, x, axis, &wanted, &Array::from_tensor(&ops.download(indices, DType::I64)?).to_ints())
+}
+
+/// Returns the elements of `x` whose index along `axis` is given by indices of shape `wanted`.
+fn elements_at<O: TensorOps>(
+    ops: &O,
+    x: &O::Tensor,
+    axis: usize,
+    wanted: &[usize],
+    indices: &[i64],
+) -> Result<O::Tensor, OpError> {
+    let shape = ops.shape(x);
+    let places = element_places(&shape, wanted, axis, indices)?;
+    let flat = ops.reshape(x, &[shape.iter().product()])?;
+    ops.gather(&flat, &upload_indices(ops, wanted, &places)?, 0)
 }
 
 /// Returns input 0 with the elements of input 2 at the indices of input 1 along `axis`.

@@ -89,3 +89,30 @@ pub(super) fn layer_statistics<O: TensorOps>(
     let inverse = ops.unary(Unary::Reciprocal, &ops.unary(Unary::Sqrt, &sum)?)?;
     Ok([ops.cast(&mean, DType::F32)?, ops.cast(&inverse, DType::F32)?])
 }
+
+/// Composes [`TensorOps::batch_norm`] of other operations.
+pub(super) fn batch_norm_from_primitives<O: TensorOps + ?Sized>(
+    ops: &O,
+    x: &O::Tensor,
+    scale: &O::Tensor,
+    bias: &O::Tensor,
+    epsilon: f64,
+) -> Result<[O::Tensor; 3], OpError> {
+    let (wide, dtype) = (widen(ops, x)?, ops.dtype(scale));
+    let shape = ops.shape(x);
+    let [_, channels, ..] = shape[..] else {
+        return Err(OpError::invalid_operands("the input has no channel dimension"));
+    };
+    let axes: Vec<usize> = (0..shape.len()).filter(|axis| *axis != 1).collect();
+    let mut along = vec![1; shape.len()];
+    along[1] = channels;
+    let mean = ops.reduce(Reduce::Mean, &wide, &axes)?;
+    let centred = ops.binary(Binary::Sub, &wide, &mean)?;
+    let variance = ops.reduce(Reduce::Mean, &ops.binary(Binary::Mul, &centred, &centred)?, &axes)?;
+    let root = ops.unary(Unary::Sqrt, &ops.binary(Binary::Add, &variance, &scalar(ops, epsilon, &variance)?)?)?;
+    let factor = |factor: &O::Tensor| ops.reshape(&ops.cast(factor, ops.dtype(&wide))?, &along);
+    let scaled = ops.binary(Binary::Mul, &ops.binary(Binary::Div, &centred, &root)?, &factor(scale)?)?;
+    let y = ops.cast(&ops.binary(Binary::Add, &scaled, &factor(bias)?)?, ops.dtype(x))?;
+    let statistic = |values: &O::Tensor| ops.cast(&ops.reshape(values, &[channels])?, dtype);
+    Ok([y, statistic(&mean)?, statistic(&variance)?])
+}

@@ -63,6 +63,15 @@ pub(super) enum Op {
     BatchNormalization {
         epsilon: f64,
     },
+    /// With the statistics of the batch, and new running statistics as further outputs.
+    BatchNormalizationInTraining {
+        epsilon: f64,
+        momentum: f64,
+    },
+    /// Returns its inputs, the leaves of a [`Op::Gradient`]; what is computed of them is recorded.
+    Record,
+    /// The gradients of the last input with respect to the others.
+    Gradient,
     InstanceNormalization {
         epsilon: f64,
     },
@@ -198,6 +207,8 @@ impl Op {
             Op::Recurrent(_) => declared.min(2),
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
+            Op::BatchNormalizationInTraining { .. } => declared.min(3),
+            Op::Gradient => declared,
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),
         }

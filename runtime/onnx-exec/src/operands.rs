@@ -30,6 +30,11 @@ impl<O: TensorOps> Operands<'_, O> {
         self.optional_tensor(i)?.ok_or_else(|| OpError::invalid_operands(format!("input {i} is missing")))
     }
 
+    /// Returns the first inputs as tensors of the library.
+    pub fn tensors(&self, count: usize) -> Result<Vec<O::Tensor>, OpError> {
+        (0..count).map(|i| self.tensor(i)).collect()
+    }
+
     /// Returns input `i` as a tensor of the library, if it is present.
     pub fn optional_tensor(&self, i: usize) -> Result<Option<O::Tensor>, OpError> {
         match self.values.get(i).and_then(Option::as_ref) {

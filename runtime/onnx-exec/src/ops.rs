@@ -3,7 +3,8 @@
 use super::OpError;
 use super::attention::attention_from_primitives;
 use super::generate::sums_by_doubling;
-use super::indexing::{elements_at, scatter_rows_from_primitives, top_indices_on_host};
+use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
+use super::normalize::batch_norm_from_primitives;
 pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary};
 use flagperf_onnx::{DType, Tensor};
 
@@ -88,6 +89,27 @@ pub trait TensorOps: Send + Sync {
     fn max_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
     /// Computes the mean of each window.
     fn average_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
+    /// Normalizes each channel, dimension 1, with the mean and the biased variance of its elements; then multiplies by `scale` and
+    /// adds `bias`. Returns the result, the mean and the variance, the latter two in the type of `scale`.
+    fn batch_norm(
+        &self,
+        x: &Self::Tensor,
+        scale: &Self::Tensor,
+        bias: &Self::Tensor,
+        epsilon: f64,
+    ) -> Result<[Self::Tensor; 3], OpError> {
+        batch_norm_from_primitives(self, x, scale, bias, epsilon)
+    }
+    /// Returns tensors equal to `leaves`; until [`TensorOps::gradients`] is called, the library records what is computed of them.
+    fn record(&self, leaves: &[Self::Tensor]) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = leaves;
+        Err(OpError::unsupported("differentiation by the tensor library"))
+    }
+    /// Returns the gradients of `loss`, which has one element, with respect to tensors that [`TensorOps::record`] returned.
+    fn gradients(&self, loss: &Self::Tensor, leaves: &[Self::Tensor]) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = (loss, leaves);
+        Err(OpError::unsupported("differentiation by the tensor library"))
+    }
     /// Reduces over `axes`, each of which remains with size 1.
     fn reduce(&self, kind: Reduce, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError>;
     /// Returns the index (i64) of the largest element along `axis`, which remains with size 1. Of equal elements, it is
@@ -102,13 +124,21 @@ pub trait TensorOps: Send + Sync {
     fn top_indices(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<Self::Tensor, OpError> {
         top_indices_on_host(self, x, axis, count, largest)
     }
+    /// Returns the elements of `x` whose index along `axis` is given by `indices` and whose other coordinates are those of the
+    /// index. Negative indices count from the end.
+    fn gather_elements(&self, x: &Self::Tensor, indices: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError>
+    where
+        Self: Sized,
+    {
+        gather_elements_by_host(self, x, indices, axis)
+    }
     /// Returns the elements at [`TensorOps::top_indices`], and these indices.
     fn top(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<[Self::Tensor; 2], OpError>
     where
         Self: Sized,
     {
         let indices = self.top_indices(x, axis, count, largest)?;
-        Ok([elements_at(self, x, &indices, axis)?, indices])
+        Ok([self.gather_elements(x, &indices, axis)?, indices])
     }
     /// Returns the sums of all elements up to each one along `axis`.
     fn cumulative_sum(&self, x: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError> {

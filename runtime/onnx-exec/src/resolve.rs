@@ -20,7 +20,7 @@ use super::host::{
 use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Reduce, Unary};
 use super::{ExecError, OpError};
-use flagperf_onnx::Node;
+use flagperf_onnx::{GRADIENT, Node, TRAINING_DOMAIN};
 
 /// How a node of an operator becomes an [`Op`].
 enum Kernel {
@@ -232,6 +232,9 @@ pub(super) fn has_kernel(op: &str) -> bool {
 /// not know the attribute.
 pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     let unknown = |op: String| ExecError::UnknownOperator { node: node.name.clone(), op };
+    if node.domain == TRAINING_DOMAIN && node.op == GRADIENT {
+        return Ok(Op::Gradient);
+    }
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return Err(unknown(format!("{}.{}", node.domain, node.op)));
     }

@@ -39,7 +39,7 @@ pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision
 pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};
 pub use training::{
-    Decay, LossScale, Moments, Optimizer, OptimizerKind, Schedule, State, StateKind, StepScalars, TrainingError,
-    TrainingOptions, TrainingStep, WarmUp, training_step,
+    Decay, GRADIENT, LossScale, Moments, Optimizer, OptimizerKind, Schedule, State, StateKind, StepScalars,
+    TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, WarmUp, training_step,
 };
 pub use weights::{WeightError, WeightMismatches, WeightOptions, WeightReader};

@@ -19,8 +19,8 @@ use row::op;
 
 use crate::operator_set::conversions as convert;
 use crate::shape_inference::dtypes::{
-    AND_INDICES, AND_MASK, AND_STATISTICS, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD, SAME, SAME_FLOAT,
-    SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
+    AND_INDICES, AND_MASK, AND_RUNNING_STATISTICS, AND_STATISTICS, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD,
+    SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
 };
 use crate::shape_inference::rules::{self, BROADCAST, FIRST, UNKNOWN, VARIADIC};
 use crate::{Graph, Node, OPSET, count, gradient, lower};
@@ -47,7 +47,7 @@ static OPERATORS: [Operator; 203] = [
     op("Attention",                 23, FLOAT,          Some(rules::attention))
         .counts(count::attention).lowers(lower::attention).half(),
     op("AveragePool",               1,  FLOAT,          Some(rules::pool)).derives(gradient::average_pool),
-    op("BatchNormalization",        1,  SAME_FLOAT,     Some(rules::batch_normalization))
+    op("BatchNormalization",        1,  AND_RUNNING_STATISTICS,    Some(rules::batch_normalization))
         .converts(9, convert::batch_normalization).derives(gradient::batch_normalization),
     op("Bernoulli",                 15, ANY,            UNKNOWN),
     op("BitCast",                   26, ANY,            UNKNOWN),

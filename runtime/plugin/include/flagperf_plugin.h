@@ -38,6 +38,13 @@
 #define FLAGPERF_COMPILED 2
 
 /**
+ * An ONNX file of a training step whose gradients are the outputs of the operator `Gradient` of the domain
+ * `ai.onnx.preview.training`, with batch normalizations in training mode. Only a bit of `artifacts`: such a file is loaded as
+ * `FLAGPERF_ONNX`.
+ */
+#define FLAGPERF_GRADIENT 4
+
+/**
  * In `precisions`, and as the type to compute in: 64-bit floating point.
  */
 #define FLAGPERF_F64 1

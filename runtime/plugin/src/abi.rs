@@ -39,6 +39,10 @@ pub const FLAGPERF_COMPILER: u32 = 2;
 pub const FLAGPERF_ONNX: u32 = 1;
 /// In `artifacts`, and as the kind of a file to load: a file that the engine wrote earlier. The host does not read it.
 pub const FLAGPERF_COMPILED: u32 = 2;
+/// An ONNX file of a training step whose gradients are the outputs of the operator `Gradient` of the domain
+/// `ai.onnx.preview.training`, with batch normalizations in training mode. Only a bit of `artifacts`: such a file is loaded as
+/// `FLAGPERF_ONNX`.
+pub const FLAGPERF_GRADIENT: u32 = 4;
 
 /// In `precisions`, and as the type to compute in: 64-bit floating point.
 pub const FLAGPERF_F64: u32 = 1;

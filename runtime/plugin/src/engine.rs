@@ -23,6 +23,8 @@ pub struct EngineInfo {
     pub onnx: bool,
     /// Whether it accepts files that it wrote earlier.
     pub compiled: bool,
+    /// Whether it computes the operator `Gradient` of a training step: see [`crate::abi::FLAGPERF_GRADIENT`].
+    pub differentiates: bool,
     /// The floating-point types that it computes in.
     pub precisions: &'static [DType],
     /// Highest supported version of the ONNX operator set.

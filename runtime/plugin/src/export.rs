@@ -5,7 +5,8 @@ use std::ptr::null;
 use std::sync::OnceLock;
 
 use crate::abi::{
-    FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_ONNX, FlagperfPlugin,
+    FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_GRADIENT, FLAGPERF_ONNX,
+    FlagperfPlugin,
 };
 use crate::failure::{c_string, catch_panic, last_error};
 use crate::{Engine, shims};
@@ -37,7 +38,9 @@ fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 4]) {
         version: texts[1].as_ptr(),
         about: texts[2].as_ptr(),
         roles: mask_if(info.framework, FLAGPERF_FRAMEWORK) | mask_if(info.compiler, FLAGPERF_COMPILER),
-        artifacts: mask_if(info.onnx, FLAGPERF_ONNX) | mask_if(info.compiled, FLAGPERF_COMPILED),
+        artifacts: mask_if(info.onnx, FLAGPERF_ONNX)
+            | mask_if(info.compiled, FLAGPERF_COMPILED)
+            | mask_if(info.differentiates, FLAGPERF_GRADIENT),
         precisions: info.precisions.iter().fold(0, |bits, precision| bits | precision.bit()),
         opset_max: info.opset_max,
         last_error: Some(last_error),
@@ -84,6 +87,7 @@ mod tests {
             compiler: true,
             onnx: false,
             compiled: true,
+            differentiates: false,
             precisions: &[DType::F32, DType::BF16],
             opset_max: 17,
             options: None,

@@ -25,6 +25,7 @@
 //!         compiler: true,
 //!         onnx: false,
 //!         compiled: true,
+//!         differentiates: false,
 //!         precisions: &[DType::F32],
 //!         opset_max: 17,
 //!         options: Some("[]"),

@@ -18,6 +18,7 @@ use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
+use flagperf_core::tensor::DType;
 use flagperf_data::{DataError, DataRoot, Pipeline, drawn};
 use flagperf_plan::{
     CasePlan, CaseSettings, EngineChoice, Manifest, ModelInput, Task, TrainingSettings, graph_name_fault,
@@ -175,20 +176,26 @@ impl Checker<'_> {
     }
 
     fn check_dataset(&mut self, scripts: &CaseScripts) {
-        self.check_pipeline(scripts.build_dataloader(&self.request.config), |error| scripts.dataset_error(error));
+        let at = |error: &str| scripts.dataset_error(error);
+        self.check_pipeline(scripts.build_dataloader(&self.request.config), Pipeline::check, at);
         if self.request.training.is_some() {
             let pipeline = scripts.build_training_dataloader(&self.request.config);
-            self.check_pipeline(pipeline, |error| scripts.training_data_error(error));
+            self.check_pipeline(pipeline, Pipeline::check_for_training, |error| scripts.training_data_error(error));
         }
     }
 
     /// Checks the data of a dataloader; `at` returns an error at the line of the script that describes them.
-    fn check_pipeline(&mut self, pipeline: Result<Pipeline, ScriptError>, at: impl Fn(&str) -> ScriptError) {
+    fn check_pipeline(
+        &mut self,
+        pipeline: Result<Pipeline, ScriptError>,
+        check: fn(&Pipeline, &Path, DType) -> Result<(), DataError>,
+        at: impl Fn(&str) -> ScriptError,
+    ) {
         let CheckRequest { data_dir, precision, .. } = self.request;
         match pipeline {
             // Files that are drawn on first use do not exist yet.
             Ok(_) if drawn::is_pending(data_dir) => {}
-            Ok(pipeline) => match pipeline.check(data_dir, precision.dtype()) {
+            Ok(pipeline) => match check(&pipeline, data_dir, precision.dtype()) {
                 Ok(()) => {}
                 Err(error) => self.add_dataset_fault(at, &error),
             },

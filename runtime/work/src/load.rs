@@ -52,9 +52,17 @@ pub fn load_model_input(input: &ModelInput, files: Option<&ModelFiles>, job: &Jo
     files.check_paths().map(|()| sessions)
 }
 
-fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m>)>) -> Result<Sessions, Failure> {
+/// Returns whether the engine of a job computes the gradients of a training step itself.
+///
+/// # Errors
+/// When the engine is unknown, or its library cannot be opened.
+pub fn differentiates(job: &Job) -> Result<bool, Failure> {
     let engine = flagperf_engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
-    let options = LoadOptions {
+    engine.differentiates(&load_options(job)).map_err(|error| failure(&error, error.hint()))
+}
+
+fn load_options(job: &Job) -> LoadOptions {
+    LoadOptions {
         folder: job.engine.folder.clone(),
         library: job.engine.library.clone(),
         scratch: job.scratch(),
@@ -64,7 +72,12 @@ fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifa
         precision: job.value_precision().dtype(),
         extra: job.engine.options.clone(),
         config: vendor_config(job),
-    };
+    }
+}
+
+fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m>)>) -> Result<Sessions, Failure> {
+    let engine = flagperf_engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
+    let options = load_options(job);
     artifacts
         .map(|(name, artifact)| {
             let session = engine.load(artifact, &options).map_err(|error| match &error {

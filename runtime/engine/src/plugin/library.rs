@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use flagperf_plugin::abi::{
-    FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_OK, FLAGPERF_ONNX,
-    FlagperfEntry, FlagperfPlugin, SYMBOL,
+    FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_GRADIENT, FLAGPERF_OK,
+    FLAGPERF_ONNX, FlagperfEntry, FlagperfPlugin, SYMBOL,
 };
 use libloading::os::unix::{Library as OpenLibrary, RTLD_LOCAL, RTLD_NOW};
 
@@ -61,6 +61,7 @@ impl Engine for PluginLibrary {
             opset_max: self.table.opset_max,
             compiles: self.table.artifacts & FLAGPERF_ONNX != 0,
             loads_compiled: self.table.artifacts & FLAGPERF_COMPILED != 0,
+            differentiates: self.table.artifacts & FLAGPERF_GRADIENT != 0,
             compiled_extensions: &[],
             delivery: Delivery::Library,
             uses_threads: true,

@@ -14,11 +14,21 @@ pub fn slice(x: &Tensor, axis: i64, start: i64, count: i64, step: i64) -> Result
     x.f_index_select(axis, &Tensor::f_from_slice(&indices)?.f_to(x.device())?)
 }
 
+/// Returns the elements at `indices` along `axis`; negative indices count from the end.
+pub fn gather_elements(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor, TchError> {
+    x.f_gather(axis as i64, &count_from_front(indices, x.size()[axis])?, false)
+}
+
+/// Returns indices of a dimension with a size, of which none is negative.
+fn count_from_front(indices: &Tensor, size: i64) -> Result<Tensor, TchError> {
+    let indices = indices.f_to_kind(Kind::Int64)?;
+    indices.f_add_scalar(size)?.f_where_self(&indices.f_lt(0)?, &indices)
+}
+
 /// Returns the entries at `indices`; negative indices count from the end.
 pub fn gather(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor, TchError> {
     let mut shape = x.size();
-    let flat = indices.f_reshape([-1])?.f_to_kind(Kind::Int64)?;
-    let from_front = flat.f_add_scalar(shape[axis])?.f_where_self(&flat.f_lt(0)?, &flat)?;
+    let from_front = count_from_front(&indices.f_reshape([-1])?, shape[axis])?;
     let selected = x.f_index_select(axis as i64, &from_front)?;
     shape.splice(axis..=axis, indices.size());
     selected.f_reshape(shape)

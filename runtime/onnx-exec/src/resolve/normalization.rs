@@ -14,10 +14,11 @@ pub(super) fn dropout(source: &Source<'_>) -> Result<Op, OpError> {
 }
 
 pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
+    let epsilon = epsilon(source)?;
     if source.attributes.flag("training_mode", false)? {
-        return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
+        return Ok(Op::BatchNormalizationInTraining { epsilon, momentum: source.attributes.float("momentum", 0.9)? });
     }
-    Ok(Op::BatchNormalization { epsilon: epsilon(source)? })
+    Ok(Op::BatchNormalization { epsilon })
 }
 
 pub(super) fn layer_normalization(source: &Source<'_>) -> Result<Op, OpError> {

@@ -15,7 +15,7 @@ pub(crate) struct Types {
     /// The type of every output that has no own one.
     output: OutputType,
     /// The type of the outputs after the first, if they have their own.
-    others: Option<DType>,
+    others: Option<OutputType>,
 }
 
 /// The type of an output.
@@ -43,11 +43,13 @@ pub(crate) const SAME_TO_BOOL: Types = Types { output: OutputType::Fixed(DType::
 /// Any inputs; the output is an index or a size.
 pub(crate) const TO_INDEX: Types = Types { output: OutputType::Fixed(DType::I64), ..ANY };
 /// As [`ANY`], with indices as the second output.
-pub(crate) const AND_INDICES: Types = Types { others: Some(DType::I64), ..ANY };
+pub(crate) const AND_INDICES: Types = Types { others: Some(OutputType::Fixed(DType::I64)), ..ANY };
 /// As [`FLOAT`], with a mask as the second output.
-pub(crate) const AND_MASK: Types = Types { others: Some(DType::Bool), ..FLOAT };
+pub(crate) const AND_MASK: Types = Types { others: Some(OutputType::Fixed(DType::Bool)), ..FLOAT };
 /// As [`SAME_FLOAT`], with statistics in f32 after the first output.
-pub(crate) const AND_STATISTICS: Types = Types { others: Some(DType::F32), ..SAME_FLOAT };
+pub(crate) const AND_STATISTICS: Types = Types { others: Some(OutputType::Fixed(DType::F32)), ..SAME_FLOAT };
+/// As [`FLOAT`], with running statistics, which have the type of input 3, after the first output.
+pub(crate) const AND_RUNNING_STATISTICS: Types = Types { others: Some(OutputType::Input(3)), ..FLOAT };
 /// The output has the type of input 1.
 pub(crate) const LIKE_SECOND: Types = Types { output: OutputType::Input(1), ..ANY };
 /// The output has the type of input 2.
@@ -75,12 +77,13 @@ pub fn output_dtypes(
     if let Some(dtype) = input(0).filter(|dtype| types.is_float && !dtype.is_float()) {
         return Err(InferError::Types(format!("`{op}` requires a floating-point input, not `{dtype}`")));
     }
-    let first = match types.output {
-        OutputType::Input(index) => input(index),
-        OutputType::Fixed(dtype) => Some(dtype),
-        OutputType::Attribute(read) => Some(read(attributes)?),
+    let output = |of: OutputType| match of {
+        OutputType::Input(index) => Ok(input(index)),
+        OutputType::Fixed(dtype) => Ok(Some(dtype)),
+        OutputType::Attribute(read) => read(attributes).map(Some),
     };
-    let others = types.others.or(first);
+    let first = output(types.output)?;
+    let others = types.others.map_or(Ok(first), output)?;
     Ok(std::iter::once(first).chain(std::iter::repeat_n(others, count.saturating_sub(1))).collect())
 }
 

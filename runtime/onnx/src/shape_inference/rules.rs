@@ -23,7 +23,15 @@ pub(crate) const VARIADIC: Option<ShapeRule> = Some(|node| node.apply_in_chunks(
 
 pub(crate) fn batch_normalization(node: &mut ShapedNode<'_>) -> Inferred {
     check::batch_normalization(node)?;
-    node.apply(&UnaryOp)
+    let mut shapes = node.apply(&UnaryOp)?;
+    shapes.extend(
+        node.inputs
+            .iter()
+            .skip(3)
+            .take(node.outputs - 1)
+            .map(|statistic| statistic.clone().unwrap_or_else(|| SymTensor::unknown("unknown input shape"))),
+    );
+    Ok(shapes)
 }
 
 pub(crate) fn layer_normalization(node: &mut ShapedNode<'_>) -> Inferred {

@@ -4,11 +4,15 @@ use indexmap::IndexMap;
 
 use super::TrainingError;
 use crate::lower::{NodeList, Rewriting, float, int, required};
-use crate::{Graph, Node};
+use crate::{Attribute, Graph, Node};
 
 /// Returns the graph in which each BatchNormalization uses the statistics of the batch, and the next value of each running
-/// statistic by its name.
-pub(super) fn use_batch_statistics(graph: &Graph) -> Result<(Graph, IndexMap<String, String>), TrainingError> {
+/// statistic by its name. The normalization is written out, or stays an operator in training mode if `keep_operator` is true.
+pub(super) fn use_batch_statistics(
+    graph: &Graph,
+    keep_operator: bool,
+) -> Result<(Graph, IndexMap<String, String>), TrainingError> {
+    let add = if keep_operator { normalize_in_training_mode } else { normalize };
     let mut rewriting = Rewriting::without_nodes(graph);
     let mut next = IndexMap::new();
     for node in &graph.nodes {
@@ -17,27 +21,54 @@ pub(super) fn use_batch_statistics(graph: &Graph) -> Result<(Graph, IndexMap<Str
             continue;
         }
         let statistics = rewriting
-            .extend(&node.name, |nodes| normalize(nodes, node))
+            .extend(&node.name, |nodes| add_normalization(nodes, node, add))
             .map_err(|reason| TrainingError::Node { node: node.name.clone(), op: node.op.clone(), reason })?;
         next.extend(node.inputs[3..5].iter().cloned().zip(statistics));
     }
     Ok((rewriting.finish(), next))
 }
 
-/// Adds the normalization with the mean and the biased variance of the batch. Returns the next running mean and variance:
-/// as in PyTorch, the running variance follows the unbiased one.
-fn normalize(n: &mut NodeList<'_>, node: &Node) -> Result<[String; 2], String> {
+/// Adds a normalization with the statistics of the batch by `add`, and returns the next running mean and variance: as in PyTorch,
+/// the running variance follows the unbiased one.
+fn add_normalization(n: &mut NodeList<'_>, node: &Node, add: Normalization) -> Result<[String; 2], String> {
     if int(node, "training_mode").unwrap_or(0) != 0 {
         return Err("`training_mode` is set already".to_owned());
     }
-    let (x, scale, bias) = (required(node, 0)?, required(node, 1)?, required(node, 2)?);
+    let x = required(node, 0)?;
     let spec = n.spec(x)?;
     let sizes = spec.fixed_shape().ok_or_else(|| format!("not every size of `{x}` (`{spec}`) is known"))?;
     let count = sizes.iter().product::<usize>() / sizes[1].max(1);
     if count < 2 {
         return Err("one value per channel has no variance".to_owned());
     }
-    let (wide, dtype) = (n.spec(required(node, 3)?)?.dtype, spec.dtype);
+    let wide = n.spec(required(node, 3)?)?.dtype;
+    let [mean, variance] = add(n, node, &sizes)?;
+    let kept = float(node, "momentum", 0.9);
+    let unbiased = count as f64 / (count - 1) as f64;
+    let parts = [(required(node, 3)?, mean, 1.0 - kept), (required(node, 4)?, variance, (1.0 - kept) * unbiased)];
+    Ok(parts.map(|(running, batch, weight)| {
+        let (old, new) = (n.scale(running, kept, wide), n.scale(&batch, weight, wide));
+        n.add("Add", &[&old, &new])
+    }))
+}
+
+/// Adds the normalization of an input with sizes, and returns the mean and the biased variance of the batch by channel.
+type Normalization = fn(&mut NodeList<'_>, &Node, &[usize]) -> Result<[String; 2], String>;
+
+/// The normalization as an operator, whose running statistics are those of the batch because nothing is kept of the old ones.
+fn normalize_in_training_mode(n: &mut NodeList<'_>, node: &Node, _: &[usize]) -> Result<[String; 2], String> {
+    let [mean, variance] = ["mean", "variance"].map(|statistic| n.name(statistic));
+    let mut training = Node { outputs: vec![node.outputs[0].clone(), mean.clone(), variance.clone()], ..node.clone() };
+    training.attributes.insert("momentum".to_owned(), Attribute::Float(0.0));
+    training.attributes.insert("training_mode".to_owned(), Attribute::Int(1));
+    n.keep(training);
+    Ok([mean, variance])
+}
+
+/// The normalization in elementwise operators and means.
+fn normalize(n: &mut NodeList<'_>, node: &Node, sizes: &[usize]) -> Result<[String; 2], String> {
+    let (x, scale, bias) = (required(node, 0)?, required(node, 1)?, required(node, 2)?);
+    let (wide, dtype) = (n.spec(required(node, 3)?)?.dtype, n.spec(x)?.dtype);
     let axes: Vec<i64> = (0..sizes.len() as i64).filter(|axis| *axis != 1).collect();
     let channel: Vec<i64> = (0..sizes.len()).map(|axis| if axis == 1 { -1 } else { 1 }).collect();
     let x = if wide == dtype { x.to_owned() } else { n.cast(x, wide) };
@@ -58,12 +89,5 @@ fn normalize(n: &mut NodeList<'_>, node: &Node) -> Result<[String; 2], String> {
         let sum = n.add("Add", &[&scaled, &bias]);
         n.define_cast(&sum, dtype, &node.outputs[0]);
     }
-    let kept = float(node, "momentum", 0.9);
-    let unbiased = count as f64 / (count - 1) as f64;
-    let parts = [(required(node, 3)?, mean, 1.0 - kept), (required(node, 4)?, variance, (1.0 - kept) * unbiased)];
-    Ok(parts.map(|(running, batch, weight)| {
-        let batch = n.reshape(&batch, &[-1]);
-        let (old, new) = (n.scale(running, kept, wide), n.scale(&batch, weight, wide));
-        n.add("Add", &[&old, &new])
-    }))
+    Ok([mean, variance].map(|statistic| n.reshape(&statistic, &[-1])))
 }

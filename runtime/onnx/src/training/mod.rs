@@ -9,6 +9,7 @@ mod clip;
 mod decay;
 mod dropout;
 mod error;
+mod gradient_operator;
 mod loss_scale;
 mod optimizer;
 mod schedule;
@@ -16,6 +17,7 @@ mod step;
 mod update;
 
 pub use error::TrainingError;
+pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN};
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};

@@ -7,6 +7,7 @@ use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
 use super::dropout::draw_masks;
+use super::gradient_operator::with_gradient_operator;
 use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
 use super::update::Update;
@@ -56,6 +57,9 @@ impl TrainingOptions {
 pub struct TrainingStep {
     /// The graph.
     pub graph: Graph,
+    /// The same step for an engine that differentiates itself: the gradients are the outputs of a [`GRADIENT`], and batch
+    /// normalizations are operators in training mode.
+    pub undifferentiated: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,
     /// The parameters that the loss does not depend on: they stay as they are.
@@ -117,27 +121,51 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let decays = Decays::of(&model, &options.optimizer);
     let model = with_scalars(model);
     let model = options.half.map_or(Ok(model.clone()), |half| autocast(&model, half))?;
-    let (model, statistics) = use_batch_statistics(&draw_masks(&model)?)?;
-    let (model, scaled) = match options.loss_scale {
-        Some(_) => scale_loss(&model, loss),
-        None => (model, loss.to_owned()),
-    };
-    let parameters: Vec<&str> = model
-        .weights
-        .iter()
-        .filter(|(_, weight)| weight.role == WeightRole::Parameter && weight.spec.dtype.is_float())
-        .map(|(name, _)| name.as_str())
-        .collect();
-    let Differentiated { graph, mut gradients } = differentiate(&model, &scaled, &parameters)?;
-    if gradients.is_empty() {
+    let model = draw_masks(&model)?;
+    let is_parameter = |weight: &Weight| weight.role == WeightRole::Parameter && weight.spec.dtype.is_float();
+    let parameters = model.weights.iter().filter(|(_, weight)| is_parameter(weight)).map(|(name, _)| name.as_str());
+    let parameters: Vec<&str> = parameters.collect();
+    let written_out = TrainedModel::new(&model, loss, options, false)?;
+    let differentiated = differentiate(&written_out.graph, &written_out.loss, &parameters)?;
+    if differentiated.gradients.is_empty() {
         return Err(TrainingError::NoParameter(loss.to_owned()));
     }
-    let is_untrained = |name: &&&str| !gradients.contains_key(**name);
-    let untrained = parameters.iter().filter(is_untrained).map(|name| (*name).to_owned()).collect();
-    let mut rewriting = Rewriting::new(&graph);
-    let update = Update { graph: &graph, options, decays: &decays };
-    let (norm, states) = update.add(&mut rewriting, &mut gradients, statistics);
-    Ok(TrainingStep { graph: assemble(rewriting.finish(), [loss, &norm], &states), states, untrained })
+    let (trained, untrained): (Vec<&str>, Vec<&str>) =
+        parameters.into_iter().partition(|name| differentiated.gradients.contains_key(*name));
+    let untrained = untrained.into_iter().map(str::to_owned).collect();
+    let with_operators = TrainedModel::new(&model, loss, options, true)?;
+    let undifferentiated = with_gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
+    let update = |differentiated: Differentiated, statistics| {
+        let Differentiated { graph, mut gradients } = differentiated;
+        let mut rewriting = Rewriting::new(&graph);
+        let (norm, states) =
+            Update { graph: &graph, options, decays: &decays }.add(&mut rewriting, &mut gradients, statistics);
+        (assemble(rewriting.finish(), [loss, &norm], &states), states)
+    };
+    let (graph, states) = update(differentiated, written_out.statistics);
+    let (undifferentiated, _) = update(undifferentiated, with_operators.statistics);
+    Ok(TrainingStep { graph, undifferentiated, states, untrained })
+}
+
+/// A model as it computes in training.
+struct TrainedModel {
+    graph: Graph,
+    /// The loss that is differentiated.
+    loss: String,
+    /// The next value of each running statistic, by its name.
+    statistics: IndexMap<String, String>,
+}
+
+impl TrainedModel {
+    /// `keep_operators` states whether batch normalizations stay operators.
+    fn new(model: &Graph, loss: &str, options: &TrainingOptions, keep_operators: bool) -> Result<Self, TrainingError> {
+        let (graph, statistics) = use_batch_statistics(model, keep_operators)?;
+        let (graph, loss) = match options.loss_scale {
+            Some(_) => scale_loss(&graph, loss),
+            None => (graph, loss.to_owned()),
+        };
+        Ok(TrainedModel { graph, loss, statistics })
+    }
 }
 
 /// Makes states inputs, and the results and the next states outputs.

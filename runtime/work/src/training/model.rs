@@ -11,7 +11,7 @@ use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
 
 use super::super::export::write_model;
-use super::super::load::{load_model, load_model_input};
+use super::super::load::{differentiates, load_model, load_model_input};
 use super::super::phase::failure;
 use super::labels::ClassRange;
 
@@ -69,7 +69,8 @@ impl TrainingModel {
     /// # Errors
     /// When the engine refuses the step.
     pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
-        load_graph(&self.step.graph, "step", job, role)
+        let step = if differentiates(job)? { &self.step.undifferentiated } else { &self.step.graph };
+        load_graph(step, "step", job, role)
     }
 
     /// Loads the model whose parameters are inputs into the engine of a job.

@@ -29,6 +29,7 @@ impl Engine for Interpreter {
         compiler: true,
         onnx: true,
         compiled: false,
+        differentiates: false,
         precisions: &[DType::F32],
         opset_max: 20,
         options: Some("[]"),

@@ -1,0 +1,146 @@
+//! Gradients by libtorch's own differentiation, and the operators that only trainings have.
+
+use flagperf_onnx_exec::{Binary, ConvEpilogue, TensorOps};
+use tch::{TchError, Tensor};
+
+use super::{OpResult, TorchOps};
+use crate::shim;
+use crate::tensor::TorchTensor;
+
+/// Returns the leaves of what this thread records from now on.
+pub fn record(leaves: &[TorchTensor]) -> Result<Vec<TorchTensor>, TchError> {
+    let leaf = |x: &TorchTensor| Ok(TorchTensor(x.0.f_detach()?.f_set_requires_grad(true)?));
+    let leaves = leaves.iter().map(leaf).collect();
+    shim::record(true);
+    leaves
+}
+
+/// Returns the gradients of a loss, and ends the recording.
+pub fn gradients(loss: &TorchTensor, leaves: &[TorchTensor]) -> Result<Vec<TorchTensor>, TchError> {
+    let leaves: Vec<&Tensor> = leaves.iter().map(|leaf| &leaf.0).collect();
+    let gradients = Tensor::f_run_backward(&[&loss.0], &leaves, false, false);
+    shim::record(false);
+    // The states that a gradient changes are dense.
+    gradients?.iter().map(|gradient| gradient.f_contiguous().map(TorchTensor)).collect()
+}
+
+/// Computes the sum and the activation after a recorded convolution, whose result backward reads unchanged.
+pub fn conv_with_epilogue(ops: &TorchOps, y: TorchTensor, after: &ConvEpilogue<'_, TorchTensor>) -> OpResult {
+    let sum = after.residual.map_or(Ok(y.clone()), |residual| ops.binary(Binary::Add, &y, residual))?;
+    after.activation.map_or(Ok(sum.clone()), |activation| ops.unary(activation, &sum))
+}
+
+/// Normalizes with the statistics of the batch, and returns them: the mean, and the biased variance.
+pub fn batch_norm(x: &Tensor, scale: &Tensor, bias: &Tensor, epsilon: f64) -> Result<[Tensor; 3], TchError> {
+    let channels = x.size()[1];
+    let count = x.numel() as f64 / channels.max(1) as f64;
+    let statistic = || Tensor::f_zeros([channels], (scale.kind(), x.device()));
+    let (mean, variance) = (statistic()?, statistic()?);
+    let y = x.f_batch_norm(Some(scale), Some(bias), Some(&mean), Some(&variance), true, 1.0, epsilon, true)?;
+    // libtorch's running variance is the unbiased one.
+    let variance = variance.f_mul_scalar((count - 1.0) / count)?;
+    Ok([y, mean, variance])
+}
+
+#[cfg(test)]
+mod tests {
+    use flagperf_onnx::{
+        DType, Graph, GraphBuilder, HalfPrecision, Optimizer, OptimizerKind, Tensor, TensorSpec, TrainingOptions,
+        TrainingStep, layers, training_step,
+    };
+    use flagperf_onnx_exec::{Executor, ReferenceOps};
+    use tch::Device;
+
+    use super::*;
+    use crate::shim::RunMode;
+
+    const BATCH: usize = 4;
+
+    /// A network of operators whose gradients libtorch has kernels for.
+    fn network() -> Graph {
+        let mut graph = GraphBuilder::new("network");
+        let g = &mut graph;
+        let x = g.input("x", TensorSpec::new([BATCH, 3, 12, 12], DType::F32)).unwrap();
+        let labels = g.input("labels", TensorSpec::new([BATCH], DType::I64)).unwrap();
+        let padded = |input, output, bias| layers::Conv2d {
+            padding: layers::Padding::Explicit([1; 4]),
+            bias,
+            ..layers::Conv2d::new(input, output, 3)
+        };
+        let y = layers::conv2d(g, "conv", &x, padded(3, 8, false)).unwrap();
+        let y = layers::batch_norm(g, "norm", &y, layers::BatchNorm::default()).unwrap();
+        let y = layers::silu(g, "silu", &y).unwrap();
+        let pool = layers::Pool2d { padding: [1; 2], stride: [2; 2], ..layers::Pool2d::new(3) };
+        let y = layers::max_pool2d(g, "pool", &y, pool).unwrap();
+        let z = layers::conv2d(g, "deep", &y, padded(8, 8, true)).unwrap();
+        let z = layers::add(g, "sum", &z, &y).unwrap();
+        let z = layers::relu(g, "relu", &z).unwrap();
+        let z = layers::mean(g, "mean", &z, &[2, 3], false).unwrap();
+        let z = layers::layer_norm(g, "layer_norm", &z, 1, 1e-5).unwrap();
+        let logits = layers::linear(g, "head", &z, layers::Linear::new(8, 5)).unwrap();
+        let smoothing = layers::CrossEntropy { label_smoothing: 0.1, ignore_index: None };
+        let loss = layers::cross_entropy(g, "loss", &logits, &labels, smoothing).unwrap();
+        g.output("loss", &loss).unwrap();
+        graph.finish().unwrap()
+    }
+
+    fn step(half: Option<HalfPrecision>) -> TrainingStep {
+        let kind = OptimizerKind::Sgd { momentum: 0.9, nesterov: false };
+        let optimizer = Optimizer { kind, weight_decay: 1e-2, norm_weight_decay: None, bias_weight_decay: None };
+        training_step(&network(), "loss", &TrainingOptions { half, ..TrainingOptions::new(optimizer) }).unwrap()
+    }
+
+    fn inputs(graph: &Graph) -> Vec<Tensor> {
+        let input = |(seed, spec): (usize, &TensorSpec)| {
+            let shape = spec.fixed_shape().unwrap();
+            let value = |i: usize| match spec.dtype {
+                DType::I64 => (i % 5) as f32,
+                _ if shape.is_empty() => 0.1,
+                _ => (i as f32 * 0.7 + seed as f32).sin() * 0.4 + if shape.len() == 1 { 1.0 } else { 0.0 },
+            };
+            let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+            Tensor::from_vec(shape, values).unwrap().cast(spec.dtype)
+        };
+        graph.inputs.iter().map(|info| &info.spec).enumerate().map(input).collect()
+    }
+
+    #[test]
+    fn a_step_that_libtorch_differentiates_has_the_states_of_the_one_that_is_differentiated_already() {
+        for (half, bound) in [(None, 2e-5), (Some(HalfPrecision::BF16), 3e-2)] {
+            let step = step(half);
+            let inputs = inputs(&step.graph);
+            let expected = Executor::load(&step.graph, ReferenceOps).unwrap().run_host(&inputs).unwrap();
+            for channels_last in [false, true] {
+                let ops = TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true };
+                let _mode = RunMode::begin(true);
+                let executor = Executor::load(&step.undifferentiated, ops).unwrap();
+                for _ in 0..2 {
+                    let actual = executor.run_host(&inputs).unwrap();
+                    assert_eq!(actual.len(), expected.len());
+                    for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                        assert_eq!(actual.spec(), expected.spec());
+                        let name = &step.undifferentiated.outputs[i].name;
+                        for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
+                            assert!((a - e).abs() <= bound * e.abs().max(0.1), "{half:?} {name}: {a} instead of {e}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is recorded keeps its inputs in memory.
+    #[test]
+    fn nothing_is_recorded_before_and_after_the_gradients() {
+        let ops = TorchOps { device: Device::Cpu, channels_last: false, fused_convolutions: true };
+        let _mode = RunMode::begin(true);
+        let x = ops.upload(&Tensor::from_vec([2], vec![1f32, 2.0]).unwrap()).unwrap();
+        let square = |x: &TorchTensor| ops.binary(Binary::Mul, x, x).unwrap();
+        assert!(!square(&x).0.requires_grad());
+        let leaf = ops.record(&[x]).unwrap().remove(0);
+        let loss = TorchTensor(square(&leaf).0.sum(None));
+        let gradient = ops.gradients(&loss, std::slice::from_ref(&leaf)).unwrap().remove(0);
+        assert_eq!(ops.download(&gradient, DType::F32).unwrap().to_f64(), [2.0, 4.0]);
+        assert!(!square(&leaf).0.requires_grad());
+    }
+}

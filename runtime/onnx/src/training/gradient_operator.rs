@@ -1,0 +1,34 @@
+//! The operator `Gradient` of ONNX's training operators, for engines that differentiate themselves.
+
+use indexmap::IndexMap;
+
+use crate::{Attribute, Differentiated, Graph, Node};
+
+/// The domain of [`GRADIENT`].
+pub const TRAINING_DOMAIN: &str = "ai.onnx.preview.training";
+
+/// The operator whose outputs are the gradients of the value in its attribute `y` with respect to its inputs, the values in its
+/// attribute `xs`.
+pub const GRADIENT: &str = "Gradient";
+
+/// Adds the gradients of a loss with respect to parameters as one node.
+pub(super) fn with_gradient_operator(graph: &Graph, loss: &str, parameters: &[&str]) -> Differentiated {
+    let gradients: IndexMap<String, String> =
+        parameters.iter().map(|name| ((*name).to_owned(), format!("gradient.{name}"))).collect();
+    let names: Vec<String> = gradients.keys().cloned().collect();
+    let mut graph = graph.clone();
+    for (parameter, gradient) in &gradients {
+        graph.values.insert(gradient.clone(), graph.weights[parameter.as_str()].spec.clone());
+    }
+    let attributes = [("xs", Attribute::Strings(names.clone())), ("y", Attribute::String(loss.to_owned()))];
+    graph.nodes.push(Node {
+        name: format!("gradient.{loss}"),
+        op: GRADIENT.to_owned(),
+        domain: TRAINING_DOMAIN.to_owned(),
+        inputs: names,
+        outputs: gradients.values().cloned().collect(),
+        attributes: attributes.map(|(name, attribute)| (name.to_owned(), attribute)).into_iter().collect(),
+    });
+    graph.domains.insert(TRAINING_DOMAIN.to_owned(), 1);
+    Differentiated { graph, gradients }
+}
