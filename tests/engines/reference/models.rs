@@ -62,7 +62,7 @@ fn check_output(case: &str, vectors: &str, settings: &Value, choice: &ScriptChoi
 #[track_caller]
 fn check_image_case(case: &str, image_size: usize, classes: usize, choice: &ScriptChoice) {
     let settings = json!({ "size": "tiny", "image_size": image_size, "classes": classes });
-    let inputs = IndexMap::from([("input", formula::tensor("image", &[2, 3, image_size, image_size]))]);
+    let inputs = IndexMap::from([("images", formula::tensor("image", &[2, 3, image_size, image_size]))]);
     check_output(case, case, &settings, choice, &inputs);
 }
 
