@@ -5,6 +5,7 @@
 #include <string>
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
 namespace {
@@ -44,7 +45,11 @@ const char *flagperf_capture_enter(int device, Capture **capture) {
 }
 
 const char *flagperf_capture_begin(Capture *capture) {
-    return catch_error([&] { capture->graph.capture_begin(); });
+    // What the runs before left in the cache cannot be used by a captured run, which has memory of its own.
+    return catch_error([&] {
+        c10::cuda::CUDACachingAllocator::emptyCache();
+        capture->graph.capture_begin();
+    });
 }
 
 const char *flagperf_capture_end(Capture *capture) {

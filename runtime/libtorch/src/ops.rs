@@ -10,6 +10,7 @@ use flagperf_onnx::{DType, Tensor as HostTensor};
 use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::shim;
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// libtorch on one device.
@@ -68,6 +69,18 @@ impl TensorOps for TorchOps {
 
     fn binary(&self, kind: Binary, a: &TorchTensor, b: &TorchTensor) -> OpResult {
         wrap(elementwise::binary(kind, &a.0, &b.0))
+    }
+
+    fn add_scaled(&self, a: &TorchTensor, b: &TorchTensor, factor: f64) -> OpResult {
+        wrap(shim::add_scaled(&a.0, &b.0, factor))
+    }
+
+    fn multiply_add(&self, a: &TorchTensor, b: &TorchTensor, c: &TorchTensor, subtract: bool) -> OpResult {
+        wrap(shim::multiply_add(&a.0, &b.0, &c.0, if subtract { -1.0 } else { 1.0 }))
+    }
+
+    fn sum_of_squares(&self, x: &TorchTensor, axes: &[usize]) -> OpResult {
+        wrap(elementwise::sum_of_squares(&x.0, &sizes(axes)))
     }
 
     fn select(&self, condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> OpResult {

@@ -1,11 +1,43 @@
 // Functions of libtorch that tch does not bind.
 
+#include <exception>
+#include <string>
+
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
+namespace {
+
+thread_local std::string last_error;
+
+// Returns a new tensor that the caller owns, or null; `last_error` then has the reason.
+template <typename Compute> at::Tensor *own(Compute compute) {
+    try {
+        return new at::Tensor(compute());
+    } catch (const std::exception &error) {
+        last_error = error.what();
+        return nullptr;
+    }
+}
+
+} // namespace
+
 extern "C" {
+
+// The reason why the last function on this thread returned null.
+const char *flagperf_last_error() { return last_error.c_str(); }
+
+// a + b * factor, in one pass over memory.
+at::Tensor *flagperf_add_scaled(const at::Tensor *a, const at::Tensor *b, double factor) {
+    return own([&] { return at::add(*a, *b, factor); });
+}
+
+// a + factor * b * c, in one pass over memory.
+at::Tensor *flagperf_multiply_add(const at::Tensor *a, const at::Tensor *b, const at::Tensor *c, double factor) {
+    return own([&] { return at::addcmul(*a, *b, *c, factor); });
+}
 
 // Starts inference mode on this thread (no autograd, no version counters), until `flagperf_inference_end`.
 void *flagperf_inference_begin() { return new c10::InferenceMode(true); }
@@ -29,11 +61,9 @@ void flagperf_prepare_devices(bool tf32) {
 
 // Allocates zeros in pinned memory, which a device reads directly; null when the allocation fails.
 at::Tensor *flagperf_pinned(int64_t bytes) {
-    try {
+    return own([&] {
         auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
-        return new at::Tensor(at::empty({bytes}, options).zero_());
-    } catch (const std::exception &) {
-        return nullptr;
-    }
+        return at::empty({bytes}, options).zero_();
+    });
 }
 }

@@ -1,9 +1,9 @@
 //! Functions of libtorch that tch does not bind, from `shim.cpp`.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
 unsafe extern "C" {
     fn flagperf_inference_begin() -> *mut c_void;
@@ -11,6 +11,9 @@ unsafe extern "C" {
     fn flagperf_record(enabled: bool) -> bool;
     fn flagperf_prepare_devices(tf32: bool);
     fn flagperf_pinned(bytes: i64) -> *mut c_void;
+    fn flagperf_last_error() -> *const c_char;
+    fn flagperf_add_scaled(a: *const c_void, b: *const c_void, factor: f64) -> *mut c_void;
+    fn flagperf_multiply_add(a: *const c_void, b: *const c_void, c: *const c_void, factor: f64) -> *mut c_void;
 }
 
 /// The mode of this thread while a graph is loaded or runs. The mode before returns with the end of the value.
@@ -60,7 +63,33 @@ pub fn prepare_devices(tf32: bool) {
 /// function makes libtorch print a warning.
 pub fn allocate_pinned(bytes: usize) -> Option<Tensor> {
     // SAFETY: the function returns a tensor that the caller owns, or null.
-    let tensor = NonNull::new(unsafe { flagperf_pinned(bytes as i64) })?;
-    // SAFETY: as above; nothing else owns the tensor.
-    Some(unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) })
+    unsafe { owned(flagperf_pinned(bytes as i64)) }.ok()
+}
+
+/// Returns `a + b · factor`.
+pub fn add_scaled(a: &Tensor, b: &Tensor, factor: f64) -> Result<Tensor, TchError> {
+    // SAFETY: the function reads two tensors, and returns one that the caller owns, or null.
+    unsafe { owned(flagperf_add_scaled(a.as_ptr().cast(), b.as_ptr().cast(), factor)) }
+}
+
+/// Returns `a + factor · b · c`.
+pub fn multiply_add(a: &Tensor, b: &Tensor, c: &Tensor, factor: f64) -> Result<Tensor, TchError> {
+    // SAFETY: the function reads three tensors, and returns one that the caller owns, or null.
+    unsafe { owned(flagperf_multiply_add(a.as_ptr().cast(), b.as_ptr().cast(), c.as_ptr().cast(), factor)) }
+}
+
+/// Returns the tensor that a function of the shim returned; for null, its error.
+///
+/// # Safety
+/// The pointer must be the result of the last call of such a function on this thread.
+unsafe fn owned(tensor: *mut c_void) -> Result<Tensor, TchError> {
+    match NonNull::new(tensor) {
+        // SAFETY: nothing else owns the tensor.
+        Some(tensor) => Ok(unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) }),
+        None => {
+            // SAFETY: the text stays valid until the next call on this thread.
+            let reason = unsafe { CStr::from_ptr(flagperf_last_error()) };
+            Err(TchError::Torch(reason.to_string_lossy().into_owned()))
+        }
+    }
 }

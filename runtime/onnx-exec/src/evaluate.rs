@@ -28,6 +28,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         }
         Op::Binary(kind) => binary(*kind, operands)?,
         Op::Select => ops.select(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
+        Op::MultiplyAdd { subtract } => multiply_add(operands, *subtract)?,
         Op::MatMul => matmul(operands)?,
         Op::Linear => ops.linear(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::FusedAttention { key_order, scaling } => fused_attention(operands, key_order, scaling)?,
@@ -104,6 +105,19 @@ fn binary<O: TensorOps>(kind: Binary, operands: &Operands<O>) -> Result<O::Tenso
         }
     }
     (1..operands.len()).try_fold(first, |a, i| operands.ops.binary(kind, &a, &operands.tensor(i)?))
+}
+
+/// Returns input 0 plus or minus the product of the others, of which one may be a number on the host.
+fn multiply_add<O: TensorOps>(operands: &Operands<O>, subtract: bool) -> Result<O::Tensor, OpError> {
+    let (ops, a) = (operands.ops, operands.tensor(0)?);
+    for (number, factor) in [(1, 2), (2, 1)] {
+        let Some(scale) = operands.host_number(number).filter(|_| operands.shape(number).is_ok_and(|s| s.is_empty()))
+        else {
+            continue;
+        };
+        return ops.add_scaled(&a, &operands.tensor(factor)?, if subtract { -scale } else { scale });
+    }
+    ops.multiply_add(&a, &operands.tensor(1)?, &operands.tensor(2)?, subtract)
 }
 
 /// Returns the matrix product. A one-dimensional tensor is a row on the left and a column on the right; that dimension

@@ -20,6 +20,7 @@ impl ExecutionPlan {
         self.apply_rule(ExecutionPlan::fuse_linear);
         self.apply_rule(ExecutionPlan::fuse_activation);
         self.apply_rule(ExecutionPlan::fuse_attention);
+        self.apply_rule(ExecutionPlan::fuse_multiply_add);
     }
 
     /// Applies a rule to each step. A rule returns the steps that it merged into this step, or this step if it was
@@ -149,12 +150,13 @@ impl ExecutionPlan {
         Some(conv)
     }
 
-    /// Fuses the sum of a product and a constant bias.
+    /// Fuses the sum of a product and a bias for each column.
     fn fuse_linear(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
         let (Op::Binary(Binary::Add), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
             return None;
         };
-        let (product, bias) = [(a, b), (b, a)].into_iter().find(|(_, bias)| self.constants.contains_key(bias))?;
+        let is_vector = |slot: Slot| self.specs[slot].as_ref().is_some_and(|spec| spec.dims.len() == 1);
+        let (product, bias) = [(a, b), (b, a)].into_iter().find(|(_, bias)| is_vector(*bias))?;
         let matmul = self.sole_producer(i, product, uses)?;
         let (Op::MatMul, &[Some(x), Some(weight)]) = (&self.steps[matmul].op, &self.steps[matmul].inputs[..]) else {
             return None;
@@ -164,12 +166,33 @@ impl ExecutionPlan {
             [_, columns] => columns.fixed()?,
             _ => return None,
         };
-        if spec(x)?.dims.len() < 2 || self.constants[&bias].shape() != [columns] {
+        if spec(x)?.dims.len() < 2 || spec(bias)?.dims != [flagperf_onnx::Dim::Fixed(columns)] {
             return None;
         }
         self.steps[i].op = Op::Linear;
         self.steps[i].inputs = vec![Some(x), Some(weight), Some(bias)];
         Some(matmul)
+    }
+
+    /// Fuses a product of floating point into the sum or difference that it is the last operand of.
+    fn fuse_multiply_add(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let (kind, &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else { return None };
+        let subtract = match kind {
+            Op::Binary(Binary::Add) => false,
+            Op::Binary(Binary::Sub) => true,
+            _ => return None,
+        };
+        let is_float = |slot: Slot| self.specs[slot].as_ref().is_some_and(|spec| spec.dtype.is_float());
+        let orders = if subtract { &[(a, b)][..] } else { &[(a, b), (b, a)] };
+        let (summand, product, factors) = orders.iter().find_map(|(summand, product)| {
+            let at = self.sole_producer(i, *product, uses).filter(|_| is_float(*product))?;
+            let step = &self.steps[at];
+            let is_product = matches!(step.op, Op::Binary(Binary::Mul)) && step.inputs.len() == 2;
+            is_product.then(|| (*summand, at, step.inputs.clone()))
+        })?;
+        self.steps[i].op = Op::MultiplyAdd { subtract };
+        self.steps[i].inputs = [vec![Some(summand)], factors].concat();
+        Some(product)
     }
 
     fn fuse_activation(&mut self, i: usize, uses: &[usize]) -> Option<usize> {

@@ -32,6 +32,10 @@ pub(super) enum Op {
     /// Applied to two or more inputs, from the left.
     Binary(Binary),
     Select,
+    /// Input 0 plus the product of inputs 1 and 2, or minus it.
+    MultiplyAdd {
+        subtract: bool,
+    },
     MatMul,
     /// The product of x and a matrix, to each row of which a bias is added.
     Linear,

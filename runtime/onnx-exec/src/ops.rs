@@ -2,6 +2,7 @@
 
 use super::OpError;
 use super::attention::attention_from_primitives;
+use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
 use super::normalize::batch_norm_from_primitives;
@@ -41,6 +42,20 @@ pub trait TensorOps: Send + Sync {
     fn binary(&self, kind: Binary, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Selects `a` where `condition` is true, else `b`.
     fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Returns `a + b · factor`. `factor` has the element type of `b`.
+    fn add_scaled(&self, a: &Self::Tensor, b: &Self::Tensor, factor: f64) -> Result<Self::Tensor, OpError> {
+        self.binary(Binary::Add, a, &self.binary(Binary::Mul, b, &scalar(self, factor, b)?)?)
+    }
+    /// Returns `a + b · c`, or `a - b · c` if `subtract` is true.
+    fn multiply_add(
+        &self,
+        a: &Self::Tensor,
+        b: &Self::Tensor,
+        c: &Self::Tensor,
+        subtract: bool,
+    ) -> Result<Self::Tensor, OpError> {
+        self.binary(if subtract { Binary::Sub } else { Binary::Add }, a, &self.binary(Binary::Mul, b, c)?)
+    }
     /// Multiplies matrices over the last two dimensions and broadcasts the others. Both tensors have at least two.
     fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Returns `x · weight + bias`: `x` is `…,K`, `weight` is `K,N`, `bias` is `N`.
@@ -112,6 +127,10 @@ pub trait TensorOps: Send + Sync {
     }
     /// Reduces over `axes`, each of which remains with size 1.
     fn reduce(&self, kind: Reduce, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError>;
+    /// Returns the sum of the squares over `axes`, each of which remains with size 1. `x` is of floating point.
+    fn sum_of_squares(&self, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError> {
+        self.reduce(Reduce::Sum, &self.binary(Binary::Mul, x, x)?, axes)
+    }
     /// Returns the index (i64) of the largest element along `axis`, which remains with size 1. Of equal elements, it is
     /// the index of the first, or of the last if `last` is true.
     fn arg_max(&self, x: &Self::Tensor, axis: usize, last: bool) -> Result<Self::Tensor, OpError>;

@@ -88,6 +88,15 @@ pub fn binary(kind: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> 
     }
 }
 
+/// Returns the sum of the squares over axes, which remain with size 1. Over all of a dense tensor, it is a product in one pass.
+pub fn sum_of_squares(x: &Tensor, axes: &[i64]) -> Result<Tensor, TchError> {
+    if axes.len() < x.dim() || !x.is_contiguous() {
+        return x.f_mul(x)?.f_sum_dim_intlist(axes, true, x.kind());
+    }
+    let flat = x.f_view([-1])?;
+    flat.f_dot(&flat)?.f_view(&vec![1; x.dim()][..])
+}
+
 fn is_integer(x: &Tensor) -> bool {
     !matches!(x.kind(), Kind::Double | Kind::Float | Kind::Half | Kind::BFloat16)
 }

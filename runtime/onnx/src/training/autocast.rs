@@ -14,15 +14,16 @@ use crate::{
     replace_nodes,
 };
 
-/// Returns the graph in mixed precision, with conversions where types meet.
-pub(super) fn autocast(graph: &Graph, half: HalfPrecision) -> Result<Graph, LowerError> {
-    // The softmax in an attention is f32.
+/// Returns the graph in mixed precision, with conversions where types meet. An attention is written out, so that its softmax is
+/// f32, unless `keep_operators` is true.
+pub(super) fn autocast(graph: &Graph, half: HalfPrecision, keep_operators: bool) -> Result<Graph, LowerError> {
     let attention = |node: &Node| {
-        let operator = find_operator(&node.op).filter(|_| node.domain.is_empty() && node.op == "Attention");
+        let is_attention = node.domain.is_empty() && node.op == "Attention";
+        let operator = find_operator(&node.op).filter(|_| is_attention && !keep_operators);
         operator.and_then(|operator| operator.decomposition)
     };
-    let graph = replace_nodes(graph, attention)?;
-    let mut casting = Casting::new(&graph, half.dtype());
+    let graph = &replace_nodes(graph, attention)?;
+    let mut casting = Casting::new(graph, half.dtype());
     graph.nodes.iter().for_each(|node| casting.add(node));
     let mut graph = casting.to;
     infer_shapes(&mut graph);

@@ -58,7 +58,7 @@ pub struct TrainingStep {
     /// The graph.
     pub graph: Graph,
     /// The same step for an engine that differentiates itself: the gradients are the outputs of a [`GRADIENT`], and batch
-    /// normalizations are operators in training mode.
+    /// normalizations are operators in training mode, and attentions operators.
     pub undifferentiated: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,
@@ -120,8 +120,6 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let model = upgrade(&with_sizes(model, &options.sizes)?)?;
     let decays = Decays::of(&model, &options.optimizer);
     let model = with_scalars(model);
-    let model = options.half.map_or(Ok(model.clone()), |half| autocast(&model, half))?;
-    let model = draw_masks(&model)?;
     let is_parameter = |weight: &Weight| weight.role == WeightRole::Parameter && weight.spec.dtype.is_float();
     let parameters = model.weights.iter().filter(|(_, weight)| is_parameter(weight)).map(|(name, _)| name.as_str());
     let parameters: Vec<&str> = parameters.collect();
@@ -157,9 +155,10 @@ struct TrainedModel {
 }
 
 impl TrainedModel {
-    /// `keep_operators` states whether batch normalizations stay operators.
+    /// `keep_operators` states whether batch normalizations and attentions stay operators.
     fn new(model: &Graph, loss: &str, options: &TrainingOptions, keep_operators: bool) -> Result<Self, TrainingError> {
-        let (graph, statistics) = use_batch_statistics(model, keep_operators)?;
+        let model = options.half.map_or(Ok(model.clone()), |half| autocast(model, half, keep_operators))?;
+        let (graph, statistics) = use_batch_statistics(&draw_masks(&model)?, keep_operators)?;
         let (graph, loss) = match options.loss_scale {
             Some(_) => scale_loss(&graph, loss),
             None => (graph, loss.to_owned()),
