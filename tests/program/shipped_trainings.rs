@@ -12,8 +12,11 @@ const IMAGES: [&str; 4] = ["image_size=32", "resize=32", "max_epochs=2", "eval_i
 /// Those of short sequences.
 const TOKENS: [&str; 4] = ["seq_length=32", "max_epochs=2", "eval_interval=2", "target={}"];
 
+/// Those of short questions.
+const QUESTIONS: [&str; 4] = ["seq_length=16", "choices=4", "max_epochs=2", "eval_interval=2"];
+
 /// The cases with their settings. `digits` has tests of its own.
-const TRAININGS: [(&str, [&str; 4]); 7] = [
+const TRAININGS: [(&str, [&str; 4]); 8] = [
     ("resnet50", IMAGES),
     ("mobilenetv2", IMAGES),
     ("efficientnet", IMAGES),
@@ -21,6 +24,7 @@ const TRAININGS: [(&str, [&str; 4]); 7] = [
     ("bert", TOKENS),
     ("gpt2", TOKENS),
     ("smollm2_135m", TOKENS),
+    ("glm", QUESTIONS),
 ];
 
 /// Trains the small size of a case with more settings, and returns its record.
