@@ -100,7 +100,7 @@ fn a_path_that_leaves_the_data_directory_is_refused_with_its_line() {
         let reason =
             ImageCheckout::new().with_parameter("image_dir: \".\"", &format!("image_dir: \"{escape}\"")).refusal(&[]);
         assert!(
-            reason.contains("lib/classification.rhai:5:")
+            reason.contains("lib/classification.rhai:10:")
                 && reason.contains("resnet50/dataloader.rhai:5")
                 && reason.contains("leaves the data directory"),
             "{reason}"

@@ -11,6 +11,7 @@ mod models;
 mod monitor_scripts;
 mod runner;
 mod shipped_cases;
+mod shipped_trainings;
 mod training;
 mod training_engines;
 mod training_program;

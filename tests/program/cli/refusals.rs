@@ -259,7 +259,7 @@ fn the_data_is_not_drawn_by_a_plan_and_a_missing_folder_is_refused() {
     let data = checkout.path().join("data").display().to_string();
     let errors = refusal(checkout.path(), &["--case", "resnet50", "--vendor", "mock", "--data", &data]);
     insta::assert_snapshot!(errors, @r"
-    error: scripts/lib/classification.rhai:5:11: dataset of case `resnet50`: there is no `imgs` in the data directory `[CHECKOUT]/data`
+    error: scripts/lib/classification.rhai:10:11: dataset of case `resnet50`: there is no `imgs` in the data directory `[CHECKOUT]/data`
       hint: put the file there, or name another data directory with --data DIR
     ");
 }
