@@ -26,6 +26,10 @@ const SIGNIFICANCE: f64 = 1e-3;
 const LARGE_SIGNIFICANCE: f64 = 0.01;
 /// Ratio of times above which a difference is large.
 const LARGE_RATIO: f64 = 1.5;
+/// Ratio of times up to which a busy machine explains a difference: between fewer than [`PAIRS_ENOUGH`] pairs, because delays last
+/// for whole steps, so that three of three pairs are slower by chance once in 64 runs and not normally distributed; and between two
+/// passes at different times, however many steps they have.
+const BUSY_RATIO: f64 = 8.0;
 /// Probability of a smaller difference by chance below which it is a doubt.
 const DOUBT_SIGNIFICANCE: f64 = 0.05;
 /// Factor by which fresh inputs must change an output beyond the limit of agreement, so that the audit proves something.
@@ -250,7 +254,8 @@ impl AuditCheck {
                 "with changed weights, a step took {:.2}x as long ({} of {} pairs): is the engine made for these weights?",
                 times.ratio, times.slower, times.pairs
             );
-            let found = if is_later_failure(&times) { &mut self.failures } else { &mut self.doubts };
+            let is_failure = times.ratio > BUSY_RATIO && is_later_failure(&times);
+            let found = if is_failure { &mut self.failures } else { &mut self.doubts };
             found.push(text);
         }
     }
@@ -259,7 +264,8 @@ impl AuditCheck {
     fn judge_pairs(&mut self, times: PairedTimes, text: &dyn Fn(PairedTimes) -> String) {
         let is_large = times.ratio > LARGE_RATIO && times.is_beyond_ticks();
         let significance = if is_large { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
-        if times.is_slower(significance) && times.is_lasting() {
+        let is_enough = times.pairs >= PAIRS_ENOUGH || times.ratio > BUSY_RATIO;
+        if is_enough && times.is_slower(significance) && times.is_lasting() {
             self.failures.push(text(times));
         } else if times.is_slower(DOUBT_SIGNIFICANCE) {
             self.doubts.push(text(times));

@@ -145,10 +145,35 @@ fn a_few_pairs_show_only_large_differences_and_two_none() {
         format!("the times of only {pairs} pairs of steps were compared (official: at least 10): increase `repeat`")
     };
     assert_eq!((judged(3, 1.2).failures, judged(3, 1.2).doubts), (vec![], vec![text(3)]));
-    assert!(judged(3, 5.0).failures[0].ends_with("(3 of 3 pairs): does it keep results, or was the machine busy?"));
-    let two = judged(2, 5.0);
+    assert!(judged(3, 10.0).failures[0].ends_with("(3 of 3 pairs): does it keep results, or was the machine busy?"));
+    let two = judged(2, 10.0);
     assert_eq!(two.notes, ["times of fresh inputs are not judged: 2 of at least 3 pairs"]);
     assert_eq!((two.failures, two.doubts), (vec![], vec![text(2)]));
+}
+
+#[test]
+fn a_few_steps_beside_other_programs_are_no_failure() {
+    let judged = |fresh_s: &[f64], repeated_s: &[f64], uniform_s: &[f64]| {
+        let seconds = |times: &[f64]| times.iter().map(|time| Seconds(*time)).collect::<Vec<_>>();
+        let mut busy = audit();
+        (busy.fresh_s, busy.repeated_s, busy.uniform_s) = (seconds(fresh_s), seconds(repeated_s), seconds(uniform_s));
+        busy.measured_s = seconds(repeated_s);
+        busy.pass_s = seconds(fresh_s);
+        busy.after_pass = vec![0; fresh_s.len()];
+        judge(Some(busy), InputCost::Fixed)
+    };
+    // Steps of ResNet-50 on two processors: 0.18 s alone, twice or three times as long beside other programs.
+    let (alone, beside) = ([0.183, 0.187, 0.184], [0.418, 0.360, 0.354]);
+    for busy in [judged(&beside, &alone, &alone), judged(&beside, &beside, &alone)] {
+        assert_eq!(busy.failures, [""; 0]);
+        assert!(
+            busy.doubts
+                .iter()
+                .any(|doubt| doubt.ends_with("(3 of 3 pairs): does it keep results, or was the machine busy?")
+                    || doubt.contains("as long as one sample in every row (3 of 3 pairs)")),
+            "{busy:?}"
+        );
+    }
 }
 
 #[test]
@@ -291,8 +316,9 @@ fn with_changed_weights_outputs_and_accuracy_must_change_and_the_time_must_not()
     assert!(judged(&|changed| changed.unchanged_steps = 3).starts_with("3 of 20 steps returned the same outputs"));
     let same = judged(&|changed| changed.accuracy[0] = 0.8);
     assert!(same.starts_with("with changed weights, `top1` is 0.8000 (otherwise 0.8000)"), "{same}");
-    let slow = judged(&|changed| scaled(&mut changed.core_s, 2.0));
-    assert!(slow.starts_with("with changed weights, a step took 2.00x as long (20 of 20 pairs)"), "{slow}");
+    let slow = |factor| judged(&|changed| scaled(&mut changed.core_s, factor));
+    assert_eq!(slow(3.0), "", "the machine may have been busy in one of the two passes");
+    assert!(slow(10.0).starts_with("with changed weights, a step took 10.00x as long (20 of 20 pairs)"));
 }
 
 #[test]
