@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::training::{KEY, drawn_digits};
-use crate::support::{checkout_with_libtorch, has_engine, program};
+use crate::support::{self, checkout_with_libtorch, has_engine, program};
 
 const CASE: &str = "digits_interpreter_cpu_1x1/localhost_noderank0";
 /// Too slow for the target, so that all epochs are trained.
@@ -97,4 +97,33 @@ fn libtorch_trains_and_the_interpreter_computes_the_same_steps() {
     let vendor = "vendors/cpu/vendor.yaml";
     fs::copy(with_libtorch.path().join(vendor), digits.path().join(vendor)).expect("the vendor");
     train_on(digits.path(), "pytorch");
+}
+
+/// Trains on the interpreter with a script of a vendor, and returns the record.
+fn train_with_adapter(script: &str) -> serde_json::Value {
+    let checkout = drawn_digits();
+    let folder = checkout.path().join("scripts/digits/cpu");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(folder.join("training.rhai"), script).expect("a script");
+    program::record(checkout.path(), &["--case", KEY]).0
+}
+
+#[test]
+fn a_vendors_adapter_may_convert_the_model_but_not_what_it_computes() {
+    let record = train_with_adapter("fn convert_model(model, config) { model }");
+    assert_eq!(record["status"], "ok", "{}", record["failures"]);
+    let model = fs::read_to_string(support::root().join("scripts/digits/model.rhai")).expect("a script");
+    let scaled = model.replace("create_model(config)", "convert_model(model, config)");
+    let head = ".linear(\"fc\", config.classes)";
+    let scaled = scaled.replace(head, &format!("{head} * 1.01"));
+    let failures = train_with_adapter(&scaled)["failures"].to_string();
+    assert!(failures.contains("do not agree with the same steps computed by `rten`"), "{failures}");
+    let other = r#"fn convert_model(model, config) {
+        let graph = nn::graph("other");
+        let x = graph.input("images", "N,1,8,8,f32");
+        graph.output("scores", x.flatten().linear("fc", 10));
+        graph
+    }"#;
+    let failures = train_with_adapter(other)["failures"].to_string();
+    assert!(failures.contains("where the model of the case has"), "{failures}");
 }

@@ -84,7 +84,8 @@ impl TensorOps for TorchOps {
     }
 
     fn select(&self, condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> OpResult {
-        wrap(a.0.f_where_self(&condition.0, &b.0))
+        let operand = |x: &TorchTensor| self.on_device(&x.0);
+        wrap(operand(a).and_then(|a| a.f_where_self(&operand(condition)?, &operand(b)?)))
     }
 
     fn matmul(&self, a: &TorchTensor, b: &TorchTensor) -> OpResult {
@@ -266,8 +267,14 @@ impl TorchOps {
             && conv.groups == 1
     }
 
-    /// Returns the tensor on this device; a scalar may still be on the CPU.
+    /// Returns the tensor on this device. A scalar may still be on the CPU: a captured run could not copy it, but fills memory.
     fn on_device(&self, x: &Tensor) -> Result<Tensor, TchError> {
-        if x.device() == self.device { Ok(x.shallow_clone()) } else { x.f_to(self.device) }
+        let options = (x.kind(), self.device);
+        match x.numel() {
+            _ if x.device() == self.device => Ok(x.shallow_clone()),
+            1 if elementwise::is_integer(x) => Tensor::f_full(x.size(), x.f_int64_value(&vec![0; x.dim()])?, options),
+            1 => Tensor::f_full(x.size(), x.f_double_value(&vec![0; x.dim()])?, options),
+            _ => x.f_to(self.device),
+        }
     }
 }

@@ -72,6 +72,8 @@ pub struct CaseScripts {
     pub(super) export: Option<CompiledScript>,
     /// `None` when the case cannot be trained.
     pub(super) training: Option<CompiledScript>,
+    /// What a vendor changes of the training step for its engine.
+    pub(super) training_adapter: Option<CompiledScript>,
     pub(super) dir: PathBuf,
     limits: Limits,
     services: HostServices,
@@ -98,6 +100,7 @@ impl CaseScripts {
             adapter: None,
             export: folder.load(Stage::Export)?,
             training: folder.load(Stage::Training)?,
+            training_adapter: None,
             dir: dir.to_owned(),
             limits: *limits,
             services,
@@ -124,8 +127,8 @@ impl CaseScripts {
         errors
     }
 
-    /// Adds the vendor's adapter: `<vendor>/forward.rhai` in the folder of the case, if it exists, replaces
-    /// `engine_forward`.
+    /// Adds the vendor's adapters in the folder of the case, as far as they exist: `<vendor>/forward.rhai` replaces
+    /// `engine_forward`, and `<vendor>/training.rhai` changes how the engine gets the training step.
     ///
     /// # Errors
     /// The same as for [`CaseScripts::load`].
@@ -134,6 +137,7 @@ impl CaseScripts {
         let (limits, services) = (self.limits, self.services.clone());
         let folder = ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services };
         self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
+        self.training_adapter = folder.load(Stage::TrainingAdapter)?;
         Ok(self)
     }
 
@@ -201,17 +205,19 @@ impl CaseScripts {
         let load = |vendor: std::ffi::OsString| {
             let (limits, services) = (self.limits, self.services.clone());
             let vendor = vendor.to_str()?;
-            ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services }.load(Stage::Adapter).ok()
+            let folder = ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services };
+            Some([folder.load(Stage::Adapter).ok()?, folder.load(Stage::TrainingAdapter).ok()?])
         };
-        let adapters: Vec<Option<CompiledScript>> = vendors.map(load).collect::<Option<_>>()?;
-        let scripts = self.scripts().chain(adapters.iter().flatten());
+        let adapters: Vec<[Option<CompiledScript>; 2]> = vendors.map(load).collect::<Option<_>>()?;
+        let scripts = self.scripts().chain(adapters.iter().flatten().flatten());
         let keys: Vec<BTreeSet<String>> = scripts.map(|script| script.config_reads().names()).collect::<Option<_>>()?;
         Some(keys.into_iter().flatten().collect())
     }
 
     fn scripts(&self) -> impl Iterator<Item = &CompiledScript> {
         let always = [&self.dataloader, &*self.forward, &*self.evaluator];
-        always.into_iter().chain(&self.model).chain(&self.export).chain(&self.training).chain(self.adapter.as_deref())
+        let training = self.training.iter().chain(&self.training_adapter);
+        always.into_iter().chain(&self.model).chain(&self.export).chain(training).chain(self.adapter.as_deref())
     }
 
     /// Returns whether the case has a forward function of its own for inference.
@@ -278,10 +284,10 @@ impl ScriptFolder<'_> {
     /// Loads the script of a stage; `None` when the case has none and needs none.
     fn load(&self, stage: Stage) -> Result<Option<CompiledScript>, ScriptError> {
         let may_lack = match stage {
-            Stage::Adapter if self.vendor.is_empty() => return Ok(None),
+            Stage::Adapter | Stage::TrainingAdapter if self.vendor.is_empty() => return Ok(None),
             // It belongs to a vendor.
             Stage::Monitor => return Ok(None),
-            Stage::Adapter | Stage::Export | Stage::Training => true,
+            Stage::Adapter | Stage::Export | Stage::Training | Stage::TrainingAdapter => true,
             Stage::Model => self.choice.without_model,
             Stage::Dataloader | Stage::Forward | Stage::Evaluator => false,
         };
@@ -302,13 +308,14 @@ impl ScriptFolder<'_> {
     }
 
     fn file(&self, stage: Stage) -> PathBuf {
-        let vendor = if stage == Stage::Adapter { self.vendor } else { "" };
+        let is_adapter = matches!(stage, Stage::Adapter | Stage::TrainingAdapter);
+        let vendor = if is_adapter { self.vendor } else { "" };
         self.dir.join(vendor).join(stage.file())
     }
 }
 
 /// Converts the return value of a script function to a model: one graph, or a map of graphs.
-fn to_model(returned: &Dynamic) -> Result<Model, String> {
+pub(super) fn to_model(returned: &Dynamic) -> Result<Model, String> {
     let graph = |value: &Dynamic| match value.read_lock::<Graph>() {
         Some(graph) => graph.take(),
         None => Err(format!(

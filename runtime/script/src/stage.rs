@@ -18,6 +18,8 @@ pub enum Stage {
     Adapter,
     /// `training.rhai`: the data, the loss and the optimizer of a training.
     Training,
+    /// `<vendor>/training.rhai`: how a vendor's engine gets the training step.
+    TrainingAdapter,
     /// `monitor.rhai` in the folder of a vendor: reads what the vendor's command prints about its devices.
     Monitor,
 }
@@ -58,6 +60,10 @@ const fn required(name: &'static str, parameters: &'static [&'static str]) -> Fu
     Function { name, parameters, optional_parameter: None, required: true }
 }
 
+const fn optional(name: &'static str, parameters: &'static [&'static str]) -> Function {
+    Function { required: false, ..required(name, parameters) }
+}
+
 /// A function of every step: a script may leave out its last parameter, `config`.
 const fn step_function(name: &'static str, parameters: &'static [&'static str], required: bool) -> Function {
     Function { name, parameters, optional_parameter: Some("config"), required }
@@ -65,7 +71,7 @@ const fn step_function(name: &'static str, parameters: &'static [&'static str], 
 
 impl Stage {
     /// Every stage of a case.
-    pub const ALL: [Stage; 7] = [
+    pub const ALL: [Stage; 8] = [
         Stage::Dataloader,
         Stage::Model,
         Stage::Forward,
@@ -73,6 +79,7 @@ impl Stage {
         Stage::Export,
         Stage::Adapter,
         Stage::Training,
+        Stage::TrainingAdapter,
     ];
 
     /// Returns the file name of the script in the folder of its case.
@@ -83,7 +90,7 @@ impl Stage {
             Stage::Export => "export.rhai",
             Stage::Evaluator => "evaluator.rhai",
             Stage::Forward | Stage::Adapter => "forward.rhai",
-            Stage::Training => "training.rhai",
+            Stage::Training | Stage::TrainingAdapter => "training.rhai",
             Stage::Monitor => flagperf_config::MONITOR_SCRIPT,
         }
     }
@@ -116,9 +123,12 @@ impl Stage {
                         required("build_dataloader", &["config"]),
                         required("compute_loss", &["model", "config"]),
                         required("create_optimizer", &["config"]),
-                        Function { required: false, ..required("create_scheduler", &["config"]) },
+                        optional("create_scheduler", &["config"]),
                     ]
                 }
+            }
+            Stage::TrainingAdapter => {
+                const { &[optional("convert_model", &["model", "config"]), optional("create_grad_scaler", &["config"])] }
             }
             Stage::Monitor => const { &[required("read_devices", &["output"])] },
         }
@@ -132,6 +142,7 @@ impl Stage {
             Stage::Export => &["nn", "log"],
             Stage::Evaluator => &["metric", "boxes", "tensor", "log"],
             Stage::Training => &["data", "image", "nn", "optim", "tensor", "log"],
+            Stage::TrainingAdapter => &["nn", "optim", "log"],
             Stage::Monitor => &["text"],
             Stage::Forward | Stage::Adapter => &["session", "boxes", "tensor", "timing", "log"],
         }

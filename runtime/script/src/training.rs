@@ -9,7 +9,7 @@ use flagperf_onnx::{
 use indexmap::IndexMap;
 use rhai::Dynamic;
 
-use super::case::{CaseScripts, ScriptConfig, call_with_config, to_pipeline};
+use super::case::{CaseScripts, ScriptConfig, call_with_config, to_model, to_pipeline};
 use super::compiled::CompiledScript;
 use super::error::{ScriptError, file_error};
 use super::names::script_type;
@@ -21,8 +21,10 @@ use super::stage::Stage;
 pub struct ScriptedTraining {
     /// The model with its loss.
     pub with_loss: flagperf_onnx::Graph,
-    /// One step.
+    /// One step of the standard case.
     pub step: TrainingStep,
+    /// The same step as the vendor's adapter converts it for the engine.
+    pub converted: Option<TrainingStep>,
     pub optimizer: Optimizer,
     pub schedule: Schedule,
     /// Whether a step whose gradients are not finite changes the scale of the loss only.
@@ -62,13 +64,66 @@ impl CaseScripts {
             clip_norm,
             sizes: batch_sizes(&with_loss, batch_size as usize),
             half,
-            loss_scale: (half == Some(HalfPrecision::F16)).then(LossScale::default),
+            loss_scale: if half == Some(HalfPrecision::F16) { Some(self.create_grad_scaler(config)?) } else { None },
             accumulated_batches,
             ..TrainingOptions::new(optimizer.clone())
         };
         let step = training_step(&with_loss, CaseScripts::LOSS, &options).map_err(|error| fault(error.to_string()))?;
+        let converted = self.convert(graph, config, (&step, &options))?;
         let scales_loss = options.loss_scale.is_some();
-        Ok(ScriptedTraining { with_loss, step, optimizer, schedule, scales_loss })
+        Ok(ScriptedTraining { with_loss, step, converted, optimizer, schedule, scales_loss })
+    }
+
+    /// Returns the training step of the model that the vendor's `convert_model` returns; `None` without this function. It has the
+    /// inputs and states of the standard step, so that another engine can compute the standard step from the same states.
+    fn convert(
+        &self,
+        model: &flagperf_onnx::Graph,
+        config: &ScriptConfig,
+        (standard, options): (&TrainingStep, &TrainingOptions),
+    ) -> Result<Option<TrainingStep>, ScriptError> {
+        const FUNCTION: &str = "convert_model";
+        let Some(script) = self.training_adapter.as_ref().filter(|script| script.defines(FUNCTION)) else {
+            return Ok(None);
+        };
+        let fault = |reason: String| script.function_error(FUNCTION, reason);
+        let given = Dynamic::from(Graph::from_complete(model.clone()));
+        let converted = call_with_config(script, FUNCTION, config, Some(given), to_model)?;
+        let Some(graph) = converted.graphs.into_values().next() else {
+            return Err(fault("it returned no graph".to_owned()));
+        };
+        let with_loss = self.compute_loss(graph, config)?;
+        let step = training_step(&with_loss, CaseScripts::LOSS, options).map_err(|error| fault(error.to_string()))?;
+        let inputs = |step: &TrainingStep| -> Vec<_> {
+            step.graph.inputs.iter().map(|input| (input.name.clone(), input.spec.clone())).collect()
+        };
+        let (expected, actual) = (inputs(standard), inputs(&step));
+        match expected.iter().zip(&actual).find(|(expected, actual)| expected != actual) {
+            Some(((name, spec), (other, _))) => Err(fault(format!(
+                "the converted model has `{other}` where the model of the case has `{name}` ({spec})"
+            ))),
+            None if expected.len() != actual.len() => {
+                let reason = format!("it has {} inputs and parameters, not {}", actual.len(), expected.len());
+                Err(fault(reason))
+            }
+            None => Ok(Some(step)),
+        }
+    }
+
+    /// Calls `create_grad_scaler(config)` of the vendor's adapter. Without this function, it is PyTorch's.
+    ///
+    /// # Errors
+    /// When the script fails or does not return a scaler.
+    fn create_grad_scaler(&self, config: &ScriptConfig) -> Result<LossScale, ScriptError> {
+        const FUNCTION: &str = "create_grad_scaler";
+        let Some(script) = self.training_adapter.as_ref().filter(|script| script.defines(FUNCTION)) else {
+            return Ok(LossScale::default());
+        };
+        call_with_config(script, FUNCTION, config, None, |returned| {
+            let scaler = returned.read_lock::<optim::GradScaler>().map(|scaler| scaler.0);
+            let actual = script_type(returned);
+            scaler.ok_or_else(|| format!("`{FUNCTION}` must return a scaler (`optim::grad_scaler`), not {actual}"))
+        })
     }
 
     /// The name of the output that contains the loss.

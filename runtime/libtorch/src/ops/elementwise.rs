@@ -97,6 +97,6 @@ pub fn sum_of_squares(x: &Tensor, axes: &[i64]) -> Result<Tensor, TchError> {
     flat.f_dot(&flat)?.f_view(&vec![1; x.dim()][..])
 }
 
-fn is_integer(x: &Tensor) -> bool {
+pub fn is_integer(x: &Tensor) -> bool {
     !matches!(x.kind(), Kind::Double | Kind::Float | Kind::Half | Kind::BFloat16)
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing about graphs: the host adds the update of each parameter.
 
-use flagperf_onnx::{Decay, Moments, Optimizer as Rule, OptimizerKind, Schedule as Change, WarmUp};
+use flagperf_onnx::{Decay, LossScale, Moments, Optimizer as Rule, OptimizerKind, Schedule as Change, WarmUp};
 use rhai::plugin::*;
 use rhai::{Array, Map, Module};
 
@@ -20,10 +20,15 @@ pub(crate) struct Optimizer {
 #[derive(Clone)]
 pub(crate) struct Schedule(pub(crate) Change);
 
+/// The dynamic scale of a loss in fp16.
+#[derive(Clone)]
+pub(crate) struct GradScaler(pub(crate) LossScale);
+
 pub(super) fn module() -> Module {
     let mut module = rhai::exported_module!(functions);
     module.set_custom_type::<Optimizer>("Optimizer");
     module.set_custom_type::<Schedule>("Schedule");
+    module.set_custom_type::<GradScaler>("GradScaler");
     module
 }
 
@@ -248,6 +253,26 @@ mod functions {
             return Err(format!("a warm-up rises from {start} times the rate, which is not in 0..=1").into());
         }
         Ok(Schedule(Change { warm_up: Some(WarmUp { length, start }), ..schedule.0 }))
+    }
+
+    /// The dynamic scale of the loss in fp16, as `torch.amp.GradScaler`: `init_scale` is the first scale, which is doubled after
+    /// `growth_interval` updates with finite gradients and halved after one without.
+    ///
+    /// ```rhai
+    /// optim::grad_scaler(#{init_scale: 1024.0, growth_interval: 100})
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn grad_scaler(options: Map) -> Fallible<GradScaler> {
+        let mut options = FunctionOptions::new("grad_scaler", options);
+        let default = LossScale::default();
+        let initial =
+            bounded(&mut options, "init_scale", f64::from(default.initial), 1.0..=f64::from(1u32 << 24))? as f32;
+        let interval = options.number("growth_interval")?.unwrap_or(f64::from(default.growth_interval));
+        if interval.fract() != 0.0 || !(1.0..=f64::from(u32::MAX)).contains(&interval) {
+            return Err(format!("`growth_interval` is {interval}, not a number of updates").into());
+        }
+        options.finish()?;
+        Ok(GradScaler(LossScale { initial, growth_interval: interval as u32 }))
     }
 
     /// The schedule with its lengths in steps in place of epochs; the rate then changes with every step.

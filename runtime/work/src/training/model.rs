@@ -21,6 +21,8 @@ pub struct TrainingModel {
     pub model: Model,
     /// One step: batch, numbers of the step and states to loss and next states.
     pub step: TrainingStep,
+    /// The step as the vendor's adapter converts it for its engine. Other engines compute the standard one.
+    converted: Option<TrainingStep>,
     /// The states before the first step, in the order of [`TrainingStep::states`].
     pub first_states: Vec<Tensor>,
     /// The model with its parameters and running statistics as inputs after its own.
@@ -44,7 +46,7 @@ impl TrainingModel {
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
         let CaseSettings { batch_size, precision, .. } = job.settings;
         let accumulated = settings.gradient_accumulation_steps;
-        let ScriptedTraining { with_loss, step, optimizer, schedule, scales_loss } = scripts
+        let ScriptedTraining { with_loss, step, converted, optimizer, schedule, scales_loss } = scripts
             .build_training(&model, &job.config, batch_size, precision, accumulated)
             .map_err(|e| failure(&e, ""))?;
         let graph = model.graphs.values().next().expect("a model that is trained has one graph");
@@ -55,6 +57,7 @@ impl TrainingModel {
             scales_loss,
             classes,
             step,
+            converted,
             first_states,
             evaluated,
             evaluated_states,
@@ -69,7 +72,8 @@ impl TrainingModel {
     /// # Errors
     /// When the engine refuses the step.
     pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
-        let step = if differentiates(job)? { &self.step.undifferentiated } else { &self.step.graph };
+        let step = self.converted.as_ref().unwrap_or(&self.step);
+        let step = if differentiates(job)? { &step.undifferentiated } else { &step.graph };
         load_graph(step, "step", job, role)
     }
 
