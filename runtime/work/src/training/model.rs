@@ -67,7 +67,7 @@ impl TrainingModel {
         })
     }
 
-    /// Loads the training step into the engine of a job.
+    /// Loads the training step into the engine that trains: as the vendor's adapter converts it, if it does.
     ///
     /// # Errors
     /// When the engine refuses the step.
@@ -75,6 +75,14 @@ impl TrainingModel {
         let step = self.converted.as_ref().unwrap_or(&self.step);
         let step = if differentiates(job)? { &step.undifferentiated } else { &step.graph };
         load_graph(step, "step", job, role)
+    }
+
+    /// Loads the training step of the standard case into another engine.
+    ///
+    /// # Errors
+    /// When the engine refuses the step.
+    pub fn load_standard_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(&self.step.graph, "step", job, role)
     }
 
     /// Loads the model whose parameters are inputs into the engine of a job.

@@ -82,7 +82,7 @@ impl<'m> StepReplayer<'m> {
         }
         let (other, role) = replay_job(job, job.settings.batch_size);
         let change = if job.settings.precision == Precision::Fp32 { CHANGE } else { COARSE_CHANGE };
-        Ok(StepReplayer { states: &model.step.states, sessions: model.load_step(&other, role)?, change })
+        Ok(StepReplayer { states: &model.step.states, sessions: model.load_standard_step(&other, role)?, change })
     }
 
     /// Computes a step again and compares.
