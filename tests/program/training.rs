@@ -57,7 +57,7 @@ fn run(checkout: &Path, arguments: &[&str]) -> (serde_json::Value, Option<i32>) 
 #[test]
 fn a_training_ends_at_its_target_and_its_record_can_be_verified() {
     let checkout = drawn_digits();
-    let (record, code) = run(checkout.path(), &[]);
+    let (record, code) = run(checkout.path(), &["--audit", "full"]);
     assert_eq!(code, Some(0), "{}", record["failures"]);
     assert_eq!(record["accuracy"]["verdict"], "met");
     let round = &record["phases"][0]["training"]["rounds"][0];
@@ -78,8 +78,14 @@ fn a_training_ends_at_its_target_and_its_record_can_be_verified() {
         replay["steps"].as_array().is_some_and(|steps| steps.iter().all(|step| step["imprecise"] == 0)),
         "{replay}"
     );
+    // Those whose states the host drew, the first one, and the one whose states were evaluated.
+    let steps: Vec<f64> =
+        replay["steps"].as_array().unwrap().iter().map(|step| step["step"].as_f64().unwrap()).collect();
+    assert!(steps.len() >= 10 && steps[0] == 1.0 && steps.last() == Some(&number("steps")), "{replay}");
+    assert_eq!(replay["evaluation"]["samples"], 40);
     let reasons = record["validity"]["reasons"].to_string();
-    assert!(!reasons.contains("computed again"), "{reasons}");
+    assert!(!reasons.contains("again") && !reasons.contains("the seed"), "{reasons}");
+    assert!(reasons.contains("trained on 320 samples, and the case has 1442"), "{reasons}");
     let run = format!("result/{}", record["run"].as_str().unwrap_or_default());
     let verified = program::flagperf(checkout.path(), &["verify", &run]);
     let text = [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
@@ -168,12 +174,37 @@ fn the_compliance_checker_of_mlperf_accepts_the_log_but_for_the_name_of_the_benc
 #[test]
 fn two_trainings_with_the_same_seed_compute_the_same_losses() {
     let checkout = drawn_digits();
-    let losses = || {
-        run(checkout.path(), &["--set", "max_epochs=2"]).0["phases"][0]["training"]["rounds"][0]["epoch_losses"].clone()
+    let trained = |arguments: &[&str]| {
+        let arguments = [&["--case", "digits:interpreter:cpu:1:1:2", "--set", "max_epochs=2"], arguments].concat();
+        let record = program::record(checkout.path(), &arguments).0;
+        let rounds = record["phases"][0]["training"]["rounds"].clone();
+        let reasons = [&record["validity"]["reasons"], &record["failures"]].map(ToString::to_string).concat();
+        ([0, 1].map(|round| rounds[round]["epoch_losses"].clone()), reasons)
     };
-    let first = losses();
-    assert!(first.is_array(), "{first}");
-    assert_eq!(first, losses());
+    let ([first, second], reasons) = trained(&["--set", "seed=3", "--set", "target={top1: 0.2}"]);
+    assert!(first.is_array() && first == second, "{first} {second}");
+    assert!(reasons.contains("the seed of the training is fixed (`seed: 3`"), "{reasons}");
+    assert_eq!(trained(&["--set", "seed=3", "--set", "target={top1: 0.2}"]).0, [first.clone(), first]);
+}
+
+#[test]
+fn without_a_seed_every_run_and_every_repetition_is_another_training() {
+    let checkout = drawn_digits();
+    let losses = || {
+        let arguments = ["--case", "digits:interpreter:cpu:1:1:2", "--set", "max_epochs=2"];
+        let record = program::record(checkout.path(), &arguments).0;
+        let mllog = |round| {
+            let text = fs::read_to_string(log_folder(checkout.path(), &record, round).join("rank0.mllog.log"));
+            let text = text.expect("a log");
+            text.lines().find(|line| line.contains(r#""key":"seed""#)).expect("a seed").to_owned()
+        };
+        assert_ne!(mllog(1).split_once("\"value\""), mllog(2).split_once("\"value\""));
+        let rounds = &record["phases"][0]["training"]["rounds"];
+        [0, 1].map(|round| rounds[round]["epoch_losses"].to_string())
+    };
+    let [first, second] = losses();
+    assert!(first.starts_with('[') && first != second, "{first} {second}");
+    assert!(losses().iter().all(|other| *other != first));
 }
 
 #[test]
@@ -261,9 +292,14 @@ fn nan_in_the_data_of_an_evaluation_fails_the_case() {
 #[test]
 fn a_batch_larger_than_the_data_and_other_hardware_are_named() {
     let checkout = drawn_digits();
-    let (record, _) = run(checkout.path(), &["--set", "batch_size=1000000"]);
-    let reason = &record["failures"][0]["reason"];
-    assert_eq!(reason, "the training data has 320 samples, fewer than a batch of 1000000");
+    for (setting, expected) in [
+        ("batch_size=1000000", "the training data has 320 samples, fewer than a batch of 1000000"),
+        ("gradient_accumulation_steps=201", "an update takes 201 steps, and the whole training has 200"),
+    ] {
+        let planned = program::flagperf(checkout.path(), &["plan", "--case", KEY, "--set", setting]);
+        let text = [planned.stdout, planned.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(planned.status.code() == Some(2) && text.contains(expected), "{text}");
+    }
     let arguments = ["--case", "digits:interpreter:A100:1:1:1", "--set", "max_epochs=1"];
     let (record, _) = program::record(checkout.path(), &arguments);
     let warning = "the key of the training names the hardware `A100`, and it ran on `cpu`";

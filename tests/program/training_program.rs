@@ -129,7 +129,7 @@ fn lines_out_of_order_or_cut_and_those_of_other_programs_are_read_as_far_as_poss
     );
     let (record, code) = run(checkout.path(), "patterns");
     assert_eq!(code, Some(0), "{}", record["failures"]);
-    assert_eq!((&round(&record)["samples"], &record["accuracy"]["training"]), (&json!(160), &json!({"acc1": 76.5})));
+    assert_eq!((&round(&record)["samples"], &record["accuracy"]["training"]), (&json!(240), &json!({"acc1": 76.5})));
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         outputs_sha256: None,
         outputs: Some(folder.join("outputs.safetensors")),
         run_seed: flagperf_core::hash::Seed::default(),
+        checkpoints: IndexMap::new(),
         waits: false,
         has_live_display: false,
         environment: IndexMap::new(),

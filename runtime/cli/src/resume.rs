@@ -65,9 +65,9 @@ pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &Prep
     Some(ExitCode::from(exit_code::MISTAKE))
 }
 
-/// Says how an interrupted run is continued, if something is left to run.
+/// Says how a run is continued that was interrupted or whose worker was killed, if something is left to run.
 pub(super) fn announce_resume(outcome: &RunOutcome) {
-    if outcome.interrupted && outcome.folder.join(STATE_FILE).exists() {
+    if (outcome.interrupted || outcome.has_checkpoints) && outcome.folder.join(STATE_FILE).exists() {
         let run = relative_path(&outcome.folder).display().to_string();
         print_message(&format!("note: `flagperf resume {run}` runs the cases that are not finished"));
     }

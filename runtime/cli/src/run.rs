@@ -191,7 +191,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
         };
         let conducted = conduct(plan, values, &options, &interrupt, &mut watch);
         // The case that an interruption ended is run again by `resume`.
-        let is_over = |outcome: &&RunOutcome| outcome.is_complete() && !outcome.interrupted;
+        let is_over = |outcome: &&RunOutcome| outcome.is_complete() && !outcome.interrupted && !outcome.has_checkpoints;
         if let Some(outcome) = conducted.as_ref().ok().filter(is_over) {
             RunState::remove(&outcome.folder);
         }

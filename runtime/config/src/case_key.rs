@@ -160,7 +160,8 @@ fn parse_training(case: &str, framework: &str, rest: &[&str]) -> Result<CaseKey,
         }
     }
     let number = |part: &str, text: &str, max: u32| {
-        let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        let number = text.parse().ok().filter(|number| is_plain && (1..=max).contains(number));
         number.ok_or_else(|| format!("`<{part}>` must be a whole number from 1 to {max}, not `{text}`"))
     };
     let scale = Scale { hosts: number("nnodes", nnodes, Scale::MAX)?, devices: number("nproc", nproc, Scale::MAX)? };
@@ -230,6 +231,8 @@ mod tests {
             ("a::c:1:1:1", "`<framework>` must be a name, not ``"),
             ("a:b:..:1:1:1", "`<hardware>` must be a name, not `..`"),
             ("a:b:c:0:1:1", "`<nnodes>` must be a whole number from 1 to 1024, not `0`"),
+            ("a:b:c:01:1:1", "`<nnodes>` must be a whole number from 1 to 1024, not `01`"),
+            ("a:b:c:+1:1:1", "`<nnodes>` must be a whole number from 1 to 1024, not `+1`"),
             ("a:b:c:1:x:1", "`<nproc>` must be a whole number from 1 to 1024, not `x`"),
             ("a:b:c:1:1:-1", "`<repeat>` must be a whole number from 1 to 4294967295, not `-1`"),
         ] {

@@ -110,6 +110,6 @@ fn only_the_beginning_of_a_long_value_is_shown() {
         fs::write(path, format!("seed: {}\n", "s".repeat(500_000))).unwrap();
     });
     let shown = "s".repeat(80);
-    let expected = "`seed` must be a non-negative integer below 2^63";
+    let expected = "`seed` must be a non-negative integer below 2^63, or null";
     assert_eq!(refused, format!("configs/toy/parameters.yaml:1: {expected}, not `{shown}...`"));
 }

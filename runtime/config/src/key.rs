@@ -58,7 +58,7 @@ pub enum ValueKind {
     Threads,
     /// A number of readings per second from 0 to 10.
     PerSecond,
-    /// The seed of random values: a whole number that fits the `i64` of a script.
+    /// The seed of random values: a whole number that fits the `i64` of a script, or null.
     Seed,
     /// A TCP port, with or without quotes.
     Port,
@@ -113,7 +113,7 @@ impl ValueKind {
             ValueKind::WholeNumber => "a whole number from 0 to 4294967295",
             ValueKind::Threads => "a whole number from 0 to 1024",
             ValueKind::PerSecond => "a whole number from 0 to 10",
-            ValueKind::Seed => "a non-negative integer below 2^63",
+            ValueKind::Seed => "a non-negative integer below 2^63, or null",
             ValueKind::Port => "a port from 1 to 65535",
             ValueKind::Ports => "a list of ports from 1 to 65535",
             ValueKind::Text => "a string",
@@ -173,12 +173,12 @@ impl ValueKind {
             ValueKind::WholeNumber => whole(0, u32::MAX.into()),
             ValueKind::Threads => whole(0, THREADS_MAX),
             ValueKind::PerSecond => whole(0, PER_SECOND_MAX),
-            ValueKind::Seed => whole(0, i64::MAX.cast_unsigned()),
             ValueKind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
             ValueKind::Text => value.as_str().map(Value::from),
             ValueKind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
             ValueKind::RelativePath => value.as_str().filter(|path| is_relative_path(path)).map(Value::from),
-            ValueKind::OptionalSha256 if value.is_null() => Some(Value::Null),
+            ValueKind::Seed | ValueKind::OptionalSha256 if value.is_null() => Some(Value::Null),
+            ValueKind::Seed => whole(0, i64::MAX.cast_unsigned()),
             ValueKind::Sha256 | ValueKind::OptionalSha256 => {
                 value.as_str().filter(|digits| is_sha256(digits)).map(Value::from)
             }

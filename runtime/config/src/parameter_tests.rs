@@ -43,7 +43,7 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             keep_f32: vec!["head".to_owned(), "norm".to_owned()],
             default_data: None,
             weights: Some("w.safetensors".to_owned()),
-            seed: 9_223_372_036_854_775_807,
+            seed: Some(9_223_372_036_854_775_807),
             unit: Parameters::default().unit,
         }
     );
@@ -117,9 +117,12 @@ fn every_other_parameter_of_the_host_is_checked_for_its_type() {
         ("keep_f32: [1]", "`keep_f32` must be a list of strings such as `[one, two]`, not `1` (element 1)"),
         ("weights: 7", "`weights` must be a string or null, not `7`"),
         ("weights: [a, b]", "`weights` must be a string or null, not a list"),
-        ("seed: abc", "`seed` must be a non-negative integer below 2^63, not `abc`"),
-        ("seed: -1", "`seed` must be a non-negative integer below 2^63, not `-1`"),
-        ("seed: 9223372036854775808", "`seed` must be a non-negative integer below 2^63, not `9223372036854775808`"),
+        ("seed: abc", "`seed` must be a non-negative integer below 2^63, or null, not `abc`"),
+        ("seed: -1", "`seed` must be a non-negative integer below 2^63, or null, not `-1`"),
+        (
+            "seed: 9223372036854775808",
+            "`seed` must be a non-negative integer below 2^63, or null, not `9223372036854775808`",
+        ),
     ] {
         assert_eq!(messages(Level::Error, text), format!("{FILE}:1: {message}"));
         let (key, value) = text.split_once(": ").unwrap();

@@ -114,8 +114,8 @@ pub const PARAMETERS: &[ConfigKey] = &[
     ConfigKey {
         name: "seed",
         kind: ValueKind::Seed,
-        default: Some("0"),
-        about: "the seed of the random values of a case",
+        default: Some("null"),
+        about: "the seed of the random values of a case; null: 0, and drawn anew for each repetition of a training",
         owner: Owner::Case,
     },
 ];
@@ -161,8 +161,9 @@ pub struct Parameters {
     /// Data directory, relative to the checkout, of a case for which none is given.
     #[serde(default)]
     pub default_data: Option<String>,
-    /// Seed of the case's random values.
-    pub seed: u64,
+    /// Seed of the case's random values; `None` is 0, and of a training drawn for each repetition.
+    #[serde(default)]
+    pub seed: Option<u64>,
 }
 
 /// Returns the default of the key `unit`.
@@ -187,7 +188,7 @@ impl Default for Parameters {
             keep_f32: Vec::new(),
             weights: None,
             default_data: None,
-            seed: 0,
+            seed: None,
         }
     }
 }

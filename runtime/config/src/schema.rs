@@ -121,7 +121,7 @@ fn value_schema(kind: ValueKind) -> Value {
         ValueKind::WholeNumber => whole(0, u32::MAX.into()),
         ValueKind::Threads => whole(0, super::THREADS_MAX),
         ValueKind::PerSecond => whole(0, 10),
-        ValueKind::Seed => whole(0, i64::MAX.cast_unsigned()),
+        ValueKind::Seed => json!({"anyOf": [{"type": "null"}, whole(0, i64::MAX.cast_unsigned())]}),
         ValueKind::Port => json!({"anyOf": [whole(1, u16::MAX.into()), {"type": "string", "pattern": PORT}]}),
         ValueKind::Ports => json!({"type": "array", "items": value_schema(ValueKind::Port)}),
         ValueKind::Text => json!({"type": "string"}),

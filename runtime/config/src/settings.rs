@@ -217,6 +217,20 @@ pub const TRAINING_SETTINGS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "train_samples",
+        kind: ValueKind::WholeNumber,
+        default: Some("0"),
+        about: "the number of samples of the dataset of training.rhai; 0 if the author of the case does not know it",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "train_index",
+        kind: ValueKind::OptionalSha256,
+        default: Some("null"),
+        about: "`training.dataset.index_sha256` of a phase in a record of that dataset; null if only the number of samples is known",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "command",
         kind: ValueKind::TextList,
         default: Some("[]"),

@@ -153,6 +153,13 @@ pub enum Event {
     TrainingEnd(TrainingEnd),
     /// The training goes on from a checkpoint.
     TrainingResumed(TrainingProgress),
+    /// A checkpoint is on disk.
+    Checkpoint {
+        /// Name of its folder.
+        name: String,
+        /// SHA-256 over the hashes of its files, hexadecimal.
+        sha256: String,
+    },
     /// Some steps of the trainings were computed again by another engine.
     TrainingReplay(Box<TrainingReplay>),
     /// What a training program printed about itself at its end.

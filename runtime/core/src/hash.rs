@@ -125,6 +125,12 @@ impl Seed {
         Seed(hasher.finalize().into())
     }
 
+    /// Returns the seed of a repetition of a training, from 0, in a run with this seed: below 2^63, as a script needs it.
+    pub fn of_training(&self, round: u32) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.derive("training", round.into()).0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 1
+    }
+
     /// Returns the 32 bytes of the seed.
     pub fn bytes(&self) -> [u8; 32] {
         self.0

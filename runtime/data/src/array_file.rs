@@ -2,15 +2,18 @@
 //! checked against the size of the file; elements are read by position and never all at once.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::data_file::open_file;
 use super::{DataError, DataRoot};
 use flagperf_core::file_kind::{self, HEAD_BYTES};
+use flagperf_core::hash::hash_reader;
 use flagperf_core::tensor::{DType, Tensor};
 
+/// Largest file whose content is hashed, in bytes.
+const HASHED_BYTES_MAX: u64 = 1 << 30;
 /// Largest size of a header in bytes.
 const HEADER_BYTES_MAX: u64 = 16 << 20;
 
@@ -68,6 +71,17 @@ pub struct ArrayFile {
 }
 
 impl ArrayFile {
+    /// Returns the size of the file and the hash of its content, for the index of a dataset; of a very large file, the size alone.
+    pub fn content(&self) -> String {
+        let hash = |_: &u64| {
+            let mut file = self.file.try_clone().ok()?;
+            file.rewind().ok()?;
+            hash_reader(file).ok()
+        };
+        let hash = Some(self.file_bytes).filter(|bytes| *bytes <= HASHED_BYTES_MAX).as_ref().and_then(hash);
+        format!("{} bytes {}", self.file_bytes, hash.unwrap_or_default())
+    }
+
     /// Opens the array in `path`. `flat` is the type of the elements of a file without a header; `key` selects a tensor
     /// of a safetensors file, which may be left out if there is only one.
     ///

@@ -65,7 +65,8 @@ impl Arrays {
             format!("{} {} from {} ({} bytes)", field.name, field.spec, array.path.display(), array.file_bytes)
         };
         let pipeline: Vec<String> = fields.iter().zip(&arrays).map(describe).collect();
-        let facts = root.facts(root.path(), samples, hash_bytes(pipeline.join("\n").as_bytes()), pipeline);
+        let index = pipeline.iter().zip(&arrays).map(|(text, array)| format!("{text} {}\n", array.content()));
+        let facts = root.facts(root.path(), samples, hash_bytes(index.collect::<String>().as_bytes()), pipeline);
         Ok(Arrays { arrays, fields, facts })
     }
 }

@@ -154,11 +154,11 @@ impl Pipeline {
     }
 
     /// Checks the data directory, the class folders, the class list and the transforms, without listing the samples:
-    /// there may be millions.
+    /// there may be millions. Returns the number of samples if it is known nevertheless.
     ///
     /// # Errors
     /// Those errors of [`Pipeline::open`] that can be found this way.
-    pub fn check(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+    pub fn check(&self, root: &Path, dtype: DType) -> Result<Option<usize>, DataError> {
         self.check_not_random()?;
         self.check_source(root, dtype)
     }
@@ -167,27 +167,27 @@ impl Pipeline {
     ///
     /// # Errors
     /// As [`Pipeline::check`].
-    pub fn check_for_training(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+    pub fn check_for_training(&self, root: &Path, dtype: DType) -> Result<Option<usize>, DataError> {
         mixing_of(&self.transforms)?;
         self.check_source(root, dtype)
     }
 
-    fn check_source(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+    fn check_source(&self, root: &Path, dtype: DType) -> Result<Option<usize>, DataError> {
         match &self.source {
             SampleSource::ImageFolder { images, classes } => {
                 ImageTransforms::new(&self.transforms, dtype)?;
-                ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref())
+                ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref()).map(|()| None)
             }
             SampleSource::Synthetic { fields, samples, .. } => {
                 self.check_no_transforms("synthetic samples")?;
-                check_fields(fields, *samples, dtype).map(drop)
+                check_fields(fields, *samples, dtype).map(|_| Some(*samples))
             }
             SampleSource::Squad(options) => {
                 self.check_no_transforms("questions")?;
-                Squad::check(&DataRoot::open(root)?, options)
+                Squad::check(&DataRoot::open(root)?, options).map(|()| None)
             }
             // Opening these reads only headers, the positions of lines, annotations without pixels, and the tokenizer.
-            _ => self.open_source(root, dtype, 0).map(drop),
+            _ => self.open_source(root, dtype, 0).map(|dataset| Some(dataset.len())),
         }
     }
 }

@@ -73,7 +73,7 @@ impl TokenStream {
         let facts = root.facts(
             &root.path().join(file),
             samples,
-            hash_bytes(format!("{text}; {} bytes", array.file_bytes).as_bytes()),
+            hash_bytes(format!("{text}; {}", array.content()).as_bytes()),
             vec![text],
         );
         Ok(TokenStream { array, options, samples, fields, facts })

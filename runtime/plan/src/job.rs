@@ -49,6 +49,9 @@ pub struct Job {
     /// The seed of the order of samples and of the audit, which the conductor draws when the case begins.
     #[serde(default)]
     pub run_seed: Seed,
+    /// The hashes of the checkpoints of an earlier attempt at the training, by their names.
+    #[serde(default)]
+    pub checkpoints: IndexMap<String, String>,
     /// What the audit of inference includes.
     #[serde(default)]
     pub audit: AuditScope,
@@ -84,6 +87,20 @@ impl Job {
     /// another one, fp32.
     pub fn value_precision(&self) -> Precision {
         if self.phase() == Phase::Train { Precision::Fp32 } else { self.precision() }
+    }
+
+    /// Returns the seed of a repetition of the training, from 0: that of the case, or else one that follows from the seed of the
+    /// run, so that no engine can know it before.
+    pub fn training_seed(&self, round: u32) -> u64 {
+        self.parameters.seed.unwrap_or_else(|| self.run_seed.of_training(round))
+    }
+
+    /// Returns the job with this seed for its scripts and its command.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Job {
+        let mut job = self.clone();
+        job.config.insert("seed".to_owned(), seed.into());
+        job
     }
 
     /// Returns the folder for files that are not needed after the phase. The conductor removes it, however the worker

@@ -298,6 +298,8 @@ impl Planner<'_> {
             config.insert(name.to_owned(), Value::from(value.as_str()));
         }
         let mut parameters = Parameters::from_values(&self.case.parameters);
+        // Where nothing is drawn, a script has a number.
+        config.insert("seed".to_owned(), parameters.seed.unwrap_or_default().into());
         if let Task::Train { training, .. } = &task {
             // The metrics of a training are judged by its own target.
             parameters.target_accuracy.clone_from(&training.target);
@@ -317,6 +319,7 @@ impl Planner<'_> {
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
             outputs_sha256: None,
             run_seed: Seed::default(),
+            checkpoints: indexmap::IndexMap::new(),
             audit: AuditScope::default(),
             waits: false,
             has_live_display: false,

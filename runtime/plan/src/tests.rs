@@ -436,7 +436,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame keep_f32 = [] (default)".to_owned(),
             "toy:frame weights = null (default)".to_owned(),
             "toy:frame default_data = null (default)".to_owned(),
-            "toy:frame seed = 0 (default)".to_owned(),
+            "toy:frame seed = null (default)".to_owned(),
             "toy:frame image_size = 224 (configs/toy/parameters.yaml:1)".to_owned(),
             "toy:frame frame.engine = interpreter (vendors/chip/vendor.yaml:4)".to_owned(),
             "toy:frame frame.threads = 0 (vendors/chip/vendor.yaml:4)".to_owned(),

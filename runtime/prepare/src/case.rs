@@ -178,29 +178,47 @@ impl Checker<'_> {
     fn check_dataset(&mut self, scripts: &CaseScripts) {
         let at = |error: &str| scripts.dataset_error(error);
         self.check_pipeline(scripts.build_dataloader(&self.request.config), Pipeline::check, at);
-        if self.request.training.is_some() {
+        if let Some((settings, training)) = &self.request.training {
             let pipeline = scripts.build_training_dataloader(&self.request.config);
-            self.check_pipeline(pipeline, Pipeline::check_for_training, |error| scripts.training_data_error(error));
+            let at = |error: &str| scripts.training_data_error(error);
+            if let Some(samples) = self.check_pipeline(pipeline, Pipeline::check_for_training, at) {
+                self.check_steps(samples as u64, settings, training);
+            }
         }
     }
 
-    /// Checks the data of a dataloader; `at` returns an error at the line of the script that describes them.
+    /// Checks that the data suffice for a batch, and the training for an update.
+    fn check_steps(&mut self, samples: u64, settings: &CaseSettings, training: &TrainingSettings) {
+        let batch = u64::from(settings.batch_size);
+        let (steps, per_update) = (samples / batch, u64::from(training.gradient_accumulation_steps));
+        let all = steps.saturating_mul(training.max_epochs.into());
+        if steps == 0 {
+            let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}");
+            self.add(FaultPlace::Setting("batch_size".to_owned()), &reason);
+        } else if all < per_update {
+            let reason = format!("an update takes {per_update} steps, and the whole training has {all}");
+            self.add(FaultPlace::Setting("gradient_accumulation_steps".to_owned()), &reason);
+        }
+    }
+
+    /// Checks the data of a dataloader, and returns the number of samples if it is known; `at` returns an error at the line of the script that describes them.
     fn check_pipeline(
         &mut self,
         pipeline: Result<Pipeline, ScriptError>,
-        check: fn(&Pipeline, &Path, DType) -> Result<(), DataError>,
+        check: fn(&Pipeline, &Path, DType) -> Result<Option<usize>, DataError>,
         at: impl Fn(&str) -> ScriptError,
-    ) {
+    ) -> Option<usize> {
         let CheckRequest { data_dir, precision, .. } = self.request;
         match pipeline {
             // Files that are drawn on first use do not exist yet.
             Ok(_) if drawn::is_pending(data_dir) => {}
             Ok(pipeline) => match check(&pipeline, data_dir, precision.dtype()) {
-                Ok(()) => {}
+                Ok(samples) => return samples,
                 Err(error) => self.add_dataset_fault(at, &error),
             },
             Err(error) => self.faults.push(error.into()),
         }
+        None
     }
 
     /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get

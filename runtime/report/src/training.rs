@@ -2,6 +2,7 @@
 
 use super::rows::{HEADLINE_MFU, plural};
 use super::text::{digits, duration, percent, rate};
+use flagperf_core::measure::TrainingProgress;
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{Record, TrainingRecord, TrainingRound, Verdict};
 
@@ -13,6 +14,7 @@ pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(
     let info = &record.finish_info;
     let none = TrainingRound::default();
     let round = training.rounds.last().unwrap_or(&none);
+    let resumed = training.earlier(training.rounds.len().saturating_sub(1));
     let perf =
         |found: Option<SamplesPerSecond>| found.map_or_else(|| "none: the training did not end".to_owned(), rate);
     let memory = |value: Option<f64>| value.map_or_else(|| "unknown: not reported".to_owned(), digits);
@@ -24,7 +26,7 @@ pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(
         ("p_whole(qps)", perf(round.throughput_whole_samples_per_s)),
         ("p_train(qps)", perf(round.throughput_train_samples_per_s)),
         ("*p_core(qps)", perf(round.throughput_core_samples_per_s)),
-        ("converged", converged(record, round)),
+        ("converged", converged(record, round, resumed)),
         ("final metric", metrics(round)),
         ("loss", losses(round)),
         ("vendor_usage(GiB)", memory(info.vendor_usage)),
@@ -41,16 +43,31 @@ fn mfu(record: &Record) -> String {
 }
 
 /// Says whether the last evaluation reached the target, and after how much work.
-fn converged(record: &Record, round: &TrainingRound) -> String {
+fn converged(record: &Record, round: &TrainingRound, resumed: Option<TrainingProgress>) -> String {
     let target = record.accuracy.target.iter().map(|(name, value)| format!("{name} {value}"));
     let target = target.collect::<Vec<_>>().join(", ");
-    let work = format!("after {}, {}", work(round), round.train_s.map_or_else(|| "not ended".to_owned(), duration));
+    let time = round.train_s.map_or_else(|| "not ended".to_owned(), duration);
+    let work = format!("after {}, {time}{}", work(round), earlier(resumed));
     match record.accuracy.verdict {
+        _ if round.train_s.is_none() => format!("no: the training did not end, {work}"),
         Verdict::Met => format!("yes ({target}), {work}"),
         Verdict::NoTarget => format!("no target, {work}"),
         Verdict::Missed => format!("no ({target}), {work}"),
         Verdict::Unknown => format!("unknown, {work}"),
     }
+}
+
+/// Says what was trained before a training was resumed.
+fn earlier(resumed: Option<TrainingProgress>) -> String {
+    let text = |part: TrainingProgress| {
+        let epochs = plural(part.epochs.into(), "epoch", "epochs");
+        format!(
+            " since it was resumed, and {epochs}, {}, {} before",
+            plural(part.steps, "step", "steps"),
+            duration(part.train_s)
+        )
+    };
+    resumed.map_or_else(String::new, text)
 }
 
 /// `3 epochs, 30 steps, 960 samples`.
@@ -66,8 +83,8 @@ pub(super) fn detail_rows(training: &TrainingRecord) -> Vec<(&'static str, Strin
         rows.push(("data", format!("{} in {}", plural(data.samples, "sample", "samples"), data.location)));
         rows.extend(data.pipeline.iter().map(|transform| ("transform", transform.clone())));
     }
-    for round in &training.rounds {
-        let time = round.train_s.map_or_else(|| "not ended".to_owned(), duration);
+    for (index, round) in training.rounds.iter().enumerate() {
+        let time = round.train_s.map_or_else(|| "not ended".to_owned(), duration) + &earlier(training.earlier(index));
         let times = [("evaluations", round.evaluation_s), ("initialization", round.init_s), ("core", round.core_s)];
         let times = times.map(|(name, time)| format!("{name} {}", duration(time)));
         rows.push(("training", format!("{} in {time} ({})", work(round), times.join(", "))));
@@ -78,7 +95,7 @@ pub(super) fn detail_rows(training: &TrainingRecord) -> Vec<(&'static str, Strin
         ];
         let rates = rates.into_iter().filter_map(|(name, found)| Some(format!("{name} {}", rate(found?))));
         rows.push(("throughput", rates.collect::<Vec<_>>().join(", ")));
-        rows.extend(epoch_rows(round));
+        rows.extend(epoch_rows(round, training.earlier(index)));
         // The values are text from outside; a section escapes them.
         rows.extend(round.reported.iter().map(|(name, value)| ("reported by the program", format!("{name} {value}"))));
     }
@@ -86,8 +103,12 @@ pub(super) fn detail_rows(training: &TrainingRecord) -> Vec<(&'static str, Strin
 }
 
 /// Returns a row for each of the last epochs: its loss, and the metrics of the evaluation after it.
-fn epoch_rows(round: &TrainingRound) -> impl Iterator<Item = (&'static str, String)> {
-    let losses = round.epoch_losses.iter().zip(1..);
+fn epoch_rows(
+    round: &TrainingRound,
+    resumed: Option<TrainingProgress>,
+) -> impl Iterator<Item = (&'static str, String)> {
+    let first = resumed.map_or(0, |part| part.epochs).saturating_add(1);
+    let losses = round.epoch_losses.iter().zip(first..);
     losses.skip(round.epoch_losses.len().saturating_sub(EPOCHS_SHOWN)).map(|(loss, epoch)| {
         let evaluation = round.evaluations.iter().find(|evaluation| evaluation.epochs == epoch);
         let metrics = evaluation.into_iter().flat_map(|evaluation| &evaluation.metrics);

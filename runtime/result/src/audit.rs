@@ -3,6 +3,8 @@
 
 mod power;
 
+pub(crate) use power::{PROBABILITY_MIN, SHARE_MAX};
+
 use serde::{Deserialize, Serialize};
 
 use super::agreement::limits_of_fresh_inputs;

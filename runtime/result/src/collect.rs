@@ -115,6 +115,7 @@ impl PhaseCollector {
                 self.finished = true;
             }
             Event::Started { .. }
+            | Event::Checkpoint { .. }
             | Event::Ready { .. }
             | Event::Progress { .. }
             | Event::Observed { .. }
@@ -206,6 +207,9 @@ impl PhaseCollector {
             }
             let stated: u64 = training.iter().flat_map(|training| &training.rounds).map(|round| round.steps).sum();
             let measured = self.measurement().map_or(0, |measured| measured.steps);
+            if measured == 0 {
+                return Some("no step of the training was measured".to_owned());
+            }
             return (stated != measured).then(|| format!("{measured} steps have times, and {stated} have a loss"));
         }
         let ended = self.loops.iter().find(|found| found.step() == measured).map_or(0, LoopCollector::passes);

@@ -25,7 +25,7 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
         return Vec::new();
     }
     let mut failures: Vec<FailureRecord> = exported_model_mismatch(record).into_iter().collect();
-    if record.accuracy.verdict == Verdict::Missed {
+    if record.accuracy.verdict == Verdict::Missed && !is_cut_off(record) {
         let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));
         let hint = match record.training_key {
             Some(_) => "`target` in the case's training.yaml sets the target",
@@ -57,6 +57,12 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
         failures.push(verdict_failure(reason, hint));
     }
     failures
+}
+
+/// Returns whether a training ended before its end, which has a failure of its own.
+fn is_cut_off(record: &Record) -> bool {
+    record.status == Status::Failed
+        && record.phases.iter().any(|phase| phase.phase == Phase::Train && phase.memory_bytes_max.is_none())
 }
 
 /// Returns a warning for each loop whose engine may compute while its outputs are copied.

@@ -71,7 +71,7 @@ pub struct TrainingFinish {
     /// Samples divided by the core time of all steps.
     #[serde(rename = "*p_core(qps)")]
     pub core: Option<SamplesPerSecond>,
-    /// Whether the last evaluation reached the target.
+    /// Whether the training ended and its last evaluation reached the target.
     pub converged: bool,
     /// The metrics of the last evaluation.
     #[serde(deserialize_with = "nulls_are_nan")]
@@ -87,7 +87,7 @@ impl TrainingFinish {
             whole: round.throughput_whole_samples_per_s,
             train: round.throughput_train_samples_per_s,
             core: round.throughput_core_samples_per_s,
-            converged: record.accuracy.verdict == Verdict::Met,
+            converged: record.accuracy.verdict == Verdict::Met && round.train_s.is_some(),
             final_metrics: round.final_metrics().cloned().unwrap_or_default(),
         })
     }

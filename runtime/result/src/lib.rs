@@ -35,6 +35,7 @@ mod signature;
 mod summary;
 mod training;
 mod training_log;
+mod training_verdict;
 mod validity;
 mod write;
 
@@ -50,6 +51,7 @@ pub use failures::{output_time_warnings, verdict_failures};
 pub use finish::{FinishInfo, TrainingFinish};
 pub use flops::{FlopCount, PeakRecord};
 pub use library::{LibraryHashes, LibraryRecord, UnknownCode};
+pub use loops::slow_first_pass;
 pub use machine::Machine;
 pub use manifest::{
     DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, ManifestEntry, ManifestFault, ResultManifest, digest, list_files,

@@ -5,6 +5,27 @@
 
 use flagperf_core::event::Step;
 use flagperf_core::measure::{Measurement, Nanos, PassEvidence, PassReport, StepTimes};
+use flagperf_core::units::Seconds;
+
+/// Ratio of the core time of the first pass to that of a later one above which there is a warning.
+const PASS_RATIO_WARNING: f64 = 1.5;
+/// Core time of the first pass below which there is no such warning.
+const PASS_TIME_MIN: Seconds = Seconds(0.01);
+
+/// Returns a warning when a later pass is much faster than the first. All passes have the same samples, so they take
+/// the same time unless the engine caches results.
+pub fn slow_first_pass(measured: &Measurement) -> Option<String> {
+    let (first, later) = measured.passes.split_first()?;
+    let shortest =
+        later.iter().filter(|pass| pass.samples == first.samples).map(|pass| pass.core_s.0).reduce(f64::min)?;
+    let factor = first.core_s.0 / shortest;
+    (first.core_s.0 > PASS_TIME_MIN.0 && factor > PASS_RATIO_WARNING).then(|| {
+        let name = measured.step.name();
+        format!(
+            "{name}: the first pass's core time was {factor:.1}x that of a later pass; does the engine cache results, or was the machine busy?"
+        )
+    })
+}
 
 /// The events of one measured loop.
 #[derive(Debug)]
@@ -102,7 +123,6 @@ impl LoopCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagperf_core::units::Seconds;
 
     fn times(pass: u32) -> Vec<StepTimes> {
         vec![StepTimes { pass, samples: 2, core_s: Seconds(0.5), ..StepTimes::default() }; 4]

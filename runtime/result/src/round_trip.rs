@@ -41,6 +41,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrainingResumed(_) => 25,
         Event::TrainingReplay(_) => 26,
         Event::Reported { .. } => 27,
+        Event::Checkpoint { .. } => 28,
     }
 }
 
@@ -111,6 +112,7 @@ fn events(x: f64) -> Vec<Event> {
             ..TrainingReplay::default()
         })),
         Event::Reported { round: 0, values: [(text(), x.into())].into() },
+        Event::Checkpoint { name: text(), sha256: text() },
     ]
 }
 
@@ -149,7 +151,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 28);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 29);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

@@ -9,7 +9,6 @@ use flagperf_config::CaseKey;
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
-use flagperf_core::step::Step;
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
 /// Returns a warning if the hardware in the key of a training is part of the name of no device on which it ran.
@@ -113,7 +112,7 @@ impl TrainingRecord {
         let (due, before) = (self.due_round(), self.resumed_in(losses.round));
         let round = self.round(losses.round);
         let EpochLosses { epoch, loss, gradient_norm, learning_rate, .. } = losses;
-        let epoch_due = before.epochs + round.epochs;
+        let epoch_due = before.epochs.saturating_add(round.epochs);
         if losses.round != due || *epoch != epoch_due {
             return Err(format!(
                 "epoch {epoch} of training {} was reported when epoch {epoch_due} of training {due} was due",
@@ -141,7 +140,8 @@ impl TrainingRecord {
         let counts = |round, epochs, steps, samples| {
             format!("training {round}, {epochs} epochs, {steps} steps and {samples} samples")
         };
-        let expected = counts(due, before.epochs + round.epochs, before.steps + round.steps, samples);
+        let epochs = before.epochs.saturating_add(round.epochs);
+        let expected = counts(due, epochs, before.steps.saturating_add(round.steps), samples);
         let found = counts(evaluation.round, evaluation.epochs, evaluation.steps, evaluation.samples);
         if expected != found {
             return Err(format!("an evaluation is one of {found}, not of {expected}"));
@@ -154,6 +154,11 @@ impl TrainingRecord {
     /// Returns what had been trained of a training before the run was resumed.
     fn resumed_in(&self, round: u32) -> TrainingProgress {
         self.resumed.filter(|resumed| resumed.rounds == round).unwrap_or_default()
+    }
+
+    /// Returns what had been trained of the round with this index before the run was resumed.
+    pub fn earlier(&self, index: usize) -> Option<TrainingProgress> {
+        self.resumed.filter(|_| index == 0)
     }
 
     /// Returns the training that has not ended.
@@ -189,41 +194,7 @@ impl TrainingRecord {
 }
 
 /// Returns whether a training program of somebody else trained, so that the host knows no more than it printed.
-fn is_reported_by_program(record: &Record) -> bool {
+pub(super) fn is_reported_by_program(record: &Record) -> bool {
     let mut engines = record.phases.iter().filter_map(|phase| phase.engine.as_ref());
     engines.any(|engine| engine.name == PROGRAM_ENGINE)
-}
-
-/// Returns that no other engine computed steps of the training and outputs of its last evaluation again: the host evaluates
-/// the parameters, but cannot know how they were computed.
-pub(super) fn unchecked_training(record: &Record) -> Option<String> {
-    if is_reported_by_program(record) {
-        return Some("reported by the program: the host neither computed nor checked the training".to_owned());
-    }
-    record.measurement(Step::Training)?;
-    let replay = record.training().and_then(|training| training.replay.as_ref());
-    match replay {
-        None => Some("no step of the training was computed again by another engine".to_owned()),
-        Some(replay) if replay.not_computed.is_empty() => None,
-        Some(TrainingReplay { engine, not_computed, .. }) => {
-            Some(format!("not all was computed again by `{engine}`: {}", not_computed.join("; ")))
-        }
-    }
-}
-
-/// Returns that a part of the training is not part of the measurement.
-pub(super) fn resumed_training(record: &Record) -> Option<String> {
-    let resumed = record.training()?.resumed?;
-    Some(format!(
-        "resumed after epoch {} of a training that was cut off: only the epochs since then were measured",
-        resumed.epochs
-    ))
-}
-
-/// Returns which steps of a training were not computed again.
-pub(super) fn undrawn_steps(record: &Record) -> Option<String> {
-    let training = record.training()?;
-    let again = training.replay.as_ref()?.steps.len() as u64;
-    let steps: u64 = training.rounds.iter().map(|round| round.steps).sum();
-    (again < steps).then(|| format!("{} of {steps} training steps were not computed again", steps - again))
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::executed_code::{unhashed_code, untraced_code};
-use super::training::{resumed_training, unchecked_training, undrawn_steps};
+use super::training_verdict::{training_reasons, unknown_of_training};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
@@ -116,8 +116,7 @@ impl ValidityCheck {
             unknown_agreement(record).into_iter().collect(),
             partial_audit(record).into_iter().collect(),
             dependent_reference(record).into_iter().collect(),
-            unchecked_training(record).into_iter().collect(),
-            resumed_training(record).into_iter().collect(),
+            training_reasons(record),
             departures(record),
             failed_samples(record),
             padding_warnings(record),
@@ -387,7 +386,7 @@ fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
 
 /// Returns the conditions that no monitor reported.
 fn unknown_conditions(record: &Record) -> Vec<String> {
-    let mut unknown: Vec<String> = undrawn_steps(record).into_iter().collect();
+    let mut unknown = unknown_of_training(record);
     if record.accuracy.verdict == Verdict::Met && other_dataset(record).is_none() {
         let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
         unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));

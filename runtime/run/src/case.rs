@@ -50,9 +50,15 @@ pub(super) struct RunContext<'a> {
 }
 
 /// Runs a case in its folder, which must exist, and returns its record.
-pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
+/// `checkpoints` are the hashes of those of an earlier attempt by their names.
+pub(super) fn run_case(
+    run: &RunContext<'_>,
+    case: &CasePlan,
+    checkpoints: &IndexMap<String, String>,
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> Record {
     let (mut files, mut monitors, watch) = (None, None, run.options.host_use.watch());
-    let (mut record, is_concluded) = run_phases(run, case, &mut files, &mut monitors, notify);
+    let (mut record, is_concluded) = run_phases(run, case, checkpoints, &mut files, &mut monitors, notify);
     if let (Some(job), false) = (case.jobs.last(), is_concluded) {
         conclude(&mut record, Vec::new(), &case.settings, &job.parameters, Seconds(0.0));
     }
@@ -139,6 +145,7 @@ impl CaseFiles {
 fn run_phases(
     run: &RunContext<'_>,
     case: &CasePlan,
+    checkpoints: &IndexMap<String, String>,
     case_files: &mut Option<CaseFiles>,
     case_monitors: &mut Option<CaseMonitors>,
     notify: &mut dyn FnMut(&Notice<'_>),
@@ -183,7 +190,8 @@ fn run_phases(
         let RunOptions { has_live_display, audit, .. } = *run.options;
         let outputs_sha256 = hash_of_outputs(&record);
         let waits = run.options.barrier.is_some();
-        let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, ..job.clone() };
+        let checkpoints = checkpoints.clone();
+        let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, checkpoints, ..job.clone() };
         let output = folder.join(WORKER_LOG);
         let mut samples = None;
         monitors.phase_begins();

@@ -1,13 +1,12 @@
 //! Concludes a case from its phases: verdicts, rates, status, FlagPerf's result.
 
 use flagperf_config::{Parameters, Vendor};
-use flagperf_core::measure::Measurement;
 use flagperf_core::metric::AgreementLimits;
 use flagperf_core::units::Seconds;
 use flagperf_plan::CaseSettings;
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, DeviceRecord, FinishInfo, FlopCount, HostRecord, Machine, PhaseRecord,
-    Record, Status, hardware_warning, output_time_warnings, padding_warnings, verdict_failures,
+    Record, Status, hardware_warning, output_time_warnings, padding_warnings, slow_first_pass, verdict_failures,
 };
 
 /// Fills in everything in `record` that is derived from its phases. `hosts` are the machines on which they ran, as far as that
@@ -72,7 +71,7 @@ fn measurement_warnings(record: &Record) -> Vec<String> {
             let (observations, samples) = (measured.observations, measured.samples);
             warnings.push(format!("{name}: the evaluator counted {observations} of {samples} samples"));
         }
-        warnings.extend(slow_first_pass_warning(measured));
+        warnings.extend(slow_first_pass(measured));
         match measured.failed_samples {
             0 => {}
             1 => warnings.push(format!("{name}: 1 sample could not be read")),
@@ -80,26 +79,6 @@ fn measurement_warnings(record: &Record) -> Vec<String> {
         }
     }
     warnings
-}
-
-/// Ratio of the core time of the first pass to that of a later one above which there is a warning.
-const PASS_RATIO_WARNING: f64 = 1.5;
-/// Core time of the first pass below which there is no such warning.
-const PASS_TIME_MIN: Seconds = Seconds(0.01);
-
-/// Returns a warning when a later pass is much faster than the first. All passes have the same samples, so they take
-/// the same time unless the engine caches results.
-fn slow_first_pass_warning(measured: &Measurement) -> Option<String> {
-    let (first, later) = measured.passes.split_first()?;
-    let shortest =
-        later.iter().filter(|pass| pass.samples == first.samples).map(|pass| pass.core_s.0).reduce(f64::min)?;
-    let factor = first.core_s.0 / shortest;
-    (first.core_s.0 > PASS_TIME_MIN.0 && factor > PASS_RATIO_WARNING).then(|| {
-        let name = measured.step.name();
-        format!(
-            "{name}: the first pass's core time was {factor:.1}x that of a later pass; does the engine cache results, or was the machine busy?"
-        )
-    })
 }
 
 /// Returns this machine with the devices of the phases.

@@ -6,12 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use jiff::Zoned;
 
 use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
 use super::launch::Containers;
-use super::resume::{EarlierAttempt, set_aside};
+use super::resume::{EarlierAttempt, is_killed, set_aside};
 use super::run_log::RunLog;
 use super::{HostUse, Interrupt, Notice};
 use flagperf_config::{CaseKey, Container};
@@ -71,6 +72,8 @@ pub struct RunOutcome {
     pub not_run: Vec<CaseKey>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
+    /// Whether the worker of a training was killed, which can go on from a checkpoint.
+    pub has_checkpoints: bool,
 }
 
 impl RunOutcome {
@@ -83,6 +86,7 @@ impl RunOutcome {
             unwritten: Vec::new(),
             unsealed: Vec::new(),
             not_run: Vec::new(),
+            has_checkpoints: false,
             interrupted: false,
         }
     }
@@ -195,6 +199,7 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
             digest,
             unsealed,
         });
+        outcome.has_checkpoints |= is_killed(&record, &folder.join(&case.folder));
         outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
@@ -216,26 +221,29 @@ struct EndedCase {
 fn run_or_read(context: &RunContext<'_>, index: usize, log: &RunLog, notify: &mut dyn FnMut(&Notice<'_>)) -> EndedCase {
     let RunContext { plan, folder, .. } = *context;
     let case = &plan.cases[index];
-    match set_aside(context, case) {
-        EarlierAttempt::None => {}
+    let checkpoints = match set_aside(context, case) {
+        EarlierAttempt::None => IndexMap::new(),
         EarlierAttempt::Finished(record) => {
             // The process may have been killed before it wrote the manifest.
             let is_reported = folder.join(&case.folder).join(MANIFEST_FILE).exists();
             return EndedCase { record: *record, written: Ok(()), is_reported };
         }
-        EarlierAttempt::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
-    }
+        EarlierAttempt::CutOff { kept, checkpoints } => {
+            notify(&Notice::CutOff { key: &case.key, kept: &kept });
+            checkpoints
+        }
+    };
     notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
     log.case_starts(&case.key);
-    let record = run_case(context, case, notify);
+    let record = run_case(context, case, &checkpoints, notify);
     let written = write_record(&record, &record_path(folder, case));
     EndedCase { record, written, is_reported: false }
 }
 
-/// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or whose
-/// record is not on disk has none, and neither has one with a file that is not as the record states.
+/// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or can go on,
+/// or whose record is not on disk has none, and neither has one with a file that is not as the record states.
 fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
-    if !is_written || record.status == Status::Interrupted {
+    if !is_written || record.status == Status::Interrupted || is_killed(record, folder) {
         return Ok(None);
     }
     write_checked_manifest(folder, &record.file_hashes()).map(Some)

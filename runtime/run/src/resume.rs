@@ -1,19 +1,23 @@
 //! Resumes a run: finds the cases that were finished, and moves the files of a case that was cut off to another folder.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use flagperf_core::regular_file::read_regular_text;
+use flagperf_core::event::Event;
+use flagperf_core::regular_file::{open_regular, read_regular_text};
+use indexmap::IndexMap;
 
 use super::case::RunContext;
 use super::lost::LostCase;
-use flagperf_core::run_files::{CHECKPOINTS_FOLDER, RECORD_FILE};
+use flagperf_core::run_files::{CHECKPOINTS_FOLDER, EVENTS_FILE, RECORD_FILE};
 use flagperf_plan::CasePlan;
-use flagperf_result::{Provenance, Record, Status, write_record};
+use flagperf_result::{ChainReader, ChainedEvent, Provenance, Record, Status, write_record};
 
 /// Largest size of a record in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// The begin of the text of an ending that is no kill.
+const EXITED: &str = "exited";
 /// Largest number of attempts at one case that are kept.
 const TIMES_MAX: u32 = 100;
 
@@ -23,8 +27,8 @@ pub(super) enum EarlierAttempt {
     None,
     /// The case was finished and has this record.
     Finished(Box<Record>),
-    /// The case was cut off. Its files are now in this folder.
-    CutOff(PathBuf),
+    /// The case was cut off. Its files are now in this folder; the hashes of its checkpoints are those that its events state.
+    CutOff { kept: PathBuf, checkpoints: IndexMap<String, String> },
 }
 
 /// Reads the record of a case that was finished, from its folder.
@@ -49,7 +53,9 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
     }
     let reason = match finished_record(&folder) {
         // An interrupted case has a record of what it had measured.
-        Ok(record) if record.status == Status::Interrupted => return keep_aside(run.folder, case),
+        Ok(record) if record.status == Status::Interrupted || is_killed(&record, &folder) => {
+            return keep_aside(run.folder, case);
+        }
         Ok(record) => return EarlierAttempt::Finished(Box::new(record)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
@@ -69,16 +75,38 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
     keep_aside(run.folder, case)
 }
 
+/// Returns whether the worker of a training was killed and left checkpoints.
+pub(super) fn is_killed(record: &Record, folder: &Path) -> bool {
+    let ending = record.phases.last().and_then(|phase| phase.ending.as_ref());
+    let is_exit = ending.is_none_or(|ending| ending.starts_with(EXITED));
+    record.status == Status::Failed
+        && record.training().is_some()
+        && !is_exit
+        && folder.join(CHECKPOINTS_FOLDER).is_dir()
+}
+
 /// Moves the folder of a case, which is run again, aside.
 fn keep_aside(run: &Path, case: &CasePlan) -> EarlierAttempt {
     match move_aside(run, &case.folder).and_then(|kept| take_checkpoints(&kept, &run.join(&case.folder)).map(|()| kept))
     {
-        Ok(kept) => EarlierAttempt::CutOff(kept),
+        Ok(kept) => EarlierAttempt::CutOff { checkpoints: checkpoint_hashes(&kept.join(EVENTS_FILE)), kept },
         Err(error) => {
             tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
             EarlierAttempt::None
         }
     }
+}
+
+/// Returns the hashes of the checkpoints of a training, by their names, from its events.
+fn checkpoint_hashes(path: &Path) -> IndexMap<String, String> {
+    let Ok(file) = open_regular(path) else { return IndexMap::new() };
+    let mut reader = ChainReader::new(BufReader::new(file));
+    let events = std::iter::from_fn(|| reader.read().ok().flatten());
+    let hash = |event: ChainedEvent| match event.event {
+        Event::Checkpoint { name, sha256 } => Some((name, sha256)),
+        _ => None,
+    };
+    events.filter_map(hash).collect()
 }
 
 /// Moves the checkpoints of a training that was cut off to the folder in which the case is run again: it goes on from the newest.

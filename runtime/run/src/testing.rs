@@ -38,6 +38,7 @@ pub fn job() -> Job {
         outputs: None,
         outputs_sha256: None,
         run_seed: Seed::default(),
+        checkpoints: IndexMap::new(),
         audit: AuditScope::default(),
         waits: false,
         has_live_display: false,

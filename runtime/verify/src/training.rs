@@ -16,6 +16,10 @@ use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_result::{Record, TrainingRecord};
 use flagperf_script::{CaseScripts, HostServices, ScriptChoice, run_on_script_stack};
 
+/// What a training states that no other file and no formula contradicts.
+const UNCHECKED: &str = "the trained parameters (`model.safetensors`), their number, which steps were computed again, and the seed of \
+                         the run: only the run itself states them";
+
 /// Checks the trainings of a result.
 pub(super) fn check_training(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
     for phase in replay.phases.iter().filter(|phase| phase.failure.is_none()) {
@@ -28,6 +32,7 @@ pub(super) fn check_training(folder: &Path, record: &Record, replay: &Replay, re
             report.unchecked.push("the learning rates and evaluations of a training that was resumed".to_owned());
             continue;
         }
+        report.unchecked.push(UNCHECKED.to_owned());
         check_evaluations(record, training, phase, report);
         match expected_rates(folder, record, training) {
             Ok(expected) => compare_rates(&expected, &phase.learning_rates, report),

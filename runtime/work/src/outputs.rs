@@ -21,6 +21,10 @@ use flagperf_data::{Batch, BatchRequest};
 use flagperf_engine::{HeapMemory, LentMemory};
 use flagperf_evaluation::{StoredTensor, stored_dtype, write_tensors};
 
+mod samples;
+
+pub use samples::{DrawnSamples, SAMPLES_DRAWN};
+
 /// Outputs are kept up to this many bytes. The agreement contains the number of samples that were compared.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
@@ -39,37 +43,6 @@ pub struct KeptOutputs {
     fresh_requests: Vec<BatchRequest>,
     /// The rank of each batch: batches of low rank are kept.
     ranks: Vec<usize>,
-}
-
-/// Some samples of a batch.
-#[derive(Debug)]
-pub struct DrawnSamples {
-    /// Requests the samples.
-    pub request: BatchRequest,
-    /// Their rows in the batch.
-    pub rows: Vec<usize>,
-    /// Number of rows of the batch.
-    pub batch_rows: usize,
-    /// The outputs of the batch.
-    pub outputs: Vec<(String, Tensor)>,
-}
-
-/// Number of samples that are drawn from a batch.
-pub const SAMPLES_DRAWN: usize = 2;
-
-/// Draws samples of one of these batches.
-fn draw_samples(mut batches: Vec<(BatchRequest, &KeptBatch)>) -> Option<DrawnSamples> {
-    batches.retain(|(_, batch)| batch.tickets.len() == batch.samples as usize && batch.samples > 0);
-    let random = |below: usize| RandomState::new().hash_one(0) as usize % below;
-    let (request, batch) = batches.get(random(batches.len().max(1)))?;
-    let batch_rows = batch.tickets.len();
-    let first = random(batch_rows);
-    // The second row is any of the others.
-    let second = (first + 1 + random((batch_rows - 1).max(1))) % batch_rows;
-    let rows: Vec<usize> = [first, second].into_iter().take(SAMPLES_DRAWN.min(batch_rows)).collect();
-    let samples = rows.iter().map(|row| batch.tickets[*row]).collect();
-    let request = BatchRequest { samples, ..request.clone() };
-    Some(DrawnSamples { request, rows, batch_rows, outputs: batch.outputs.clone() })
 }
 
 #[derive(Debug)]
@@ -117,19 +90,6 @@ impl KeptOutputs {
     pub fn keep_fresh(&mut self, request: BatchRequest, samples: u32, outputs: Vec<(String, Tensor)>) {
         self.fresh.push(KeptBatch { tickets: request.samples.to_vec(), samples, outputs });
         self.fresh_requests.push(request);
-    }
-
-    /// Returns some samples of the pass, and some of the fresh inputs, drawn at random so that no engine can know them. Batches of
-    /// which a sample could not be read are left out.
-    pub fn draw_samples(&self) -> Vec<DrawnSamples> {
-        let of_pass = |batch: &KeptBatch| BatchRequest {
-            number: 0,
-            samples: batch.tickets.as_slice().into(),
-            perturbation: None,
-        };
-        let pass = self.batches.iter().map(|batch| (of_pass(batch), batch)).collect();
-        let fresh = self.fresh_requests.iter().cloned().zip(&self.fresh).collect();
-        [pass, fresh].into_iter().filter_map(draw_samples).collect()
     }
 
     /// Writes the kept outputs and the properties of the model.

@@ -72,6 +72,9 @@ pub struct TrainingProgress {
     pub skipped: u64,
     /// Its wall time.
     pub train_s: Seconds,
+    /// The seed of its first parameters, its samples and its masks.
+    #[serde(default)]
+    pub seed: u64,
 }
 
 /// Steps of a training and outputs of its last evaluation, computed again by another engine.
@@ -96,6 +99,9 @@ pub struct StepReplay {
     pub round: u32,
     /// The number of the step, from 1.
     pub step: u64,
+    /// Whether it was drawn at random. The first step and the one before the last evaluation are always computed again.
+    #[serde(default)]
+    pub drawn: bool,
     /// Number of compared values: loss, norm of the gradients, and states.
     pub values: u32,
     /// Number of values that differ by more than rounding explains.

@@ -9,12 +9,12 @@ use flagperf_core::measure::{AuditReport, Measurement};
 use flagperf_core::units::Seconds;
 
 /// Share of steps with kept results that the audit of an official result would have found.
-const SHARE_MAX: f64 = 0.2;
+pub(crate) const SHARE_MAX: f64 = 0.2;
 /// The same if the cost of an input depends on its content: a batch is then compared with itself alone, not with the mean of a
 /// pass.
 const SHARE_MAX_OF_VARIABLE: f64 = 0.4;
 /// Probability with which an audit of an official result finds such an engine.
-const PROBABILITY_MIN: f64 = 0.9;
+pub(crate) const PROBABILITY_MIN: f64 = 0.9;
 /// Number of steps from which chance hardly changes the share of them that is kept.
 const MANY_STEPS: u64 = 100;
 

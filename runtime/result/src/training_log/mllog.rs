@@ -1,7 +1,7 @@
 //! MLPerf's lines: `:::MLLOG ` and one JSON object, for the compliance checker of `mlperf-logging` in its open division. It knows only
 //! the benchmarks of MLPerf, so it has no rules for the name of any other case.
 
-use flagperf_core::measure::Evaluation;
+use flagperf_core::measure::{Evaluation, TrainingProgress};
 use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::Value;
@@ -48,15 +48,15 @@ pub(super) fn lines(subject: &Subject, moment: &Moment<'_>, stamp: Stamp) -> Str
             let clears = subject.setting("CLEAR_CACHES").cloned().unwrap_or_else(|| false.into());
             vec![point("cache_clear", clears), start("init_start", none())]
         }
-        Moment::Start => {
-            let facts = facts(subject).into_iter().map(|(key, value)| point(key, value));
-            facts.chain([end("init_stop", none()), start("run_start", none())]).collect()
+        Moment::Start(seed, resumed) => {
+            let facts = facts(subject, seed).into_iter().map(|(key, value)| point(key, value));
+            facts.chain([end("init_stop", none()), start("run_start", resumed_part(*resumed))]).collect()
         }
         Moment::EpochBegin(epoch) => vec![start("epoch_start", epoch_num(*epoch))],
         Moment::EpochEnd(epoch, _) => vec![end("epoch_stop", epoch_num(*epoch))],
         Moment::StepBegin(_) | Moment::StepEnd(_) => Vec::new(),
         Moment::Evaluation(evaluation) => evaluation_lines(subject, evaluation, stamp),
-        Moment::End(round) => {
+        Moment::End(round, _) => {
             let is_success = subject.target.is_empty() || subject.is_reached(round.final_metrics());
             vec![end("run_stop", status(if is_success { "success" } else { "aborted" }))]
         }
@@ -75,12 +75,18 @@ fn epoch_num(epoch: u64) -> Metadata {
     [("epoch_num", epoch.into())].into()
 }
 
+/// States the part of a training before it was resumed, of which there are no lines.
+fn resumed_part(resumed: Option<TrainingProgress>) -> Metadata {
+    let Some(part) = resumed else { return Metadata::new() };
+    [("resumed_after_epoch", part.epochs.into()), ("resumed_after_s", part.train_s.0.into())].into()
+}
+
 fn status(status: &'static str) -> Metadata {
     [("status", status.into())].into()
 }
 
 /// What MLPerf wants to know before the run starts. The host knows of no submission, so the status is that of research.
-fn facts(subject: &Subject) -> Vec<(&'static str, Value)> {
+fn facts(subject: &Subject, seed: &Value) -> Vec<(&'static str, Value)> {
     let setting = |key: &str| subject.setting(key).cloned();
     let facts = [
         ("submission_benchmark", Some(subject.case.as_str().into())),
@@ -88,7 +94,7 @@ fn facts(subject: &Subject) -> Vec<(&'static str, Value)> {
         ("submission_org", Some(subject.vendor.as_str().into())),
         ("submission_platform", Some(subject.hardware.as_str().into())),
         ("submission_status", Some("research".into())),
-        ("seed", setting("seed")),
+        ("seed", Some(seed.clone())),
         ("global_batch_size", setting("batch_size")),
         ("gradient_accumulation_steps", setting("gradient_accumulation_steps").or(Some(1.into()))),
         ("opt_base_learning_rate", setting("learning_rate")),

@@ -14,6 +14,7 @@ use flagperf_core::measure::{EpochLosses, Evaluation, StepTimes, TrainingProgres
 use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_core::units::Seconds;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Record, TrainingRecord, TrainingRound};
 use subject::Subject;
@@ -36,8 +37,9 @@ pub struct LogText {
 enum Moment<'m> {
     /// A training of the case begins with its initialisation.
     Begin,
-    /// The initialisation ended, and the first step follows.
-    Start,
+    /// The initialisation ended, and the first step follows, of a training with this seed. A training that was resumed has an
+    /// earlier part.
+    Start(Value, Option<TrainingProgress>),
     /// An epoch begins; the first is 1.
     EpochBegin(u64),
     /// A step begins; the first is 1.
@@ -46,7 +48,7 @@ enum Moment<'m> {
     EpochEnd(u64, f64),
     Evaluation(&'m Evaluation),
     /// The training ended.
-    End(&'m TrainingRound),
+    End(&'m TrainingRound, Option<TrainingProgress>),
     /// The training failed.
     Abort,
 }
@@ -163,7 +165,10 @@ impl TrainingLog {
     fn begin_epoch(&mut self, lines: &mut Lines) {
         if !self.is_started {
             self.is_started = true;
-            self.write(self.event_ms, &Moment::Start, lines);
+            let resumed = self.resumed();
+            let seed =
+                resumed.map_or_else(|| self.subject.seed(self.round.unwrap_or_default()), |part| part.seed.into());
+            self.write(self.event_ms, &Moment::Start(seed, resumed), lines);
         }
         self.steps.clear();
         self.epoch_begin_ms = self.event_ms;
@@ -173,7 +178,7 @@ impl TrainingLog {
     fn end_epoch(&mut self, losses: &EpochLosses, lines: &mut Lines) {
         let (epoch, earlier) = (self.epochs() + 1, self.earlier());
         let before = earlier.steps + self.current().map_or(0, |round| round.steps);
-        let samples_before = earlier.steps * self.subject.batch_size;
+        let samples_before = earlier.steps.saturating_mul(self.subject.batch_size);
         let steps = std::mem::take(&mut self.steps);
         let mut time_s = 0.0;
         for (index, times) in steps.iter().enumerate().take(losses.loss.len()) {
@@ -206,7 +211,7 @@ impl TrainingLog {
     fn end(&mut self, lines: &mut Lines) {
         if let Some(mut round) = self.current().cloned() {
             round.set_rates(self.samples, self.core_s);
-            self.write(self.event_ms, &Moment::End(&round), lines);
+            self.write(self.event_ms, &Moment::End(&round, self.resumed()), lines);
         }
         self.is_started = false;
         let next = self.round.map_or(0, |round| round + 1);
@@ -222,8 +227,12 @@ impl TrainingLog {
     }
 
     /// Returns what had been trained of the current training before the run was resumed.
+    fn resumed(&self) -> Option<TrainingProgress> {
+        self.training.resumed.filter(|resumed| Some(resumed.rounds) == self.round)
+    }
+
     fn earlier(&self) -> TrainingProgress {
-        self.training.resumed.filter(|resumed| Some(resumed.rounds) == self.round).unwrap_or_default()
+        self.resumed().unwrap_or_default()
     }
 
     fn epochs(&self) -> u64 {

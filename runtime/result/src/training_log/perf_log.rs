@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::subject::Subject;
 use super::{Moment, Stamp, StepFigures};
 use crate::TrainingRound;
-use flagperf_core::measure::Evaluation;
+use flagperf_core::measure::{Evaluation, TrainingProgress};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
 /// The value of an event. Numbers that are not finite, which JSON lacks, are null.
@@ -51,7 +51,7 @@ pub(super) fn lines(subject: &Subject, moment: &Moment<'_>, stamp: Stamp) -> Str
             ("LAUNCH_TRAINING", other(&subject.key)),
             ("INIT_START", Content::default()),
         ],
-        Moment::Start => vec![("INIT_END", other("Finish initialization")), ("TRAIN_START", Content::default())],
+        Moment::Start(..) => vec![("INIT_END", other("Finish initialization")), ("TRAIN_START", Content::default())],
         Moment::EpochBegin(epoch) => vec![("EPOCH_BEGIN", value(payload([("epoch", (*epoch).into())])))],
         Moment::StepBegin(step) => vec![("STEP_BEGIN", Content { step: Some(*step), ..Content::default() })],
         Moment::StepEnd(figures) => vec![("STEP_END", step_end(subject, figures))],
@@ -59,8 +59,8 @@ pub(super) fn lines(subject: &Subject, moment: &Moment<'_>, stamp: Stamp) -> Str
             vec![("EPOCH_END", value(payload([("epoch", (*epoch).into()), ("loss", (*loss).into())])))]
         }
         Moment::Evaluation(evaluation) => vec![evaluate(evaluation)],
-        Moment::End(round) => {
-            vec![("TRAIN_END", Content::default()), ("FINISHED", value(finished(subject, round)))]
+        Moment::End(round, resumed) => {
+            vec![("TRAIN_END", Content::default()), ("FINISHED", value(finished(subject, round, *resumed)))]
         }
         Moment::Abort => Vec::new(),
     };
@@ -119,10 +119,14 @@ fn evaluate(evaluation: &Evaluation) -> (&'static str, Content) {
     }
 }
 
-fn finished(subject: &Subject, round: &TrainingRound) -> Payload {
+/// The times and the work include the part before a training was resumed; the rates are those of what was measured since then.
+fn finished(subject: &Subject, round: &TrainingRound, resumed: Option<TrainingProgress>) -> Payload {
+    let part = resumed.unwrap_or_default();
+    let resumed = resumed.map(|part| ("resumed_after_epoch".to_owned(), part.epochs.into()));
     // FlagPerf counts images per second, and everything else as samples per second.
     let unit = if subject.unit == "image" { "ips" } else { "sps" };
-    let train = round.train_s.unwrap_or(Seconds(f64::NAN));
+    let train = round.train_s.unwrap_or(Seconds(f64::NAN)) + part.train_s;
+    let earlier_samples = part.steps.saturating_mul(subject.batch_size);
     let rate = |rate: Option<SamplesPerSecond>| Value::from(rate.map(|rate| rate.0));
     let times = payload([
         ("e2e_time", (round.init_s.0 + train.0).into()),
@@ -141,8 +145,8 @@ fn finished(subject: &Subject, round: &TrainingRound) -> Payload {
     let converged = payload([("converged", subject.is_reached(round.final_metrics()).into())]);
     let work = payload([
         ("init_time", round.init_s.0.into()),
-        ("num_trained_samples", round.samples.into()),
-        ("global_steps", round.steps.into()),
+        ("num_trained_samples", (earlier_samples + round.samples).into()),
+        ("global_steps", (part.steps + round.steps).into()),
     ]);
-    times.into_iter().chain(rates).chain(converged).chain(metrics).chain(work).collect()
+    times.into_iter().chain(rates).chain(converged).chain(metrics).chain(work).chain(resumed).collect()
 }

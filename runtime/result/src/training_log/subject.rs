@@ -1,6 +1,7 @@
 //! What the logs state of a case besides its events.
 
 use flagperf_config::{CaseKey, default_unit};
+use flagperf_core::hash::Seed;
 use flagperf_core::metric;
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -33,6 +34,8 @@ pub(super) struct Subject {
     pub training_samples: Option<u64>,
     pub evaluation_samples: Option<u64>,
     pub batch_size: u64,
+    /// The seed of the run, from which those of the trainings follow.
+    run_seed: Seed,
     log_freq: u64,
 }
 
@@ -54,6 +57,7 @@ impl Subject {
             unit: setting(&config, "unit").unwrap_or_else(default_unit),
             target: setting(&config, "target").unwrap_or_default(),
             batch_size: setting(&config, "batch_size").unwrap_or_default(),
+            run_seed: record.provenance.run_seed,
             log_freq: setting(&config, "log_freq").unwrap_or_default(),
             training_samples: None,
             evaluation_samples: None,
@@ -65,6 +69,11 @@ impl Subject {
     /// Returns a setting; `None` when it is missing or null.
     pub fn setting(&self, key: &str) -> Option<&Value> {
         self.config.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Returns the seed of a training.
+    pub fn seed(&self, round: u32) -> Value {
+        self.setting("seed").cloned().unwrap_or_else(|| self.run_seed.of_training(round).into())
     }
 
     /// Returns whether a step has lines: FlagPerf writes the first and every `log_freq`-th.

@@ -32,6 +32,8 @@ pub struct Evaluator {
     states: Vec<usize>,
     /// The samples of the dataset.
     pub samples: u64,
+    /// The samples of a batch.
+    pub batch_size: u64,
     /// The order in which batches are kept if not all fit.
     ranks: Vec<usize>,
     /// What is kept of the last evaluation.
@@ -72,7 +74,19 @@ impl Evaluator {
         let model = LoadedModel::new(sessions, forward, IndexMap::new());
         let ranks = SampleOrder::new(job.run_seed, loader.batches() as usize).ranks();
         let evidence = Evidence::of_pass(0, ranks.clone());
-        Ok(Evaluator { model, evaluator, loader, parameters, states, samples, ranks, evidence, non_finite: 0 })
+        let batch_size = job.settings.batch_size.into();
+        Ok(Evaluator {
+            model,
+            evaluator,
+            loader,
+            parameters,
+            states,
+            samples,
+            batch_size,
+            ranks,
+            evidence,
+            non_finite: 0,
+        })
     }
 
     fn set_parameters(&self, states: &[Tensor]) {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::file::write_hint;
-use flagperf_core::measure::TrainingReplay;
+use flagperf_core::measure::{TrainingProgress, TrainingReplay};
 use flagperf_core::metric::Agreement;
 use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::tensor::Tensor;
@@ -25,7 +25,6 @@ use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::CaseScripts;
 
 use super::export::{file_facts, written};
-use super::outputs::SAMPLES_DRAWN;
 use super::phase::{Worker, failure};
 use super::{facts, reference};
 use checkpoint::{Checkpoint, Checkpoints, MODEL_FILE, write_model};
@@ -51,7 +50,7 @@ impl Worker<'_> {
         let (training_data, evaluation_data, model) =
             self.run_step(Step::Build, "building dataloaders and training step", || {
                 let (training, evaluation) = (self.open_training_data(&scripts)?, self.open_dataset(&scripts)?);
-                let model = TrainingModel::build(&scripts, job, settings)?;
+                let model = TrainingModel::build(&scripts, &job.with_seed(job.training_seed(0)), settings)?;
                 let (facts, _) = facts::model_facts(&model.model, &job.data_dir)?;
                 (self.emit)(Event::Model(facts));
                 self.warn_of_untrained(&model);
@@ -65,14 +64,17 @@ impl Worker<'_> {
                 evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
                 let mut training = TrainingLoop::new(job, settings, &model, sessions, training_data)?;
-                let checkpoints = Checkpoints::of_case(&job.log_dir);
-                let mut resumed = self.find_checkpoint(&checkpoints, &model);
+                let mut resumed = self.find_checkpoint(&training.checkpoints(), &model);
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
                 (first..job.settings.repeat).try_for_each(|round| {
+                    let start = match resumed.take() {
+                        Some(checkpoint) => checkpoint,
+                        None => self.first_checkpoint(round, &scripts, settings, &model)?,
+                    };
                     let init = if round == first { self.clock.now().since(begin) } else { Seconds(0.0) };
-                    training.run(round, init, resumed.take(), &mut evaluator, (self.clock.as_ref(), self.emit))
+                    training.run(init, start, &mut evaluator, (self.clock.as_ref(), self.emit))
                 })?;
-                checkpoints.remove();
+                training.checkpoints().remove();
                 let (_, states) = training.evidence();
                 self.write_model(&model, states)?;
                 self.write_evaluation(&evaluator.evidence).map(|()| (evaluator, training))
@@ -86,16 +88,35 @@ impl Worker<'_> {
         })
     }
 
+    /// Returns a training before its first step, with parameters of its own seed.
+    fn first_checkpoint(
+        &self,
+        round: u32,
+        scripts: &CaseScripts,
+        settings: &TrainingSettings,
+        model: &TrainingModel,
+    ) -> Result<Checkpoint, Failure> {
+        let seed = self.job.training_seed(round);
+        let states = match seed == self.job.training_seed(0) {
+            true => model.first_states.clone(),
+            false => TrainingModel::build(scripts, &self.job.with_seed(seed), settings)?.first_states,
+        };
+        Ok(Checkpoint { progress: TrainingProgress { rounds: round, seed, ..TrainingProgress::default() }, states })
+    }
+
     /// Returns the newest checkpoint of an earlier attempt at the case, of which `flagperf resume` moves them here.
-    fn find_checkpoint(&self, checkpoints: &Checkpoints, model: &TrainingModel) -> Option<Checkpoint> {
-        let (found, unusable) = checkpoints.newest(&model.step.states);
+    fn find_checkpoint(&self, checkpoints: &Checkpoints<'_>, model: &TrainingModel) -> Option<Checkpoint> {
+        let (found, unusable) = checkpoints.newest(&model.step.states, &self.job.checkpoints);
         for message in unusable {
             (self.emit)(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
         }
-        if let Some(checkpoint) = &found {
-            (self.emit)(Event::TrainingResumed(checkpoint.progress));
+        let checkpoint = found?;
+        (self.emit)(Event::TrainingResumed(checkpoint.progress));
+        // The events of this attempt state the checkpoints from which the next one may go on.
+        for (name, sha256) in &self.job.checkpoints {
+            (self.emit)(Event::Checkpoint { name: name.clone(), sha256: sha256.clone() });
         }
-        found
+        Some(checkpoint)
     }
 
     /// Writes the parameters and running statistics of the trained model.
@@ -106,8 +127,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Computes the drawn steps, and outputs of the last evaluation for some samples, again on another engine. That it cannot is
-    /// no failure: the replay contains the reason.
+    /// Computes the steps that were kept, and the outputs of the last evaluation, again on another engine. That it cannot is no
+    /// failure: the replay contains the reason.
     fn replay(
         &self,
         scripts: &CaseScripts,
@@ -118,11 +139,18 @@ impl Worker<'_> {
         let mut replay = TrainingReplay::default();
         let reason =
             |what: &str, failed: Failure| format!("{what}: {}", failed.reason.lines().next().unwrap_or_default());
-        let steps = StepReplayer::new(model, self.job)
-            .and_then(|replayer| drawn.kept().map(|drawn| replayer.replay(drawn)).collect::<Result<_, _>>());
+        let steps = StepReplayer::new(model, self.job).and_then(|replayer| {
+            let kept = drawn.kept().into_iter().take(replayer.steps_max);
+            kept.map(|drawn| replayer.replay(drawn)).collect::<Result<Vec<_>, _>>()
+        });
         match steps {
             Ok(steps) => replay.steps = steps,
             Err(failed) => replay.not_computed.push(reason("the training steps", failed)),
+        }
+        replay.steps.sort_by_key(|step| (step.round, step.step));
+        if drawn.forgotten > 0 {
+            let text = format!("{} first or last steps of earlier trainings: too large to keep", drawn.forgotten);
+            replay.not_computed.push(text);
         }
         match self.replay_evaluation(scripts, model, evaluator, states) {
             Ok(agreement) => replay.evaluation = Some(agreement),
@@ -138,11 +166,13 @@ impl Worker<'_> {
         evaluator: &Evaluator,
         states: &[Tensor],
     ) -> Result<Agreement, Failure> {
-        let evaluated = evaluator.evidence.kept.draw_samples();
+        let samples_max = replay::samples_max(model);
+        let batch_size = evaluator.batch_size.min(samples_max as u64) as u32;
+        let evaluated = evaluator.evidence.kept.all_samples(samples_max, batch_size as usize);
         if evaluated.is_empty() {
             return Err(failure(&"the outputs of its batches are too large to keep", ""));
         }
-        let (job, role) = replay::replay_job(self.job, SAMPLES_DRAWN as u32);
+        let (job, role) = replay::replay_job(self.job, batch_size);
         let dataset = self.read_dataset(scripts, job.settings.precision)?;
         let mut other = Evaluator::new(scripts, &job, role, model, dataset)?;
         let requests = evaluated.iter().map(|drawn| drawn.request.clone()).collect();

@@ -14,6 +14,7 @@ use flagperf_onnx::{State, StateKind};
 use flagperf_plan::{EngineChoice, Job};
 use flagperf_script::Sessions;
 
+use super::super::outputs::SAMPLES_DRAWN;
 use super::super::phase::failure;
 use super::drawn_steps::DrawnStep;
 use super::{RESULTS, TrainingModel};
@@ -35,6 +36,12 @@ const WRONG_SHARE: f64 = 0.02;
 
 /// Most operations of a step. On a processor with a few cores, they take some minutes.
 const OPERATIONS_MAX: f64 = 2e13;
+/// Most operations of all steps.
+const ALL_OPERATIONS_MAX: f64 = 1e14;
+/// Most operations of an evaluation.
+const EVALUATION_OPERATIONS_MAX: f64 = 2e13;
+/// Samples of an evaluation of a model whose operations are not known.
+const SAMPLES_OF_UNKNOWN: usize = 1000;
 
 /// The engine that computes steps again for an engine.
 pub fn replay_engine(engine: &str) -> (&'static str, EngineRole) {
@@ -54,11 +61,24 @@ pub fn replay_job(job: &Job, batch_size: u32) -> (Job, EngineRole) {
     (Job { engine, settings, ..job.clone() }, role)
 }
 
+fn operations_per_sample(model: &TrainingModel) -> Option<f64> {
+    Some(2.0 * flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample? as f64)
+}
+
+/// Returns the number of samples of an evaluation that another engine computes again at most.
+pub fn samples_max(model: &TrainingModel) -> usize {
+    operations_per_sample(model)
+        .map_or(SAMPLES_OF_UNKNOWN, |operations| (EVALUATION_OPERATIONS_MAX / operations.max(1.0)) as usize)
+        .max(SAMPLES_DRAWN)
+}
+
 /// Another engine with the training step.
 pub struct StepReplayer<'m> {
     states: &'m [State],
     sessions: Sessions,
     change: f32,
+    /// Number of steps for which there are enough operations.
+    pub steps_max: usize,
 }
 
 /// What a step computes.
@@ -74,15 +94,15 @@ impl<'m> StepReplayer<'m> {
     /// When that engine refuses the step.
     pub fn new(model: &'m TrainingModel, job: &Job) -> Result<Self, Failure> {
         // Forward, gradient of the inputs and gradient of the weights: two operations for a multiply-add of each.
-        let operations = 6 * flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample.unwrap_or_default();
-        let operations = operations as f64 * f64::from(job.settings.batch_size);
+        let operations = 3.0 * operations_per_sample(model).unwrap_or_default() * f64::from(job.settings.batch_size);
         if operations > OPERATIONS_MAX {
             let reason = format!("a step takes {operations:.1e} operations (at most {OPERATIONS_MAX:.0e})");
             return Err(failure(&reason, ""));
         }
         let (other, role) = replay_job(job, job.settings.batch_size);
         let change = if job.settings.precision == Precision::Fp32 { CHANGE } else { COARSE_CHANGE };
-        Ok(StepReplayer { states: &model.step.states, sessions: model.load_standard_step(&other, role)?, change })
+        let steps_max = (ALL_OPERATIONS_MAX / operations) as usize;
+        Ok(StepReplayer { states: &model.step.states, sessions: model.load_standard_step(&other, role)?, change, steps_max })
     }
 
     /// Computes a step again and compares.
@@ -116,7 +136,8 @@ impl<'m> StepReplayer<'m> {
             let limit = LIMIT_FACTOR * sensitivity + ROUNDING * norm(expected);
             comparison.add(&state.name, distance(found, expected), limit, distance(expected, before));
         }
-        Ok(StepReplay { round: drawn.round, step: drawn.step, ..comparison.0 })
+        let DrawnStep { round, step, is_drawn, .. } = *drawn;
+        Ok(StepReplay { round, step, drawn: is_drawn, ..comparison.0 })
     }
 
     fn compute(&self, inputs: Vec<Tensor>) -> Result<Computed, Failure> {
@@ -243,7 +264,8 @@ mod tests {
     /// Returns the comparison with an engine that `cheat` turns into one that computes from other inputs.
     fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
         let step = step();
-        let replayer = StepReplayer { states: &step.states, sessions: sessions(&step.graph), change: CHANGE };
+        let replayer =
+            StepReplayer { states: &step.states, sessions: sessions(&step.graph), change: CHANGE, steps_max: 1 };
         let first_state = step.graph.inputs.len() - step.states.len();
         let input = |(index, input): (usize, &flagperf_onnx::ValueInfo)| {
             let shape = input.spec.fixed_shape().unwrap();
@@ -255,7 +277,7 @@ mod tests {
         };
         let inputs: Vec<Tensor> = step.graph.inputs.iter().enumerate().map(input).collect();
         let Computed { results, states } = replayer.compute(cheat(&inputs)).unwrap();
-        let mut drawn = DrawnStep { round: 0, step: 1, inputs, results, states };
+        let mut drawn = DrawnStep { round: 0, step: 1, is_drawn: true, inputs, results, states };
         forge(&mut drawn);
         replayer.replay(&drawn).unwrap()
     }

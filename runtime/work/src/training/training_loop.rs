@@ -22,8 +22,8 @@ use indexmap::IndexMap;
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
-use super::checkpoint::{Checkpoint, Checkpoints};
-use super::drawn_steps::DrawnSteps;
+use super::checkpoint::{Checkpoint, Checkpoints, Extent};
+use super::drawn_steps::{ComputedStep, DrawnSteps};
 use super::{Evaluator, RESULTS, TrainingModel};
 
 /// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
@@ -37,6 +37,7 @@ pub struct TrainingLoop<'a> {
     model: &'a TrainingModel,
     sessions: Sessions,
     loader: Loader,
+    /// Draws samples by the seed of the current round.
     sampler: TrainingSampler,
     /// Multiply-adds of a step for each sample: three times those of the model.
     multiply_adds_per_sample: Option<u64>,
@@ -46,6 +47,8 @@ pub struct TrainingLoop<'a> {
     drawn: DrawnSteps,
     /// The states of the last evaluation.
     evaluated: Vec<Tensor>,
+    /// The hash of the index of the dataset.
+    data_sha256: String,
 }
 
 /// What changes while a training runs.
@@ -57,6 +60,8 @@ struct Progress {
     skipped: u64,
     skipped_in_a_row: u32,
     states: Vec<Value>,
+    /// The last step of an epoch that an evaluation follows.
+    last: Option<ComputedStep>,
     start: Nanos,
     /// The time before the training was resumed.
     earlier: Seconds,
@@ -85,14 +90,8 @@ impl<'a> TrainingLoop<'a> {
         dataset: Arc<dyn Dataset>,
     ) -> Result<Self, Failure> {
         let batch = job.settings.batch_size as usize;
-        let sampler = TrainingSampler {
-            seed: job.parameters.seed,
-            samples: dataset.len(),
-            batch,
-            rank: 0,
-            world: 1,
-            drop_last: true,
-        };
+        let data_sha256 = dataset.facts().index_sha256.clone();
+        let sampler = TrainingSampler { seed: 0, samples: dataset.len(), batch, rank: 0, world: 1, drop_last: true };
         let mut lend = |field: &Field, bytes: usize| {
             let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
             lend_field(&sessions, &field.name, position, bytes)
@@ -114,38 +113,46 @@ impl<'a> TrainingLoop<'a> {
             passes: 0,
             drawn,
             evaluated,
+            data_sha256,
         })
     }
 
-    /// Trains from the first states, or from a checkpoint, until the target or the last epoch. `init` is the time before the
-    /// training.
+    /// Returns the checkpoints of the case.
+    pub fn checkpoints(&self) -> Checkpoints<'_> {
+        let extent = Extent {
+            rounds: self.job.settings.repeat,
+            epochs: self.settings.max_epochs,
+            batches: self.sampler.batches() as u64,
+            data: &self.data_sha256,
+        };
+        Checkpoints::of_case(&self.job.log_dir, extent)
+    }
+
+    /// Trains from the first states, or from those of a checkpoint, until the target or the last epoch. `init` is the time
+    /// before the training.
     ///
     /// # Errors
     /// When a step fails, or its loss is not finite.
     pub fn run(
         &mut self,
-        round: u32,
         init: Seconds,
-        resumed: Option<Checkpoint>,
+        begin: Checkpoint,
         evaluator: &mut Evaluator,
         output: Output<'_>,
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
-        let begin = resumed.unwrap_or_else(|| Checkpoint {
-            progress: TrainingProgress { rounds: round, ..TrainingProgress::default() },
-            states: self.model.first_states.clone(),
-        });
-        let TrainingProgress { epochs, steps, skipped, train_s, .. } = begin.progress;
+        let TrainingProgress { rounds: round, epochs, steps, skipped, train_s: earlier, seed } = begin.progress;
         let states = begin.states.into_iter().map(Value::Host).collect();
-        let mut progress =
-            Progress { round, steps, skipped, skipped_in_a_row: 0, states, start: clock.now(), earlier: train_s };
-        self.drawn.start(round, steps);
+        let start = clock.now();
+        let mut progress = Progress { round, steps, skipped, skipped_in_a_row: 0, states, last: None, start, earlier };
+        self.sampler.seed = seed;
+        self.drawn.start(round);
         for epoch in epochs..self.settings.max_epochs {
-            self.run_epoch(epoch, &mut progress, output)?;
             let is_due =
                 epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
+            self.run_epoch(epoch, is_due, &mut progress, output)?;
             let metrics = match is_due {
-                true => self.evaluate(epoch, &progress, evaluator, output)?,
+                true => self.evaluate(epoch, &mut progress, evaluator, output)?,
                 false => IndexMap::new(),
             };
             let is_reached = is_due && self.is_reached(&metrics)?;
@@ -166,11 +173,14 @@ impl<'a> TrainingLoop<'a> {
     fn write_checkpoint(&self, epoch: u32, progress: &Progress, states: &[Tensor], (clock, emit): Output<'_>) {
         let train_s = progress.earlier + clock.now().since(progress.start);
         let Progress { round, steps, skipped, .. } = *progress;
-        let reached = TrainingProgress { rounds: round, epochs: epoch + 1, steps, skipped, train_s };
-        let written = Checkpoints::of_case(&self.job.log_dir).write(reached, (&self.model.step.states, states));
-        if let Err(error) = written {
-            let message = format!("no checkpoint after epoch {}: {error}", epoch + 1);
-            emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
+        let seed = self.sampler.seed;
+        let reached = TrainingProgress { rounds: round, epochs: epoch + 1, steps, skipped, train_s, seed };
+        match self.checkpoints().write(reached, (&self.model.step.states, states)) {
+            Ok((name, sha256)) => emit(Event::Checkpoint { name, sha256 }),
+            Err(error) => {
+                let message = format!("no checkpoint after epoch {}: {error}", epoch + 1);
+                emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
+            }
         }
     }
 
@@ -189,12 +199,15 @@ impl<'a> TrainingLoop<'a> {
     fn evaluate(
         &mut self,
         epoch: u32,
-        progress: &Progress,
+        progress: &mut Progress,
         evaluator: &mut Evaluator,
         (clock, emit): Output<'_>,
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
         self.evaluated = progress.read_states()?;
+        if let Some(last) = progress.last.take() {
+            self.drawn.keep_last(&last, &self.evaluated)?;
+        }
         let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
@@ -211,8 +224,15 @@ impl<'a> TrainingLoop<'a> {
         Ok(metrics)
     }
 
-    /// Runs the steps of an epoch, which is a pass of the loop, and emits what they computed.
-    fn run_epoch(&mut self, epoch: u32, progress: &mut Progress, output: Output<'_>) -> Result<(), Failure> {
+    /// Runs the steps of an epoch, which is a pass of the loop, and emits what they computed. The last step is kept if an
+    /// evaluation follows.
+    fn run_epoch(
+        &mut self,
+        epoch: u32,
+        is_evaluated: bool,
+        progress: &mut Progress,
+        output: Output<'_>,
+    ) -> Result<(), Failure> {
         let (clock, emit) = output;
         let pass = self.passes;
         let mut losses = EpochLosses { round: progress.round, epoch, ..EpochLosses::default() };
@@ -222,11 +242,14 @@ impl<'a> TrainingLoop<'a> {
         self.loader.start_epoch(&self.sampler, u64::from(epoch));
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let loaded = clock.now();
-            let (results, drawn_inputs) = self.run_step(&batch, progress, &mut losses)?;
+            let step = progress.steps + 1;
+            let (results, inputs) = self.run_step(&batch, progress, &mut losses).map_err(|failed| {
+                let reason = format!("step {step} of the training: {}", failed.reason);
+                Failure { reason, ..failed }
+            })?;
             let computed = clock.now();
-            if let Some(inputs) = drawn_inputs {
-                self.drawn.keep(progress.steps, &inputs, &results, &progress.states)?;
-            }
+            let is_last = is_evaluated && steps.len() + 1 == self.sampler.batches();
+            self.keep_step(progress, inputs, &results, is_last)?;
             let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             self.check_finite([loss, norm], progress)?;
@@ -275,13 +298,34 @@ impl<'a> TrainingLoop<'a> {
         (&self.drawn, &self.evaluated)
     }
 
-    /// Runs one step, and returns its loss and the norm of its gradients, and its inputs if the step is drawn.
+    /// Keeps a step that was computed if another engine computes it again.
+    fn keep_step(
+        &mut self,
+        progress: &mut Progress,
+        inputs: Vec<Value>,
+        results: &[f64],
+        is_last: bool,
+    ) -> Result<(), Failure> {
+        let place = self.drawn.draw();
+        let is_kept = place.is_some() || self.drawn.is_first();
+        if !is_kept && !is_last {
+            return Ok(());
+        }
+        let step = ComputedStep::new(progress.steps, inputs, results, progress.states.len())?;
+        if is_kept {
+            self.drawn.keep(place, &step, &progress.states)?;
+        }
+        progress.last = is_last.then_some(step);
+        Ok(())
+    }
+
+    /// Runs one step, and returns its loss, the norm of its gradients and its inputs.
     fn run_step(
         &self,
         batch: &Batch,
         progress: &mut Progress,
         losses: &mut EpochLosses,
-    ) -> Result<([f64; RESULTS], Option<Vec<Value>>), Failure> {
+    ) -> Result<([f64; RESULTS], Vec<Value>), Failure> {
         self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
         let scalars = self.scalars(progress, losses).values();
         let mut inputs = self.batch_inputs(batch, scalars.len() + progress.states.len())?;
@@ -296,7 +340,7 @@ impl<'a> TrainingLoop<'a> {
         for (result, output) in results.iter_mut().zip(&outputs) {
             *result = output.to_host().map_err(|e| failure(&e, ""))?.to_f64()[0];
         }
-        Ok((results, self.drawn.includes(progress.steps).then_some(inputs)))
+        Ok((results, inputs))
     }
 
     /// Returns the numbers of the next step. Schedules and bias corrections count updates.
@@ -307,7 +351,7 @@ impl<'a> TrainingLoop<'a> {
         losses.learning_rate.push(rate);
         progress.steps += 1;
         let update = progress.steps.div_ceil(per_update) - progress.skipped;
-        let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.job.parameters.seed, progress.steps);
+        let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.sampler.seed, progress.steps);
         if self.is_update(progress) { scalars } else { scalars.without_update() }
     }
 

@@ -1,5 +1,6 @@
 //! Turns the reports of a training program into the events of a training. Each interval between two reports of steps counts as one
-//! step of the host; a pass ends with an epoch, before an evaluation, or after many such steps.
+//! step of the host; a pass ends with an epoch, before an evaluation, or after many such steps. The first interval begins when the
+//! program starts: only the program knows when it begins to train.
 
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{EpochLosses, Evaluation, Nanos, PassReport, StepColumns, StepTimes, TrainingEnd};
@@ -29,9 +30,8 @@ pub(super) struct Collector<'c> {
     /// Steps of the host in the passes of this round.
     own_steps: u64,
     emit: &'c Emit,
+    /// When the program was started, and the begin of the interval that the next report of steps ends.
     begin: Nanos,
-    /// The begin of the training, and of the interval that the next report of steps ends.
-    train_begin: Option<Nanos>,
     interval_begin: Nanos,
     /// The last report.
     last: Nanos,
@@ -67,7 +67,6 @@ impl<'c> Collector<'c> {
             own_steps: 0,
             emit,
             begin,
-            train_begin: None,
             interval_begin: begin,
             last: begin,
             steps: Vec::new(),
@@ -91,19 +90,16 @@ impl<'c> Collector<'c> {
     /// Adds a report that arrived at this time.
     ///
     /// # Errors
-    /// When the loss is not finite.
+    /// When the loss is not finite, or the program reports more than can be.
     pub fn add(&mut self, at: Nanos, report: Report) -> Result<(), Failure> {
         self.reports += 1;
-        if self.reports >= REPORTS_MAX {
-            if self.reports == REPORTS_MAX {
-                self.warn(format!("the program has made {REPORTS_MAX} reports; further ones are not read"));
-            }
-            return Ok(());
+        if self.reports > REPORTS_MAX {
+            let reason = format!("the program made more than {REPORTS_MAX} reports, which is the limit");
+            return Err(failure(&reason, "it can report less often"));
         }
         self.last = at;
         match report {
             Report::Begin(step) => {
-                self.begin_training(at);
                 self.announced = step.or(self.announced);
                 self.is_done |= self.epochs >= self.settings.max_epochs;
             }
@@ -119,25 +115,12 @@ impl<'c> Collector<'c> {
         Ok(())
     }
 
-    fn begin_training(&mut self, at: Nanos) {
-        if self.train_begin.is_none() {
-            self.train_begin = Some(at);
-            self.interval_begin = at;
-        }
-    }
-
     fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
         let step = report.step.or(self.announced.take()).unwrap_or(self.step + 1);
         let samples = report.samples.unwrap_or(step.saturating_mul(self.batch_size.into()));
         if let Some(loss) = report.loss.filter(|loss| !loss.is_finite()) {
             let reason = format!("step {step}: the program reported the loss {loss}");
             return Err(failure(&reason, "a smaller learning rate or a warm-up may keep it finite"));
-        }
-        // Without a begin, the first report only starts the clock.
-        if self.train_begin.is_none() {
-            self.begin_training(at);
-            (self.step, self.samples) = (step, samples);
-            return Ok(());
         }
         if samples <= self.samples {
             if !std::mem::replace(&mut self.has_disorder, true) {
@@ -146,12 +129,16 @@ impl<'c> Collector<'c> {
             }
             return Ok(());
         }
+        let count = u32::try_from(samples - self.samples).map_err(|_| {
+            let reason = format!("step {step}: the program reported {samples} samples after {}", self.samples);
+            failure(&reason, "no program trains so many between two reports")
+        })?;
         if self.steps.is_empty() {
             (self.emit)(Event::PassBegin { step: Step::Training, pass: *self.passes });
         }
         self.steps.push(StepTimes {
             pass: *self.passes,
-            samples: u32::try_from(samples - self.samples).unwrap_or(u32::MAX),
+            samples: count,
             core_s: at.since(self.interval_begin),
             ..StepTimes::default()
         });
@@ -183,8 +170,8 @@ impl<'c> Collector<'c> {
             *self.passes += 1;
             self.own_passes += 1;
             self.own_steps += count;
+            self.interval_begin = at;
         }
-        self.interval_begin = at;
     }
 
     /// Adds an evaluation. It took no longer than the time since the last report of the training.
@@ -192,8 +179,12 @@ impl<'c> Collector<'c> {
         if metrics.is_empty() {
             return;
         }
-        let longest = self.train_begin.map_or(0.0, |_| at.since(self.interval_begin).0);
+        // Before the first step, an evaluation takes none of the time.
+        let longest = if self.samples == 0 { 0.0 } else { at.since(self.interval_begin).0 };
         let time_s = Seconds(time_s.filter(|time| *time >= 0.0).map_or(0.0, |time| time.min(longest)));
+        if self.steps.is_empty() {
+            self.interval_begin = Nanos(self.interval_begin.0 + (time_s.0 * 1e9) as u64);
+        }
         self.end_pass(at);
         (self.emit)(Event::Evaluation(Evaluation {
             round: self.round,
@@ -223,11 +214,16 @@ impl<'c> Collector<'c> {
     /// Ends the training after its program has ended.
     ///
     /// # Errors
-    /// When the program reported nothing, or no metric that has a target.
+    /// When the program reported nothing, no step, or no metric that has a target.
     pub fn finish(mut self) -> Result<(), Failure> {
         if self.reports == 0 {
             let hint = "it prints FlagPerf's `[PerfLog]` lines, or `patterns` in training.yaml find its figures";
             return Err(failure(&"the program reported nothing", hint));
+        }
+        if self.samples == 0 {
+            let hint =
+                "`STEP_END` lines or the patterns `step` and `samples` count the work, without which there is no speed";
+            return Err(failure(&"the program reported no step", hint));
         }
         if let Some(name) = self.settings.target.keys().find(|name| !self.metrics.contains_key(*name)) {
             let known = self.metrics.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -235,9 +231,8 @@ impl<'c> Collector<'c> {
             return Err(failure(&reason, "`target` is set in the case's training.yaml"));
         }
         self.end_pass(self.last);
-        let begin = self.train_begin.unwrap_or(self.begin);
-        let (train_s, init_s) = (self.last.since(begin), begin.since(self.begin));
-        (self.emit)(Event::TrainingEnd(TrainingEnd { round: self.round, train_s, init_s }));
+        let train_s = self.last.since(self.begin);
+        (self.emit)(Event::TrainingEnd(TrainingEnd { round: self.round, train_s, init_s: Seconds(0.0) }));
         Ok(())
     }
 

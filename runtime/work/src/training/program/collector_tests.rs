@@ -77,22 +77,22 @@ fn the_lines_of_flagperf_become_passes_evaluations_and_an_end() {
     assert!(is_done && ended.is_ok());
     let expected = ["pass_begin", "steps", "epoch_losses", "pass_end", "evaluation", "reported", "training_end"];
     assert_eq!(names(&events), expected);
-    assert_eq!(steps(&events), [(8, 1.0, 1.0), (32, 4.0, 5.0)]);
+    assert_eq!(steps(&events), [(8, 6.0, 6.0), (32, 4.0, 5.0)]);
     let Some(Event::Evaluation(found)) = events.iter().find(|event| matches!(event, Event::Evaluation(_))) else {
         panic!()
     };
     assert_eq!((found.epochs, found.steps, found.time_s.0), (1, 2, 2.0));
     let Some(Event::TrainingEnd(end)) = events.last() else { panic!("{events:?}") };
-    assert_eq!((end.init_s.0, end.train_s.0), (5.0, 11.0));
+    assert_eq!((end.init_s.0, end.train_s.0), (0.0, 16.0), "the training began with the program");
 }
 
 #[test]
-fn without_a_begin_the_first_report_only_starts_the_clock() {
+fn the_clock_starts_with_the_program_and_not_with_its_first_report() {
     let (events, is_done, ended) = collected(json!({}), vec![(9, step(10, 2.0)), (11, step(20, 1.0))]);
     assert!(!is_done && ended.is_ok());
-    assert_eq!(steps(&events), [(80, 2.0, 2.0)]);
+    assert_eq!(steps(&events), [(80, 9.0, 9.0), (80, 2.0, 2.0)]);
     let Some(Event::TrainingEnd(end)) = events.last() else { panic!("{events:?}") };
-    assert_eq!((end.init_s.0, end.train_s.0), (9.0, 2.0));
+    assert_eq!((end.init_s.0, end.train_s.0), (0.0, 11.0));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn reports_out_of_order_do_not_count_and_are_a_warning() {
     ];
     let (events, _, ended) = collected(json!({"top1": 0.9}), reports);
     assert!(ended.is_ok());
-    assert_eq!(steps(&events), [(32, 1.0, 1.0), (32, 3.0, 3.0)]);
+    assert_eq!(steps(&events), [(32, 4.0, 4.0), (32, 3.0, 3.0)]);
     let warnings: Vec<&Event> = events.iter().filter(|event| matches!(event, Event::Log { .. })).collect();
     let [Event::Log { level: Level::Warning, message, .. }] = warnings[..] else { panic!("{warnings:?}") };
     assert_eq!(message, "the program reported 16 samples after 32; such reports do not count");
@@ -120,7 +120,7 @@ fn reports_out_of_order_do_not_count_and_are_a_warning() {
 fn a_step_without_a_number_is_the_one_that_the_program_began() {
     let unnumbered = || Report::Step(StepReport { loss: Some(1.0), ..StepReport::default() });
     let reports = vec![(1, Report::Begin(Some(1))), (2, unnumbered()), (3, Report::Begin(Some(20))), (4, unnumbered())];
-    assert_eq!(steps(&collected(json!({}), reports).0), [(8, 1.0, 1.0), (152, 2.0, 2.0)]);
+    assert_eq!(steps(&collected(json!({}), reports).0), [(8, 2.0, 2.0), (152, 2.0, 2.0)]);
 }
 
 #[test]
@@ -136,7 +136,19 @@ fn what_cannot_be_a_training_is_a_failure() {
     assert_eq!(reason(json!({}), Vec::new()), "the program reported nothing");
     let nan = vec![(1, Report::Begin(None)), (2, step(7, f64::NAN))];
     assert_eq!(reason(json!({}), nan), "step 7: the program reported the loss NaN");
-    let other = vec![(1, Report::Begin(None)), (2, evaluation(0.9, None))];
+    let other = vec![(1, Report::Begin(None)), (2, step(1, 1.0)), (2, evaluation(0.9, None))];
     let expected = "the program reported no metric `acc`, which `target` names (reported: top1)";
     assert_eq!(reason(json!({"acc": 0.5}), other), expected);
+    let without_steps = vec![(1, Report::Begin(None)), (2, evaluation(0.99, None))];
+    assert_eq!(reason(json!({"top1": 0.9}), without_steps), "the program reported no step");
+    let claim = Report::Step(StepReport { samples: Some(1 << 40), ..StepReport::default() });
+    let expected = "step 2: the program reported 1099511627776 samples after 8";
+    assert_eq!(reason(json!({}), vec![(1, step(1, 1.0)), (2, claim)]), expected);
+}
+
+#[test]
+fn the_limit_of_reports_is_named() {
+    let reports = (0..=1_000_000).map(|_| (1, Report::EpochEnd)).collect();
+    let reason = collected(json!({}), reports).2.unwrap_err().reason;
+    assert_eq!(reason, "the program made more than 1000000 reports, which is the limit");
 }

@@ -39,12 +39,17 @@ const COMMAND_HINT: &str = "`command` is set in the case's training.yaml";
 impl Worker<'_> {
     /// Trains with the program of the case, as often as the case repeats it.
     pub(super) fn train_with_program(&self, settings: &TrainingSettings) -> Result<(), Failure> {
-        let program = self.job.program().map_err(|reason| failure(&reason, COMMAND_HINT))?;
-        let name = program.argv.first().map_or("", String::as_str);
+        let program = |round| {
+            let job = self.job.with_seed(self.job.training_seed(round));
+            job.program().map_err(|reason| failure(&reason, COMMAND_HINT))
+        };
+        let first = program(0)?;
+        let name = first.argv.first().map_or("", String::as_str);
         self.run_step(Step::Training, &format!("training with the program {name}"), || {
-            (self.emit)(Event::Engine(Box::new(self.program_facts(&program))));
+            (self.emit)(Event::Engine(Box::new(self.program_facts(&first))));
             let mut passes = 0;
-            (0..self.job.settings.repeat).try_for_each(|round| self.run_program(&program, settings, round, &mut passes))
+            (0..self.job.settings.repeat)
+                .try_for_each(|round| self.run_program(&program(round)?, settings, round, &mut passes))
         })
     }
 
@@ -58,17 +63,17 @@ impl Worker<'_> {
     ) -> Result<(), Failure> {
         let patterns = LinePatterns::new(&settings.patterns).map_err(|reason| failure(&reason, ""))?;
         let reader = Reader::new(patterns);
+        // What the program does before its first report is part of the training.
+        let begin = self.clock.now();
         let mut process = self.start_program(program)?;
         let batch_size = self.job.settings.batch_size;
-        let mut collector = Collector::new(batch_size, settings, round, passes, self.clock.now(), self.emit);
+        let mut collector = Collector::new(batch_size, settings, round, passes, begin, self.emit);
         let mut deadline: Option<Nanos> = None;
         let ending = loop {
             match process.next_event(POLL) {
                 ProcessEvent::Line(at, line) => {
                     copy_line(&line);
-                    if let Some(report) = reader.read(&line) {
-                        collector.add(at, report)?;
-                    }
+                    reader.read(&line).into_iter().try_for_each(|report| collector.add(at, report))?;
                 }
                 ProcessEvent::Silence => {}
                 ProcessEvent::Ended(ending) => break Some(ending),

@@ -55,26 +55,26 @@ impl Reader {
         Reader { patterns }
     }
 
-    /// Returns what a line reports; `None` for any other line, also for one that was cut off.
-    pub fn read(&self, line: &str) -> Option<Report> {
+    /// Returns what a line reports, in order; nothing for any other line, also for one that was cut off.
+    pub fn read(&self, line: &str) -> Vec<Report> {
         if line.len() > LINE_BYTES_MAX {
-            return None;
+            return Vec::new();
         }
         match line.split_once(PREFIX) {
-            Some((_, json)) => perf_report(&parse(json)?),
-            None => self.pattern_report(line),
+            Some((_, json)) => parse(json).and_then(|line| perf_report(&line)).into_iter().collect(),
+            None => self.pattern_reports(line),
         }
     }
 
-    fn pattern_report(&self, line: &str) -> Option<Report> {
+    /// A line may have the figures of a step and metrics.
+    fn pattern_reports(&self, line: &str) -> Vec<Report> {
         let mut figures = self.patterns.figures(line);
         let [step, samples, loss, learning_rate] = PROGRAM_FIGURES.map(|name| figures.shift_remove(name));
-        if !figures.is_empty() {
-            return Some(Report::Evaluation { metrics: figures, time_s: None });
-        }
         let count = |figure: Option<f64>| figure.filter(|count| *count >= 0.0).map(|count| count as u64);
         let report = StepReport { step: count(step), samples: count(samples), loss, learning_rate };
-        (report != StepReport::default()).then_some(Report::Step(report))
+        let step = (report != StepReport::default()).then_some(Report::Step(report));
+        let evaluation = (!figures.is_empty()).then_some(Report::Evaluation { metrics: figures, time_s: None });
+        step.into_iter().chain(evaluation).collect()
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_lines_of_flagperf_are_read_whatever_a_logger_writes_before_them() {
-        let read = |line: &str| reader(&[]).read(line);
+        let read = |line: &str| reader(&[]).read(line).pop();
         assert_eq!(read(r#"x [PerfLog] {"event": "TRAIN_START", "metadata": {}}"#), Some(Report::Begin(None)));
         assert_eq!(read(r#"[PerfLog] {"event": "STEP_BEGIN", "step": 3}"#), Some(Report::Begin(Some(3))));
         let line =
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_loss_that_is_not_finite_is_nan_and_a_line_that_is_cut_is_none() {
-        let read = |line: &str| reader(&[]).read(line);
+        let read = |line: &str| reader(&[]).read(line).pop();
         for word in ["NaN", "Infinity", "-Infinity"] {
             let line = format!(r#"[PerfLog] {{"event": "STEP_END", "value": {{"loss": {word}}}, "step": 4}}"#);
             let Some(Report::Step(found)) = read(&line) else { panic!("{line}") };
@@ -186,9 +186,17 @@ mod tests {
     fn named_patterns_find_the_figures_of_other_programs() {
         let reader = reader(&[("step", r"iteration\s+(\d+)/"), ("loss", r"lm loss: (\S+)"), ("top1", r"Acc@1 (\S+)")]);
         let line = " iteration       20/  100 | consumed samples: 320 | lm loss: 1.0E+00 |";
-        assert_eq!(reader.read(line), Some(Report::Step(step(20, 1.0))));
+        assert_eq!(reader.read(line), [Report::Step(step(20, 1.0))]);
         let metrics = IndexMap::from([("top1".to_owned(), 71.5)]);
-        assert_eq!(reader.read(" * Acc@1 71.5 Acc@5 90"), Some(Report::Evaluation { metrics, time_s: None }));
-        assert_eq!(reader.read("hello"), None);
+        let evaluation = Report::Evaluation { metrics, time_s: None };
+        assert_eq!(reader.read(" * Acc@1 71.5 Acc@5 90"), std::slice::from_ref(&evaluation));
+        let line = "iteration 20/ 100 | lm loss: 1.0 | Acc@1 71.5";
+        assert_eq!(reader.read(line), [Report::Step(step(20, 1.0)), evaluation]);
+        let [Report::Step(found), Report::Evaluation { .. }] = &reader.read("iteration 2/ | lm loss: nan, Acc@1 1")[..]
+        else {
+            panic!()
+        };
+        assert!(found.loss.is_some_and(f64::is_nan));
+        assert_eq!(reader.read("hello"), []);
     }
 }
