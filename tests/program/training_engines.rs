@@ -136,31 +136,28 @@ fn libtorch_trains_and_the_interpreter_computes_the_same_steps() {
     train_on(digits.path(), "pytorch");
 }
 
-/// Trains on the interpreter with a script of a vendor, and returns the record.
-fn train_with_adapter(script: &str) -> serde_json::Value {
+/// Returns a checkout whose vendor has a script for the training of `digits`.
+fn with_adapter(script: &str) -> tempfile::TempDir {
     let checkout = drawn_digits();
     let folder = checkout.path().join("scripts/digits/cpu");
     fs::create_dir(&folder).expect("a folder");
     fs::write(folder.join("training.rhai"), script).expect("a script");
-    program::record(checkout.path(), &["--case", KEY]).0
+    checkout
 }
 
 #[test]
 fn a_vendors_adapter_may_convert_the_model_but_not_what_it_computes() {
-    let record = train_with_adapter("fn convert_model(model, config) { model }");
+    let train = |script: &str| program::record(with_adapter(script).path(), &["--case", KEY]).0;
+    let record = train("fn convert_model(model, config) { model }");
     assert_eq!(record["status"], "ok", "{}", record["failures"]);
     let model = fs::read_to_string(support::root().join("scripts/digits/model.rhai")).expect("a script");
-    let scaled = model.replace("create_model(config)", "convert_model(model, config)");
+    let model = model.replace("create_model(config)", "convert_model(model, config)");
     let head = ".linear(\"fc\", config.classes)";
-    let scaled = scaled.replace(head, &format!("{head} * 1.01"));
-    let failures = train_with_adapter(&scaled)["failures"].to_string();
+    let failures = train(&model.replace(head, &format!("{head} * 1.01")))["failures"].to_string();
     assert!(failures.contains("do not agree with the same steps computed by `rten`"), "{failures}");
-    let other = r#"fn convert_model(model, config) {
-        let graph = nn::graph("other");
-        let x = graph.input("images", "N,1,8,8,f32");
-        graph.output("scores", x.flatten().linear("fc", 10));
-        graph
-    }"#;
-    let failures = train_with_adapter(other)["failures"].to_string();
-    assert!(failures.contains("where the model of the case has"), "{failures}");
+    let renamed = with_adapter(&model.replace("\"fc\"", "\"other\""));
+    let output = program::flagperf(renamed.path(), &["plan", "--case", KEY]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let expected = "the converted model has `other.weight` where the model of the case has `fc.weight` (10,256,f32)";
+    assert!(errors.contains(expected) && errors.contains("scripts/digits/cpu/training.rhai"), "{errors}");
 }

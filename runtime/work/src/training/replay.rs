@@ -102,7 +102,12 @@ impl<'m> StepReplayer<'m> {
         let (other, role) = replay_job(job, job.settings.batch_size);
         let change = if job.settings.precision == Precision::Fp32 { CHANGE } else { COARSE_CHANGE };
         let steps_max = (ALL_OPERATIONS_MAX / operations) as usize;
-        Ok(StepReplayer { states: &model.step.states, sessions: model.load_standard_step(&other, role)?, change, steps_max })
+        Ok(StepReplayer {
+            states: &model.step.states,
+            sessions: model.load_standard_step(&other, role)?,
+            change,
+            steps_max,
+        })
     }
 
     /// Computes a step again and compares.
