@@ -158,6 +158,6 @@ fn a_vendors_adapter_may_convert_the_model_but_not_what_it_computes() {
     let renamed = with_adapter(&model.replace("\"fc\"", "\"other\""));
     let output = program::flagperf(renamed.path(), &["plan", "--case", KEY]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let expected = "the converted model has `other.weight` where the model of the case has `fc.weight` (10,256,f32)";
+    let expected = "the converted model has `other.weight` where the model of the case has `fc.weight` (10,512,f32)";
     assert!(errors.contains(expected) && errors.contains("scripts/digits/cpu/training.rhai"), "{errors}");
 }
