@@ -268,7 +268,7 @@ fn a_folder_that_cannot_be_imported_is_refused_with_a_hint() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(
-        refused(&[folder]).contains("is not FlagPerf's inference: ")
+        refused(&[folder]).contains("is not FlagPerf: ")
             && refused(&["gone"]).contains("hint: give the folder")
     );
     assert!(refused(&["."]).contains("is the checkout into which it would be imported"));
