@@ -85,11 +85,7 @@ impl Reader<'_> {
             Token::Indent => return,
             _ if is_documentation => return,
             Token::Name(word) if word == "import" => return,
-            Token::Name(word) if word == "from" => {
-                if self.import(below, statement, problems) {
-                    return;
-                }
-            }
+            Token::Name(word) if word == "from" && self.import(below, statement, problems) => return,
             Token::Name(name) => {
                 if let Some((is_addition, expression)) = assigned(&statement[1..]) {
                     return self.assign(below, (name, line), is_addition, expression);

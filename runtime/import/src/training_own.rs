@@ -231,8 +231,7 @@ fn extend(
                         Some(here) => format!("{} has another value", current.origin(here)),
                         None => format!("the section of {} has no such key", current.name),
                     };
-                    let reason =
-                        format!("{own}, which stays without --force");
+                    let reason = format!("{own}, which stays without --force");
                     conversion.add_line((&from, 0), &format!("{name}.{key}"), KeyChange::Kept, &reason);
                 }
             }

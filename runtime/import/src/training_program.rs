@@ -159,7 +159,7 @@ fn training_entries(
         values.insert(key.to_owned(), value);
     }
     let file = standard.map_or(&benchmark.base, |size| &size.file);
-        let devices = standard.map_or(1, SizeConfig::all_devices);
+    let devices = standard.map_or(1, SizeConfig::all_devices);
     // A wrong value is reported with the overlays.
 
     for setting in settings(benchmark, file, devices, |_| true, &mut Vec::new()) {

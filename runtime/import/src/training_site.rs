@@ -150,7 +150,7 @@ fn add_cases(
                 let key = key.to_string();
                 if key != *text {
                     let (file, line) = (assignment.file.clone(), Some(assignment.line));
-                    
+
                     let (name, to, change) = (text.clone(), Some(key.clone()), KeyChange::Renamed);
                     conversion.keys.push(KeyReport { file, line, key: name, change, to, reason });
                 }
