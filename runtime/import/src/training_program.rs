@@ -100,7 +100,7 @@ pub(super) fn starter(framework: &str) -> Option<Vec<&'static str>> {
             "-u",
             PROGRAM,
             "--world_size={world_size}",
-            "--hosts={hosts}",
+            "--hosts={flagperf_hosts}",
             "--host_addr=127.0.0.1",
             "--vendor={vendor}",
             "--data_dir={data_dir}",
@@ -224,7 +224,7 @@ fn parameters(benchmark: &Benchmark, source: &SourceTree, standard: Option<&Size
     values.insert("nproc", devices.into());
     if benchmark.framework == "flagscale" {
         values.insert("world_size", standard.map_or(1, SizeConfig::all_devices).into());
-        values.insert("hosts", "127.0.0.1".into());
+        values.insert("flagperf_hosts", "127.0.0.1".into());
     }
     let seed = standard.and_then(|size| size.file.value("seed")).or_else(|| benchmark.base.value("seed"));
     values.extend(seed.filter(|seed| seed.is_u64()).map(|seed| ("seed", seed.clone())));
