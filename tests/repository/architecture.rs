@@ -30,6 +30,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("pytorch", "runtime/onnx/src/weights/", "the program that writes `.pth` files"),
     ("pytorch", "runtime/engine/src/backend.rs", "the name of libtorch's project, which belongs to no vendor"),
     ("pytorch", "runtime/libtorch/", "the same"),
+    ("pytorch", "runtime/import/src/training", "a framework in the paths of FlagPerf, for every vendor"),
     ("tensorrt", "runtime/engine/src/onnxruntime", "the name of an execution provider of ONNX Runtime"),
     ("tensorrt", "runtime/engine/src/backend.rs", "the same: it names the providers of a package of ONNX Runtime"),
 ];

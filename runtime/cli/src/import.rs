@@ -21,14 +21,15 @@ use flagperf_scaffold::CheckoutLock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ImportCommand {
-    /// Convert the configuration of FlagPerf's inference: host.yaml, cases, overlays and vendors with their engine classes.
+    /// Convert the configuration of FlagPerf's inference and training: host.yaml, cases, overlays and vendors with their engine
+    /// classes.
     /// Exits with 1 if a file of the source cannot be converted, 2 if nothing can be
     Flagperf(ImportArguments),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ImportArguments {
-    /// The folder of FlagPerf, or its folder `inference`
+    /// The folder of FlagPerf, or its folder `inference` or `training`
     #[arg(value_hint = ValueHint::DirPath)]
     dir: PathBuf,
     /// The checkout into which it is imported [default: the one that contains the current directory]
@@ -106,6 +107,7 @@ fn table_text(report: &ImportReport) -> String {
     for (change, title) in [
         (KeyChange::Renamed, "Renamed:"),
         (KeyChange::Kept, "Kept, because this checkout has something else:"),
+        (KeyChange::Refused, "Refused, because no vendor may set it:"),
         (KeyChange::NoEquivalent, "Left out, because nothing here corresponds to it:"),
     ] {
         let keys: Vec<_> = report.keys.iter().filter(|key| key.change == change).collect();

@@ -131,9 +131,14 @@ impl PairSource<'_> {
         let cases = self.selected_cases();
         let files = cases.iter().flat_map(|case| SettingsFile::ALL.map(|file| (*case, file)));
         let files = files.filter(|(case, file)| has(case, file));
-        let keys: Vec<CaseKey> = files.map(|(case, file)| key(case, Vendor::STAND_IN, &file)).collect();
+        let mut keys: Vec<CaseKey> = files.map(|(case, file)| key(case, Vendor::STAND_IN, &file)).collect();
         let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
         let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
+        // Only the framework of a vendor starts a program.
+        let programs: Vec<CaseKey> =
+            config.cases.iter().filter(|case| has_program(case)).map(|case| case.key.value.clone()).collect();
+        keys.retain(|key| !programs.contains(key));
+        config.cases.retain(|case| !has_program(case));
         for case in &mut config.cases {
             case.key.origin = case.settings_file();
         }
@@ -186,15 +191,16 @@ impl PairSource<'_> {
     fn is_for_other_frameworks(&self, vendor: &Vendor, case: &CaseConfig) -> bool {
         let precision = case.settings.get("precision").and_then(|setting| setting.value.as_str());
         let precision = Precision::ALL.into_iter().find(|known| Some(known.name()) == precision);
-        let command = case.settings.get("command").and_then(|setting| setting.value.as_array());
-        let is_program = command.is_some_and(|command| !command.is_empty());
+        let starts = |entry: &EngineEntry| (entry.engine == PROGRAM_ENGINE) == has_program(case);
         let computes = |entry: &EngineEntry| {
             let engine = self.catalogue.engine(&entry.engine);
-            engine.zip(precision).is_none_or(|(engine, precision)| engine.supports(precision))
-                && (entry.engine == PROGRAM_ENGINE) == is_program
+            engine.zip(precision).is_none_or(|(engine, precision)| engine.supports(precision)) && starts(entry)
         };
         let own = vendor.framework(&case.key.value).map(|(_, entry)| entry);
-        own.is_some_and(|own| !computes(own)) && vendor.frameworks.values().any(computes)
+        own.is_some_and(|own| {
+            !starts(own) && vendor.frameworks.values().any(starts)
+                || !computes(own) && vendor.frameworks.values().any(computes)
+        })
     }
 
     /// Returns the keys of a case with a vendor: one for each framework of vendor.yaml, and the entries of host.yaml that
@@ -212,6 +218,12 @@ impl PairSource<'_> {
         }
         keys
     }
+}
+
+/// Returns whether a program of the case trains it.
+fn has_program(case: &CaseConfig) -> bool {
+    let command = case.settings.get("command").and_then(|setting| setting.value.as_array());
+    command.is_some_and(|command| !command.is_empty())
 }
 
 /// Returns the key of a case on one device that is configured from `file`. The hardware of a training stands for any: the

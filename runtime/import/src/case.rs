@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use super::file::{FileContent, NewFile, Replacement};
 use super::report::{CaseReport, KeyChange};
-use super::source::{CONFIGS, Entry};
+use super::source::{BENCHMARKS, CONFIGS, Entry};
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::vendor::VARIABLES;
 use super::yaml_text::is_same;
@@ -14,8 +14,7 @@ use flagperf_config::{ConfigFile, Node, SETTINGS, SettingsFile, check_parameter_
 
 const CONFIGURATIONS: &str = "configurations.yaml";
 const PARAMETERS: &str = "parameters.yaml";
-/// Folder of the source with the cases in Python, and the names of the files with the packages that they need.
-const BENCHMARKS: &str = "benchmarks";
+/// Names of the files with the packages that the cases in Python need.
 const REQUIREMENTS: &str = "requirements.txt";
 const VENDOR_REQUIREMENTS_END: &str = "_requirements.txt";
 /// Parameters that have another name here.

@@ -10,7 +10,7 @@ use super::tree::{Conversion, IMPORTED, schema_line};
 use flagperf_config::{CaseKey, ConfigFile, Content, Finding, Node, Place, SITE};
 
 /// The key that names FlagPerf's own folder.
-const CHECKOUT_KEY: &str = "FLAGPERF_PATH";
+pub(super) const CHECKOUT_KEY: &str = "FLAGPERF_PATH";
 
 /// The key for containers, and its value for what FlagPerf does.
 const CONTAINER: &str = "CONTAINER";
@@ -49,14 +49,22 @@ pub(super) fn convert_host(conversion: &mut Conversion<'_>, cases: &BTreeSet<Str
         }
     }
     add_container(&below, &mut entries, conversion);
-    let header = schema_line(1, "host") + IMPORTED + "# configs/README.md explains the keys.\n";
-    let content = FileContent::Keys { header, entries };
+    let content = FileContent::Keys { header: host_header(), entries };
     let (from, replacement) = (file.name.to_string(), Replacement::ByForce);
     conversion.files.push(NewFile { path: below, from, content, replacement });
 }
 
+/// Returns the comments at the beginning of an imported host.yaml.
+pub(super) fn host_header() -> String {
+    schema_line(1, "host") + IMPORTED + "# configs/README.md explains the keys.\n"
+}
+
 /// Adds the key for containers, which FlagPerf lacks because it always uses them. A value that is in the checkout stays.
-fn add_container(below: &Path, entries: &mut indexmap::IndexMap<String, Node>, conversion: &mut Conversion<'_>) {
+pub(super) fn add_container(
+    below: &Path,
+    entries: &mut indexmap::IndexMap<String, Node>,
+    conversion: &mut Conversion<'_>,
+) {
     let checkout = conversion.import.checkout;
     let current = ConfigFile::read(&checkout.join(below), checkout).ok();
     match current.as_ref().and_then(|file| Some((file, file.entries.get(CONTAINER)?))) {

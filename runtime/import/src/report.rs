@@ -15,7 +15,7 @@ pub const SCHEMA: u32 = 1;
 pub struct ImportReport {
     /// Version of the schema.
     pub schema: u32,
-    /// The folder of FlagPerf's inference.
+    /// The folder of FlagPerf's inference, or of its training if it has no inference.
     pub source: PathBuf,
     /// The checkout into which it was imported.
     pub checkout: PathBuf,
@@ -99,6 +99,8 @@ pub enum KeyChange {
     Renamed,
     /// The checkout has another value, which stays.
     Kept,
+    /// A vendor sets it there and may not set it here, so it was left out.
+    Refused,
     /// Nothing here takes its place, so it was left out.
     NoEquivalent,
 }

@@ -7,6 +7,8 @@ use flagperf_config::{ConfigFile, Finding, Origin, display_name, read_text};
 
 /// Folder of the configuration in FlagPerf's inference and in a checkout.
 pub(super) const CONFIGS: &str = "configs";
+/// Folder with the cases in Python in FlagPerf's inference and training.
+pub(super) const BENCHMARKS: &str = "benchmarks";
 /// Maximum number of entries of a folder of the source that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 /// How the lines begin between which an unfinished merge left both versions.
@@ -18,7 +20,7 @@ pub enum ImportError {
     #[error("`{}` does not exist", .0.display())]
     Missing(PathBuf),
     /// The folder is not FlagPerf's.
-    #[error("`{}` is not FlagPerf's inference: it has no folder `configs` with cases", .0.display())]
+    #[error("`{}` is not FlagPerf: it has no inference with cases in `configs`, and no training in `benchmarks` and `run_benchmarks`", .0.display())]
     NotFlagPerf(PathBuf),
     /// The folder is the checkout itself.
     #[error("`{}` is the checkout into which it would be imported", .0.display())]
@@ -33,8 +35,8 @@ impl ImportError {
     pub fn hint(&self) -> &'static str {
         match self {
             ImportError::NotFlagPerf(_) => {
-                "give the folder of FlagPerf, or its folder `inference`; nothing here corresponds to `base`, `operation` and \
-                 `training`"
+                "give the folder of FlagPerf, or its folder `inference` or `training`; nothing here corresponds to `base` and \
+                 `operation`"
             }
             ImportError::Missing(_) | ImportError::OwnCheckout(_) => "give the folder of FlagPerf",
             ImportError::NoCheckout(_) => "clone flagperf into it, or give --output with the folder of a checkout",
@@ -48,15 +50,20 @@ pub(super) struct Entry {
     pub(super) is_folder: bool,
 }
 
-/// FlagPerf's folder `inference`.
+/// FlagPerf's folder `inference`, or its folder `training`.
 #[derive(Debug)]
 pub struct SourceTree {
     /// The folder.
     pub root: PathBuf,
+    /// Whether the folder is FlagPerf's inference.
+    pub(super) has_inference: bool,
+    /// FlagPerf's training, if it is beside the folder or is the folder itself.
+    training: Option<Box<SourceTree>>,
 }
 
 impl SourceTree {
-    /// Finds FlagPerf's inference in `folder`: the folder itself, or `inference` in it.
+    /// Finds FlagPerf's inference and training in `folder`: the folder itself is one of them, or they are `inference` and `training`
+    /// in it.
     ///
     /// # Errors
     /// When neither has a configuration.
@@ -69,8 +76,23 @@ impl SourceTree {
         if !folder.exists() {
             return Err(ImportError::Missing(folder.to_owned()));
         }
-        let root = [folder.join("inference"), folder.to_owned()].into_iter().find(is_tree);
-        root.map(|root| SourceTree { root }).ok_or_else(|| ImportError::NotFlagPerf(folder.to_owned()))
+        let is_training = |folder: &PathBuf| folder.join(BENCHMARKS).is_dir() && folder.join("run_benchmarks").is_dir();
+        let training = [folder.join("training"), folder.to_owned()].into_iter().find(is_training);
+        let inference = [folder.join("inference"), folder.to_owned()].into_iter().find(is_tree);
+        let has_inference = inference.is_some();
+        let root = inference.or_else(|| training.clone()).ok_or_else(|| ImportError::NotFlagPerf(folder.to_owned()))?;
+        let of_training = |root| Box::new(SourceTree { root, has_inference: false, training: None });
+        Ok(SourceTree { root, has_inference, training: training.map(of_training) })
+    }
+
+    /// Returns FlagPerf's training.
+    pub(super) fn training(&self) -> Option<&SourceTree> {
+        self.training.as_deref()
+    }
+
+    /// Returns the name of a path of the training in messages.
+    pub(super) fn training_name(&self, below: &Path) -> String {
+        self.training().unwrap_or(self).name(below)
     }
 
     /// Returns the name of a path in messages.

@@ -9,7 +9,8 @@ use super::host::convert_host;
 use super::overlay::{OVERLAY_END, OVERLAYS, convert_overlay};
 use super::report::{CaseReport, FileOutcome, FileReport, ImportReport, KeyChange, KeyReport, ProblemReport, SCHEMA};
 use super::source::{CONFIGS, Entry, ImportError, SourceTree};
-use super::vendor::{ENGINES, IMAGES, convert_vendor};
+use super::training::convert_training;
+use super::vendor::{ENGINES, IMAGES, add_program, convert_vendor};
 use flagperf_config::{ConfigFile, Finding, KEYS_FOLDER, Node, Origin};
 use flagperf_core::regular_file::read_regular_text;
 use flagperf_plan::Catalogue;
@@ -127,21 +128,31 @@ pub fn import(import: &Import<'_>) -> Result<ImportReport, ImportError> {
     }
     let (files, keys, cases, problems) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut conversion = Conversion { import, files, keys, cases, problems };
-    let (cases, mut vendors) = convert_cases(&mut conversion);
-    convert_host(&mut conversion, &cases);
+    if import.source.has_inference {
+        convert_inference(&mut conversion);
+    }
+    let with_program = convert_training(&mut conversion);
+    with_program.iter().for_each(|vendor| add_program(vendor, &mut conversion));
+    Ok(write_all(conversion))
+}
+
+/// Converts the inference.
+fn convert_inference(conversion: &mut Conversion<'_>) {
+    let import = conversion.import;
+    let (cases, mut vendors) = convert_cases(conversion);
+    convert_host(conversion, &cases);
     for folder in [ENGINES, IMAGES].map(Path::new) {
         let entries = import.source.entries(folder, &mut conversion.problems);
         vendors.extend(conversion.named(folder, entries, check_vendor));
     }
-    vendors.iter().for_each(|vendor| convert_vendor(vendor, &mut conversion));
-    Ok(write_all(conversion))
+    vendors.iter().for_each(|vendor| convert_vendor(vendor, conversion));
 }
 
-fn check_vendor(name: &str) -> Result<(), String> {
+pub(super) fn check_vendor(name: &str) -> Result<(), String> {
     check_name("a vendor", name).map_err(|error| error.to_string())
 }
 
-fn check_case(name: &str) -> Result<(), String> {
+pub(super) fn check_case(name: &str) -> Result<(), String> {
     match name {
         KEYS_FOLDER => {
             Err(format!("`{name}` cannot be the name of a case: configs/{KEYS_FOLDER} contains public keys"))

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::file::Replacement;
+use super::file::{FileContent, Replacement};
+use super::report::KeyChange;
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::{text, value_text};
 use flagperf_config::{CaseKey, EngineEntry, SITE, Vendor, display_name, read_text};
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_plan::ADAPTOR;
 use flagperf_scaffold::add_entry;
 
@@ -84,7 +86,21 @@ impl Description {
         let read = current.and_then(|text| Ok((Vendor::parse(import.checkout, name, &text)?, text)));
         let (vendor, text) = read.map_err(|finding| conversion.problems.push(finding)).ok()?;
         let is_extended = import.replaces || has_only_a_monitor(&vendor) || text.contains(IMPORTED.trim_end());
+        // The inference may have extended it already.
+        let converted = conversion.files.iter().find(|file| file.path == path).and_then(|file| match &file.content {
+            FileContent::Text(text) => Some((Vendor::parse(import.checkout, name, text).ok()?, text.clone())),
+            FileContent::Keys { .. } => None,
+        });
+        let (vendor, text) = converted.unwrap_or((vendor, text));
         Some(Description { path, vendor, text, is_extended, exists })
+    }
+
+    /// Keeps the framework that was the first one as the default.
+    fn keep_default(&mut self, first: Option<&str>) {
+        if let (Some(first), None) = (first, &self.vendor.default_framework) {
+            let default = format!("\ndefault_framework: {}\nframeworks:", text(first));
+            self.text = self.text.replacen("\nframeworks:", &default, 1);
+        }
     }
 
     /// Adds an entry to a list, if entries are added. Returns whether it was added.
@@ -105,6 +121,29 @@ pub(super) fn convert_vendor(name: &str, conversion: &mut Conversion<'_>) {
     let Description { path, text, exists, .. } = description;
     let replacement = if exists { Replacement::Always } else { Replacement::ByForce };
     conversion.add_text(path, from, text, replacement);
+}
+
+/// Adds to a vendor the framework that starts the training program of a case.
+pub(super) fn add_program(name: &str, conversion: &mut Conversion<'_>) {
+    let Some(mut description) = Description::of(name, conversion) else { return };
+    if description.vendor.frameworks.contains_key(PROGRAM_ENGINE) {
+        return;
+    }
+    let first = description.vendor.frameworks.keys().next().cloned();
+    let entry = format!("{PROGRAM_ENGINE}: {}", value_text(&json!({"engine": PROGRAM_ENGINE})));
+    let from = conversion.import.source.training_name(Path::new(name));
+    if !description.add("frameworks", &entry) {
+        let reason =
+            format!("{} has no such framework: add `{entry}`, or import with --force", description.path.display());
+        return conversion.add_line((&from, 0), PROGRAM_ENGINE, KeyChange::NoEquivalent, &reason);
+    }
+    description.keep_default(first.as_deref());
+    let Description { path, text, exists, .. } = description;
+    let replacement = if exists { Replacement::Always } else { Replacement::ByForce };
+    match conversion.files.iter_mut().find(|file| file.path == path) {
+        Some(file) => file.content = FileContent::Text(text),
+        None => conversion.add_text(path, from, text, replacement),
+    }
 }
 
 /// Returns whether a vendor has nothing but a monitor.
@@ -221,9 +260,8 @@ fn add_frameworks(
             }
         }
     }
-    if let (Some(first), true, None) = (known.first(), has_new, &description.vendor.default_framework) {
-        let default = format!("\ndefault_framework: {}\nframeworks:", text(first));
-        description.text = description.text.replacen("\nframeworks:", &default, 1);
+    if has_new {
+        description.keep_default(known.first().map(String::as_str));
     }
 }
 

@@ -267,10 +267,7 @@ fn a_folder_that_cannot_be_imported_is_refused_with_a_hint() {
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    assert!(
-        refused(&[folder]).contains("is not FlagPerf's inference: ")
-            && refused(&["gone"]).contains("hint: give the folder")
-    );
+    assert!(refused(&[folder]).contains("is not FlagPerf: ") && refused(&["gone"]).contains("hint: give the folder"));
     assert!(refused(&["."]).contains("is the checkout into which it would be imported"));
     let tree = flagperf_tree();
     let tree = tree.path().to_str().expect("a path that is text");
