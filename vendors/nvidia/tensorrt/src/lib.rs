@@ -38,6 +38,7 @@ impl Engine for TensorRt {
         compiler: true,
         onnx: true,
         compiled: true,
+        differentiates: false,
         precisions: &[DType::F32, DType::F16, DType::BF16],
         opset_max: 24,
         options: Some(options::DESCRIPTION),
