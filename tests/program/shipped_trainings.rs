@@ -67,6 +67,8 @@ fn every_training_computes_steps_that_another_engine_confirms() {
         let replay = &record["phases"][0]["training"]["replay"];
         assert_eq!((&replay["engine"], &replay["not_computed"]), (&"rten".into(), &serde_json::json!([])), "{case}");
         let steps = replay["steps"].as_array().expect("steps");
+        // Where single pixels are normalized, an activation close to 0 has another sign on another engine: a few values are
+        // imprecise. The run would have failed if most of them were.
         assert!(!steps.is_empty() && steps.iter().all(|step| step["wrong"] == 0), "{case}: {replay}");
         assert_eq!(record["agreement"]["verdict"], "met", "{case}");
     }

@@ -74,7 +74,10 @@ fn a_training_ends_at_its_target_and_its_record_can_be_verified() {
     assert!(losses.len() as f64 == epochs && losses.iter().all(|loss| *loss < 2.3), "{losses:?}");
     let replay = &record["phases"][0]["training"]["replay"];
     assert_eq!((&replay["engine"], &replay["not_computed"]), (&"rten".into(), &serde_json::json!([])));
-    assert!(replay["steps"].as_array().is_some_and(|steps| steps.iter().all(|step| step["wrong"] == 0)), "{replay}");
+    assert!(
+        replay["steps"].as_array().is_some_and(|steps| steps.iter().all(|step| step["imprecise"] == 0)),
+        "{replay}"
+    );
     // Those whose states the host drew, the first one, and the one whose states were evaluated.
     let steps: Vec<f64> =
         replay["steps"].as_array().unwrap().iter().map(|step| step["step"].as_f64().unwrap()).collect();

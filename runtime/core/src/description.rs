@@ -87,8 +87,6 @@ pub struct EngineDescription {
     pub compiles: bool,
     /// Whether the engine loads files that it wrote earlier (`exist_compiler_path`).
     pub loads_compiled: bool,
-    /// Whether the engine computes the gradients of a training step itself: it then gets the step with one operator for them.
-    pub differentiates: bool,
     /// The extensions of those files, such as `blob`. Empty if the name does not matter.
     pub compiled_extensions: &'static [&'static str],
     /// Where the code of the engine comes from.
@@ -111,7 +109,6 @@ impl EngineDescription {
             opset_max: i64::MAX,
             compiles: true,
             loads_compiled: true,
-            differentiates: false,
             compiled_extensions: &[],
             delivery: Delivery::BuiltIn,
             uses_threads: true,

@@ -43,7 +43,7 @@ impl Engine for Plugin {
     }
 
     fn differentiates(&self, options: &LoadOptions) -> Result<bool, EngineError> {
-        Ok(open(options)?.description().differentiates)
+        open(options)?.differentiates(options)
     }
 
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {

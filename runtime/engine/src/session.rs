@@ -20,13 +20,14 @@ pub trait Engine: Sync {
     /// Returns the properties of the engine that do not depend on the machine.
     fn description(&self) -> EngineDescription;
 
-    /// Returns whether the engine that these options load computes the gradients of a training step itself.
+    /// Returns whether the engine that these options load computes the gradients of a training step itself: it then gets the
+    /// step with one operator for them.
     ///
     /// # Errors
     /// When a library that knows it cannot be opened.
     fn differentiates(&self, options: &LoadOptions) -> Result<bool, EngineError> {
         let _ = options;
-        Ok(self.description().differentiates)
+        Ok(false)
     }
 
     /// The engine's name.

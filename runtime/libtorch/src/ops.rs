@@ -129,7 +129,8 @@ impl TensorOps for TorchOps {
         after: ConvEpilogue<'_, TorchTensor>,
     ) -> OpResult {
         if x.0.requires_grad() || weight.0.requires_grad() {
-            return gradient::conv_with_epilogue(self, self.conv(x, weight, bias, conv)?, &after);
+            // Backward reads the result of the convolution unchanged.
+            return after.apply(self, self.conv(x, weight, bias, conv)?);
         }
         if self.can_fuse(x, conv, &after) {
             let residual = after.residual.map(|residual| &residual.0);

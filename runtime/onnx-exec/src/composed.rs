@@ -80,16 +80,11 @@ pub(super) fn reduce_composed<O: TensorOps>(
     let dtype = ops.dtype(x);
     let x = widen(ops, x)?;
     let sum = |x: &O::Tensor| ops.reduce(Reduce::Sum, x, axes);
-    let is_float = ops.dtype(&x).is_float();
-    let sum_of_squares = || match is_float {
-        true => ops.sum_of_squares(&x, axes),
-        false => sum(&ops.binary(Binary::Mul, &x, &x)?),
-    };
     let reduced = match kind {
         Reduction::Plain(kind) => ops.reduce(kind, &x, axes)?,
         Reduction::L1 => sum(&ops.unary(Unary::Abs, &x)?)?,
-        Reduction::L2 => ops.unary(Unary::Sqrt, &sum_of_squares()?)?,
-        Reduction::SumSquare => sum_of_squares()?,
+        Reduction::L2 => ops.unary(Unary::Sqrt, &ops.sum_of_squares(&x, axes)?)?,
+        Reduction::SumSquare => ops.sum_of_squares(&x, axes)?,
         Reduction::LogSum => ops.unary(Unary::Log, &sum(&x)?)?,
         Reduction::LogSumExp => {
             let largest = ops.reduce(Reduce::Max, &x, axes)?;

@@ -94,11 +94,7 @@ pub trait TensorOps: Send + Sync {
         conv: &Conv,
         epilogue: ConvEpilogue<'_, Self::Tensor>,
     ) -> Result<Self::Tensor, OpError> {
-        let mut y = self.conv(x, weight, bias, conv)?;
-        if let Some(residual) = epilogue.residual {
-            y = self.binary(Binary::Add, &y, residual)?;
-        }
-        epilogue.activation.map_or(Ok(y.clone()), |activation| self.unary(activation, &y))
+        epilogue.apply(self, self.conv(x, weight, bias, conv)?)
     }
     /// Computes the largest element of each window. Padding is ignored.
     fn max_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
@@ -127,7 +123,7 @@ pub trait TensorOps: Send + Sync {
     }
     /// Reduces over `axes`, each of which remains with size 1.
     fn reduce(&self, kind: Reduce, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError>;
-    /// Returns the sum of the squares over `axes`, each of which remains with size 1. `x` is of floating point.
+    /// Returns the sum of the squares over `axes`, each of which remains with size 1.
     fn sum_of_squares(&self, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError> {
         self.reduce(Reduce::Sum, &self.binary(Binary::Mul, x, x)?, axes)
     }
@@ -213,4 +209,21 @@ pub trait TensorOps: Send + Sync {
     /// Converts the numbers to another element type. Floats are truncated to integers; every number except zero is
     /// true.
     fn cast(&self, x: &Self::Tensor, dtype: DType) -> Result<Self::Tensor, OpError>;
+}
+
+impl<T> ConvEpilogue<'_, T> {
+    /// Adds the residual to the result of a convolution and applies the activation, each in a new tensor.
+    ///
+    /// # Errors
+    /// Those of the tensor library.
+    pub fn apply<O: TensorOps<Tensor = T> + ?Sized>(&self, ops: &O, y: T) -> Result<T, OpError> {
+        let sum = match self.residual {
+            Some(residual) => ops.binary(Binary::Add, &y, residual)?,
+            None => y,
+        };
+        match self.activation {
+            Some(activation) => ops.unary(activation, &sum),
+            None => Ok(sum),
+        }
+    }
 }

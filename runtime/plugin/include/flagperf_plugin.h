@@ -38,9 +38,9 @@
 #define FLAGPERF_COMPILED 2
 
 /**
- * An ONNX file of a training step whose gradients are the outputs of the operator `Gradient` of the domain
- * `ai.onnx.preview.training`, with batch normalizations in training mode. Only a bit of `artifacts`: such a file is loaded as
- * `FLAGPERF_ONNX`.
+ * In `artifacts` only: the engine computes the operator `Gradient` of the domain `ai.onnx.preview.training`. It then gets a
+ * training step as a `FLAGPERF_ONNX` file with this operator in place of the gradients, and with attentions and batch
+ * normalizations (in training mode) as single operators.
  */
 #define FLAGPERF_GRADIENT 4
 

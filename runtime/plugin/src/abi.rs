@@ -39,9 +39,9 @@ pub const FLAGPERF_COMPILER: u32 = 2;
 pub const FLAGPERF_ONNX: u32 = 1;
 /// In `artifacts`, and as the kind of a file to load: a file that the engine wrote earlier. The host does not read it.
 pub const FLAGPERF_COMPILED: u32 = 2;
-/// An ONNX file of a training step whose gradients are the outputs of the operator `Gradient` of the domain
-/// `ai.onnx.preview.training`, with batch normalizations in training mode. Only a bit of `artifacts`: such a file is loaded as
-/// `FLAGPERF_ONNX`.
+/// In `artifacts` only: the engine computes the operator `Gradient` of the domain `ai.onnx.preview.training`. It then gets a
+/// training step as a `FLAGPERF_ONNX` file with this operator in place of the gradients, and with attentions and batch
+/// normalizations (in training mode) as single operators.
 pub const FLAGPERF_GRADIENT: u32 = 4;
 
 /// In `precisions`, and as the type to compute in: 64-bit floating point.

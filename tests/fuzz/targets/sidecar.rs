@@ -110,7 +110,6 @@ fn seeds() -> Vec<Vec<u8>> {
         opset_max: 17,
         compiles: true,
         loads_compiled: false,
-        differentiates: false,
         compiled_extensions: vec!["bin".to_owned()],
         options: None,
     };

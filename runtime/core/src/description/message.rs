@@ -25,9 +25,6 @@ pub struct DescriptionMessage {
     pub compiles: bool,
     /// Whether it loads files that it wrote earlier.
     pub loads_compiled: bool,
-    /// Whether it computes the gradients of a training step itself.
-    #[serde(default)]
-    pub differentiates: bool,
     /// The extensions of those files.
     pub compiled_extensions: Vec<String>,
     /// The options, if the engine lists them.
@@ -46,7 +43,6 @@ impl From<&EngineDescription> for DescriptionMessage {
             opset_max: description.opset_max,
             compiles: description.compiles,
             loads_compiled: description.loads_compiled,
-            differentiates: description.differentiates,
             compiled_extensions: description.compiled_extensions.iter().map(|&own| own.to_owned()).collect(),
             options: description.options.map(|options| options.iter().map(OptionMessage::from).collect()),
         }
@@ -76,7 +72,6 @@ impl DescriptionMessage {
             opset_max: self.opset_max,
             compiles: self.compiles,
             loads_compiled: self.loads_compiled,
-            differentiates: self.differentiates,
             compiled_extensions: {
                 let extensions: Vec<&'static str> =
                     self.compiled_extensions.into_iter().map(|own| &*own.leak()).collect();

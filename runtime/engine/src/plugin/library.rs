@@ -61,12 +61,15 @@ impl Engine for PluginLibrary {
             opset_max: self.table.opset_max,
             compiles: self.table.artifacts & FLAGPERF_ONNX != 0,
             loads_compiled: self.table.artifacts & FLAGPERF_COMPILED != 0,
-            differentiates: self.table.artifacts & FLAGPERF_GRADIENT != 0,
             compiled_extensions: &[],
             delivery: Delivery::Library,
             uses_threads: true,
             options: self.options,
         }
+    }
+
+    fn differentiates(&self, _: &LoadOptions) -> Result<bool, EngineError> {
+        Ok(self.table.artifacts & FLAGPERF_GRADIENT != 0)
     }
 
     fn check(&self) -> Result<String, Unavailable> {

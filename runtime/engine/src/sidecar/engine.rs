@@ -177,7 +177,6 @@ fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> 
         opset_max: hello.opset_max.unwrap_or(flagperf_onnx::OPSET),
         compiles: hello.kinds.contains(&FileKind::Onnx),
         loads_compiled: hello.kinds.contains(&FileKind::Compiled),
-        differentiates: false,
         compiled_extensions: Vec::new(),
         options,
     };

@@ -88,9 +88,10 @@ pub fn binary(kind: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> 
     }
 }
 
-/// Returns the sum of the squares over axes, which remain with size 1. Over all of a dense tensor, it is a product in one pass.
+/// Returns the sum of the squares over axes, which remain with size 1. Over all numbers of a dense tensor of floats,
+/// it is a product in one pass.
 pub fn sum_of_squares(x: &Tensor, axes: &[i64]) -> Result<Tensor, TchError> {
-    if axes.len() < x.dim() || !x.is_contiguous() {
+    if axes.len() < x.dim() || !x.is_contiguous() || is_integer(x) {
         return x.f_mul(x)?.f_sum_dim_intlist(axes, true, x.kind());
     }
     let flat = x.f_view([-1])?;

@@ -1,9 +1,7 @@
 //! Gradients by libtorch's own differentiation, and the operators that only trainings have.
 
-use flagperf_onnx_exec::{Binary, ConvEpilogue, TensorOps};
 use tch::{TchError, Tensor};
 
-use super::{OpResult, TorchOps};
 use crate::shim;
 use crate::tensor::TorchTensor;
 
@@ -24,12 +22,6 @@ pub fn gradients(loss: &TorchTensor, leaves: &[TorchTensor]) -> Result<Vec<Torch
     gradients?.iter().map(|gradient| gradient.f_contiguous().map(TorchTensor)).collect()
 }
 
-/// Computes the sum and the activation after a recorded convolution, whose result backward reads unchanged.
-pub fn conv_with_epilogue(ops: &TorchOps, y: TorchTensor, after: &ConvEpilogue<'_, TorchTensor>) -> OpResult {
-    let sum = after.residual.map_or(Ok(y.clone()), |residual| ops.binary(Binary::Add, &y, residual))?;
-    after.activation.map_or(Ok(sum.clone()), |activation| ops.unary(activation, &sum))
-}
-
 /// Normalizes with the statistics of the batch, and returns them: the mean, and the biased variance.
 pub fn batch_norm(x: &Tensor, scale: &Tensor, bias: &Tensor, epsilon: f64) -> Result<[Tensor; 3], TchError> {
     let channels = x.size()[1];
@@ -48,9 +40,10 @@ mod tests {
         DType, Graph, GraphBuilder, HalfPrecision, Optimizer, OptimizerKind, Tensor, TensorSpec, TrainingOptions,
         TrainingStep, layers, training_step,
     };
-    use flagperf_onnx_exec::{Executor, ReferenceOps};
+    use flagperf_onnx_exec::{Binary, Executor, ReferenceOps, TensorOps};
     use tch::Device;
 
+    use super::super::TorchOps;
     use super::*;
     use crate::shim::RunMode;
 

@@ -57,8 +57,8 @@ impl TrainingOptions {
 pub struct TrainingStep {
     /// The graph.
     pub graph: Graph,
-    /// The same step for an engine that differentiates itself: the gradients are the outputs of a [`GRADIENT`], and batch
-    /// normalizations are operators in training mode, and attentions operators.
+    /// The same step for an engine that computes gradients itself: they are the outputs of one `Gradient` operator; attentions and
+    /// batch normalizations, the latter in training mode, are single operators.
     pub undifferentiated: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,

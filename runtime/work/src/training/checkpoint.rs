@@ -5,7 +5,6 @@
 //! written or read, there is an older one.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -186,12 +185,19 @@ fn write_files(folder: &Path, progress: &StoredProgress, states: (&[State], &[Te
     let StoredProgress { progress, data_sha256 } = progress;
     let stored = json!({"progress": progress, "data_sha256": data_sha256});
     fs::write(folder.join(PROGRESS_FILE), serde_json::to_vec(&stored)?)?;
-    let mut hashes = String::new();
-    for file in FILES {
+    let hash = |file: &str| {
         File::open(folder.join(file))?.sync_all()?;
-        let _ = writeln!(hashes, "{file} {}", hash_file(&folder.join(file))?);
-    }
-    File::open(folder)?.sync_all().map(|()| hash_bytes(hashes.as_bytes()))
+        hash_file(&folder.join(file))
+    };
+    let [model, optimizer, progress] = FILES.map(hash);
+    let hashes = [model?, optimizer?, progress?];
+    File::open(folder)?.sync_all().map(|()| hash_of_files(hashes))
+}
+
+/// Returns the hash of a checkpoint from those of [`FILES`].
+fn hash_of_files(hashes: [String; FILES.len()]) -> String {
+    let lines = FILES.iter().zip(hashes).map(|(file, hash)| format!("{file} {hash}\n"));
+    hash_bytes(lines.collect::<String>().as_bytes())
 }
 
 fn write_states(path: &Path, states: (&[State], &[Tensor]), has: impl Fn(StateKind) -> bool) -> io::Result<()> {
@@ -216,7 +222,7 @@ fn read_files(folder: &Path, states: &[State]) -> Result<((StoredProgress, Vec<T
     };
     let [model, optimizer, progress] = FILES.map(|file| read(file).map(|bytes| (file, bytes)));
     let bytes = [model?, optimizer?, progress?];
-    let hashes = bytes.iter().map(|(file, bytes)| format!("{file} {}\n", hash_bytes(bytes))).collect::<String>();
+    let hashes = bytes.each_ref().map(|(_, bytes)| hash_bytes(bytes));
     let [model, optimizer, (_, progress)] = &bytes;
     let damaged = |e: serde_json::Error| format!("`{PROGRESS_FILE}`: {e}");
     let mut stored: Value = serde_json::from_slice(progress).map_err(damaged)?;
@@ -232,7 +238,7 @@ fn read_files(folder: &Path, states: &[State]) -> Result<((StoredProgress, Vec<T
         found.filter(is_fitting).ok_or_else(|| format!("`{}` is not `{}`", state.name, state.initial.spec))
     };
     let states = states.iter().map(tensor).collect::<Result<_, _>>()?;
-    Ok(((progress, states), hash_bytes(hashes.as_bytes())))
+    Ok(((progress, states), hash_of_files(hashes)))
 }
 
 #[cfg(test)]
