@@ -91,7 +91,7 @@ pub fn copy_all(to: &[&TorchTensor], from: &[&TorchTensor]) -> Result<(), OpErro
 
 /// Returns the address of a tensor for a function of the shims.
 pub fn address(tensor: &TorchTensor) -> *const c_void {
-    tensor.0.as_ptr().cast::<c_void>().cast_const()
+    tensor.0.as_ptr().cast()
 }
 
 /// Converts the result of a function that returns null or the reason of its failure.

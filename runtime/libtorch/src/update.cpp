@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 namespace {
 
@@ -116,7 +117,14 @@ const char *flagperf_update(const char *name, size_t length, const double *setti
         if (changes != nullptr) {
             skips = at::logical_not(*changes).to(at::kFloat);
         }
-        update({name, length}, settings, {*numbers[0], *numbers[1], *numbers[2], *numbers[3], skips}, list(0), list(1),
+        List parameters = list(0), gradients = list(1);
+        for (size_t i = 0; i < count; i++) {
+            // The kernels take the elements of all lists in the order of their memory.
+            if (gradients[i].strides() != parameters[i].strides()) {
+                gradients[i] = at::empty_like(parameters[i]).copy_(gradients[i]);
+            }
+        }
+        update({name, length}, settings, {*numbers[0], *numbers[1], *numbers[2], *numbers[3], skips}, parameters, gradients,
                list(2), list(3));
         return nullptr;
     } catch (const std::exception &error) {

@@ -112,7 +112,7 @@ mod tests {
         let ops = TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true };
         let _mode = RunMode::begin(true);
         let executor = Executor::load(&step.undifferentiated, ops).unwrap();
-        for _ in 0..2 {
+        for run in 0..2 {
             let actual = executor.run_host(&inputs).unwrap();
             assert_eq!(actual.len(), expected.len());
             for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
@@ -120,7 +120,7 @@ mod tests {
                 let name = &step.undifferentiated.outputs[i].name;
                 for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
                     let kind = options.optimizer.kind;
-                    assert!((a - e).abs() <= bound * e.abs().max(0.1), "{kind:?} {name}: {a} instead of {e}");
+                    assert!((a - e).abs() <= bound * e.abs().max(0.1), "run {run}: {kind:?} {name}: {a} instead of {e}");
                 }
             }
         }
@@ -154,7 +154,7 @@ mod tests {
         for kind in kinds {
             let options = TrainingOptions::new(optimizer(kind));
             assert!(step(&options).undifferentiated.nodes.iter().any(|node| node.op == UPDATE), "{kind:?}");
-            assert_equal_forms(&options, options.optimizer.scalars(3, 0.1), false, 2e-5);
+            assert_equal_forms(&options, options.optimizer.scalars(3, 0.1), true, 3e-4);
         }
     }
 

@@ -180,20 +180,25 @@ fn assemble(mut graph: Graph, results: [&str; 2], states: &[State]) -> Graph {
     let opset = graph.opset;
     set_version(&mut graph, opset);
     check::infer_shapes(&mut graph);
-    let result = |name: &str| {
-        (name.to_owned(), graph.values.get(name).cloned().expect("operators with derivatives have shapes"))
-    };
+    let [loss, norm] = results;
+    let loss_spec = graph.values.get(loss).cloned().expect("operators with derivatives have shapes");
     let next = |state: &State| (state.next.clone(), state.initial.spec.clone());
-    let outputs = results.into_iter().map(result).chain(states.iter().map(next));
+    let results = [(loss.to_owned(), loss_spec), (norm.to_owned(), number())];
+    let outputs = results.into_iter().chain(states.iter().map(next));
     graph.outputs = outputs.map(|(name, spec)| ValueInfo { name, spec }).collect();
     graph
 }
 
 /// Returns the graph with the numbers of the step as inputs.
 fn with_scalars(mut graph: Graph) -> Graph {
-    let scalar = |name: &str| ValueInfo { name: name.to_owned(), spec: TensorSpec::new(Vec::<Dim>::new(), DType::F32) };
+    let scalar = |name: &str| ValueInfo { name: name.to_owned(), spec: number() };
     graph.inputs.extend(StepScalars::NAMES.map(scalar));
     graph
+}
+
+/// Returns the specification of one f32 number.
+fn number() -> TensorSpec {
+    TensorSpec::new(Vec::<Dim>::new(), DType::F32)
 }
 
 /// Returns the graph with the sizes of named dimensions.
