@@ -39,8 +39,9 @@
 
 /**
  * In `artifacts` only: the engine computes the operator `Gradient` of the domain `ai.onnx.preview.training`. It then gets a
- * training step as a `FLAGPERF_ONNX` file with this operator in place of the gradients, and with attentions and batch
- * normalizations (in training mode) as single operators.
+ * training step as a `FLAGPERF_ONNX` file with this operator in place of the gradients, with attentions and batch
+ * normalizations (in training mode) as single operators, and with the operators `Norm` and `Update` of the domain `flagperf`,
+ * which docs/decisions/42-training-step.md describes.
  */
 #define FLAGPERF_GRADIENT 4
 

@@ -40,8 +40,9 @@ pub const FLAGPERF_ONNX: u32 = 1;
 /// In `artifacts`, and as the kind of a file to load: a file that the engine wrote earlier. The host does not read it.
 pub const FLAGPERF_COMPILED: u32 = 2;
 /// In `artifacts` only: the engine computes the operator `Gradient` of the domain `ai.onnx.preview.training`. It then gets a
-/// training step as a `FLAGPERF_ONNX` file with this operator in place of the gradients, and with attentions and batch
-/// normalizations (in training mode) as single operators.
+/// training step as a `FLAGPERF_ONNX` file with this operator in place of the gradients, with attentions and batch
+/// normalizations (in training mode) as single operators, and with the operators `Norm` and `Update` of the domain `flagperf`,
+/// which docs/decisions/42-training-step.md describes.
 pub const FLAGPERF_GRADIENT: u32 = 4;
 
 /// In `precisions`, and as the type to compute in: 64-bit floating point.
