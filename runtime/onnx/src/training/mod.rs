@@ -12,6 +12,7 @@ mod error;
 mod gradient_operator;
 mod loss_scale;
 mod optimizer;
+mod perturbed;
 mod schedule;
 mod step;
 mod update;
