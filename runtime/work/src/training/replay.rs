@@ -192,9 +192,11 @@ mod tests {
 
     use flagperf_engine::{Artifact, LoadOptions};
     use flagperf_onnx::{
-        DType, Graph, GraphBuilder, Optimizer, OptimizerKind, TrainingOptions, TrainingStep, layers, training_step,
+        DType, Graph, GraphBuilder, Model, Moments, Optimizer, OptimizerKind, TrainingOptions, TrainingStep, Var,
+        layers, training_step,
     };
 
+    use super::super::super::export::write_model;
     use super::*;
 
     const ROWS: usize = 64;
@@ -227,11 +229,8 @@ mod tests {
         Tensor::from_vec(shape, values.collect()).unwrap()
     }
 
-    /// Returns the comparison with an engine that `cheat` turns into one that computes from other inputs.
-    fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
-        let step = step();
-        let sessions = [&step.graph, &step.perturbed].map(sessions);
-        let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
+    /// Returns the inputs of a step: a batch, the learning rate and the bias corrections, and states.
+    fn inputs(step: &TrainingStep) -> Vec<Tensor> {
         let first_state = step.graph.inputs.len() - step.states.len();
         let input = |(index, input): (usize, &flagperf_onnx::ValueInfo)| {
             let shape = input.spec.fixed_shape().unwrap();
@@ -241,7 +240,15 @@ mod tests {
                 _ => wave(&shape, index as f32),
             }
         };
-        let inputs: Vec<Tensor> = step.graph.inputs.iter().enumerate().map(input).collect();
+        step.graph.inputs.iter().enumerate().map(input).collect()
+    }
+
+    /// Returns the comparison with an engine that `cheat` turns into one that computes from other inputs.
+    fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
+        let step = step();
+        let sessions = [&step.graph, &step.perturbed].map(sessions);
+        let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
+        let inputs = inputs(&step);
         let Computed { results, states } = compute(&replayer.sessions[0], cheat(&inputs)).unwrap();
         let mut drawn = DrawnStep { round: 0, step: 1, is_drawn: true, inputs, results, states };
         forge(&mut drawn);
@@ -277,5 +284,61 @@ mod tests {
             drawn.states = drawn.inputs[first_state..].to_vec();
         });
         assert!(skipped.wrong >= 8, "{skipped:?}");
+    }
+    /// Returns the comparison of a step of rten with the same step of the interpreter; `set` changes inputs by name.
+    fn compared_with_rten(step: &TrainingStep, set: impl Fn(&str, &Tensor) -> Option<Tensor>) -> StepReplay {
+        let mut inputs = inputs(step);
+        for (input, value) in step.graph.inputs.iter().zip(&mut inputs) {
+            let is_memory = step.states.iter().find(|state| state.name == input.name).and_then(State::first_value);
+            *value = is_memory.or_else(|| set(&input.name, value)).unwrap_or_else(|| value.clone());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("step.onnx");
+        write_model(&Model::single(step.graph.clone()), &path).unwrap();
+        let options = LoadOptions { batch_size: ROWS, ..LoadOptions::default() };
+        let session = flagperf_engine::find("rten").unwrap().load(Artifact::Onnx(&path), &options).unwrap();
+        let rten = [("step".to_owned(), Arc::new(Mutex::new(session)))].into();
+        let Computed { results, states } = compute(&rten, inputs.clone()).unwrap();
+        let sessions = [&step.graph, &step.perturbed].map(sessions);
+        let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
+        replayer.replay(&DrawnStep { round: 0, step: 1, is_drawn: true, inputs, results, states }).unwrap()
+    }
+
+    /// Makes a step that trains a classifier with the optimizer Adam; `layer` follows the first linear layer.
+    fn adam_step(layer: impl Fn(&mut GraphBuilder, &Var) -> Var) -> TrainingStep {
+        let mut g = GraphBuilder::new("network");
+        let x = g.input("x", "64,20,f32".parse().unwrap()).unwrap();
+        let labels = g.input("labels", "64,i64".parse().unwrap()).unwrap();
+        let y = layers::linear(&mut g, "first", &x, layers::Linear::new(20, 30)).unwrap();
+        let y = layer(&mut g, &y);
+        let y = layers::linear(&mut g, "second", &y, layers::Linear::new(30, 5)).unwrap();
+        let options = layers::CrossEntropy { label_smoothing: 0.0, ignore_index: None };
+        let loss = layers::cross_entropy(&mut g, "loss", &y, &labels, options).unwrap();
+        g.output("loss", &loss).unwrap();
+        let kind = OptimizerKind::Adam(Moments::default());
+        let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
+        training_step(&g.finish().unwrap(), "loss", &TrainingOptions::new(optimizer)).unwrap()
+    }
+
+    #[test]
+    fn correct_engines_agree_about_a_loss_of_zero_and_about_norms_of_nearly_equal_values() {
+        let learned = adam_step(|g, y| layers::tanh(g, "tanh", y).unwrap());
+        // The probability of the label is 1 but for a few rounding errors.
+        let replay = compared_with_rten(&learned, |name, _| match name {
+            "labels" => Some(Tensor::from_vec([ROWS], vec![0i64; ROWS]).unwrap()),
+            "second.bias" => Some(Tensor::from_vec([5], vec![17.0f32, 0.0, 0.0, 0.0, 0.0]).unwrap()),
+            _ => None,
+        });
+        assert_eq!((replay.imprecise, replay.wrong), (0, 0), "{replay:?}");
+        let normalized = adam_step(|g, y| {
+            let y = layers::batch_norm(g, "norm", y, layers::BatchNorm::default()).unwrap();
+            layers::relu(g, "relu", &y).unwrap()
+        });
+        let replay = compared_with_rten(&normalized, |name, value| {
+            let near =
+                |values: &[f32]| values.iter().enumerate().map(|(at, value)| (at % 20) as f32 + 1e-5 * value).collect();
+            (name == "x").then(|| Tensor::from_vec(value.shape(), near(value.as_slice::<f32>().unwrap())).unwrap())
+        });
+        assert_eq!((replay.imprecise, replay.wrong), (0, 0), "{replay:?}");
     }
 }
