@@ -10,9 +10,8 @@ use std::sync::Arc;
 use flagperf_core::panic::panic_text;
 use flagperf_core::regular_file::open_regular;
 use flagperf_core::tensor::{DType, Element, Tensor};
-use hdf5_reader::{
-    Dataset, Datatype, Error, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, Storage, StorageBuffer,
-};
+use hdf5_reader::error::{Error, Result as ReadResult};
+use hdf5_reader::{Dataset, Datatype, H5Type, Hdf5File, OpenOptions, SliceInfo, SliceInfoElem, Storage, StorageBuffer};
 
 use crate::SAMPLE_BYTES_MAX;
 
@@ -34,7 +33,7 @@ impl Storage for ShardFile {
         self.bytes
     }
 
-    fn read_range(&self, offset: u64, len: usize) -> hdf5_reader::error::Result<StorageBuffer> {
+    fn read_range(&self, offset: u64, len: usize) -> ReadResult<StorageBuffer> {
         if offset.checked_add(len as u64).is_none_or(|end| end > self.bytes) || len > SAMPLE_BYTES_MAX {
             let reason = format!("no {len} bytes can be read after byte {offset}: the file is damaged or truncated");
             return Err(Error::InvalidData(reason));
@@ -146,7 +145,7 @@ fn dtype_of(stored: &Datatype) -> Option<DType> {
 }
 
 /// Runs the reader of HDF5 files, whose panic about a damaged file is an error of that file.
-fn guard<T>(read: impl FnOnce() -> hdf5_reader::error::Result<T>) -> Result<T, String> {
+fn guard<T>(read: impl FnOnce() -> ReadResult<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(panic) => Err(format!("the reader of HDF5 files panicked: {}", panic_text(&*panic))),

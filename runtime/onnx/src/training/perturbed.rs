@@ -138,10 +138,7 @@ fn ancestors<'g>(graph: &'g Graph, results: impl Iterator<Item = &'g str>) -> Ha
 /// Adds the product of a value with its factors.
 fn multiply(n: &mut NodeList<'_>, value: &str, shape: &[usize], error: f32, seed: u64) -> String {
     let mut product = value.to_owned();
-    for (number, dimensions) in groups(shape).into_iter().enumerate() {
-        // Sizes of 1 beside the group let its factors be broadcast.
-        let mut sizes = vec![1; shape.len()];
-        sizes[dimensions.clone()].copy_from_slice(&shape[dimensions]);
+    for (number, sizes) in factor_shapes(shape).into_iter().enumerate() {
         let elements = sizes.iter().product();
         // Factors of 1 and of twice the error less have this standard deviation, and no factor lets a number overflow.
         let factors = bits(seed << 3 | number as u64).map(|bit| if bit { 1.0 } else { 1.0 - 2.0 * error });
@@ -152,18 +149,19 @@ fn multiply(n: &mut NodeList<'_>, value: &str, shape: &[usize], error: f32, seed
     product
 }
 
-/// Divides the dimensions of a shape into successive groups, each with few elements.
-fn groups(shape: &[usize]) -> Vec<std::ops::Range<usize>> {
-    let mut groups = vec![0..0];
+/// Returns the shapes of factors for a value: successive dimensions as far as they have few elements, and 1 elsewhere, so that the
+/// factors are broadcast.
+fn factor_shapes(shape: &[usize]) -> Vec<Vec<usize>> {
+    let mut shapes = vec![vec![1; shape.len()]];
     for (axis, size) in shape.iter().enumerate() {
-        let group = groups.last_mut().expect("there is a first group");
-        if shape[group.clone()].iter().product::<usize>().saturating_mul(*size) <= FACTORS_MAX || group.is_empty() {
-            group.end = axis + 1;
-        } else {
-            groups.push(axis..axis + 1);
+        let elements: usize = shapes[shapes.len() - 1].iter().product();
+        if elements > 1 && elements.saturating_mul(*size) > FACTORS_MAX {
+            shapes.push(vec![1; shape.len()]);
         }
+        let last = shapes.len() - 1;
+        shapes[last][axis] = *size;
     }
-    groups
+    shapes
 }
 
 /// Returns pseudorandom bits: the highest of a linear congruential generator (Knuth's MMIX).
@@ -180,11 +178,11 @@ mod tests {
 
     #[test]
     fn every_dimension_has_factors_and_no_factor_has_many_elements() {
-        assert_eq!(groups(&[]), [0..0]);
-        assert_eq!(groups(&[8]), [0..1]);
-        assert_eq!(groups(&[256, 64, 112, 112]), [0..2, 2..4]);
-        assert_eq!(groups(&[24, 16, 512, 512]), [0..2, 2..3, 3..4]);
-        assert_eq!(groups(&[1 << 20, 3]), [0..1, 1..2]);
+        assert_eq!(factor_shapes(&[]), [[0; 0]]);
+        assert_eq!(factor_shapes(&[8]), [[8]]);
+        assert_eq!(factor_shapes(&[256, 64, 112, 112]), [[256, 64, 1, 1], [1, 1, 112, 112]]);
+        assert_eq!(factor_shapes(&[24, 16, 512, 512]), [[24, 16, 1, 1], [1, 1, 512, 1], [1, 1, 1, 512]]);
+        assert_eq!(factor_shapes(&[1 << 20, 3]), [[1 << 20, 1], [1, 3]]);
         let ones = (0..64).map(|seed| bits(seed).take(64).filter(|bit| *bit).count());
         assert!(ones.clone().all(|ones| (12..52).contains(&ones)), "{:?}", ones.collect::<Vec<_>>());
     }

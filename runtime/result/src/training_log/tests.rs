@@ -137,7 +137,7 @@ fn an_epoch_with_an_evaluation_within_it_begins_and_ends_once() {
     let mut events =
         vec![(0.5, Event::Started { pid: 1, run_seed: Seed::default() }), (0.6, Event::TrainingDataset(dataset(35)))];
     // Four steps are an epoch; the second one is cut off.
-    for (pass, number) in [(0, 0), (1, 0), (2, 1)] {
+    for (pass, number) in [(0u32, 0), (1, 0), (2, 1)] {
         events.extend(epoch(0, number, 1.0 + f64::from(pass), [2.0, f64::from(pass)]));
         let steps = 2 * u64::from(pass) + 2;
         let evaluation = Evaluation { epochs: number + 1, steps, ..Evaluation::default() };
