@@ -107,7 +107,7 @@ fn time_passes(directory: &Path, workers: usize, batch_size: usize, seconds: f64
         }
         match transforms {
             "validation" => loader.start_pass()?,
-            _ => loader.start_epoch(&sampler, number),
+            _ => loader.start_epoch(&sampler, number, 0..sampler.batches()),
         }
         while let Some(batch) = loader.next() {
             loader.recycle(batch?)?;

@@ -269,10 +269,48 @@ fn learning_rates_losses_and_evaluations_that_were_changed_are_found() {
             evaluation.metrics[0] = 0.5;
         }
     });
-    assert!(metric.contains(&"metrics after epoch 2 of training 0".to_owned()), "{metric:?}");
+    assert!(metric.contains(&"metrics after step 20 of training 0".to_owned()), "{metric:?}");
     let verified = program::flagperf(checkout.path(), &["verify", result.to_str().expect("text")]);
     let text = [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(text.contains("the losses and the norms of the gradients of the training"), "{text}");
+}
+
+#[test]
+fn a_training_ends_and_is_evaluated_after_numbers_of_steps() {
+    let checkout = drawn_digits();
+    let settings = ["max_steps=25", "eval_steps=7", "learning_rate=0.000001"];
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let (record, code) = run(checkout.path(), &settings);
+    assert_eq!((record["accuracy"]["verdict"].as_str(), code), (Some("missed"), Some(1)), "{}", record["failures"]);
+    let training = &record["phases"][0]["training"];
+    let round = &training["rounds"][0];
+    let numbers = |list: &serde_json::Value, key: &str| -> Vec<u64> {
+        list.as_array().expect("a list").iter().map(|item| item[key].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(numbers(&round["evaluations"], "steps"), [7, 14, 21, 25]);
+    assert_eq!(numbers(&round["evaluations"], "epochs"), [1, 2, 3, 3]);
+    assert_eq!((&round["epochs"], &round["samples"]), (&3.into(), &800.into()));
+    assert_eq!(round["epoch_losses"].as_array().map(Vec::len), Some(3));
+    let replayed = numbers(&training["replay"]["steps"], "step");
+    assert!(replayed.first() == Some(&1) && replayed.last() == Some(&25), "{replayed:?}");
+    let log = perf_log(checkout.path(), &record, 1);
+    let of = |event: &str| log.iter().filter(|line| line["event"] == event).count();
+    assert_eq!(["EPOCH_BEGIN", "EPOCH_END", "EVALUATE"].map(of), [3, 3, 4]);
+    let result = log_folder(checkout.path(), &record, 1).ancestors().nth(2).expect("the result").to_owned();
+    assert_eq!(found_in_copy(&result, |_| {}), [""; 0]);
+    let moved = found_in_copy(&result, |event| {
+        if let Event::Evaluation(evaluation) = event {
+            evaluation.epochs = 3;
+        }
+    });
+    assert!(!moved.is_empty());
+    let joined = found_in_copy(&result, |event| match event {
+        // The second epoch is passed off as a part of the first, and the third as the second.
+        Event::EpochLosses(losses) => losses.epoch = losses.epoch.saturating_sub(1),
+        Event::Evaluation(evaluation) => evaluation.epochs = evaluation.epochs.saturating_sub(1).max(1),
+        _ => {}
+    });
+    assert!(joined.contains(&"steps and epochs before each evaluation of training 0".to_owned()), "{joined:?}");
 }
 
 #[test]

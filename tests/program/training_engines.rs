@@ -12,6 +12,9 @@ const CASE: &str = "digits_interpreter_cpu_1x1/localhost_noderank0";
 /// Too slow for the target, so that all epochs are trained.
 const SLOW: [&str; 6] = ["--set", "max_epochs=30", "--set", "learning_rate=0.000001", "--set", "seed=5"];
 
+/// The checkpoint after the third epoch of ten steps.
+const THIRD_EPOCH: &str = "round000000_step000000000030";
+
 /// Returns the folder of the only run of a checkout, once it exists.
 fn run_folder(checkout: &Path) -> Option<PathBuf> {
     let runs = fs::read_dir(checkout.join("result")).ok()?.flatten();
@@ -24,11 +27,13 @@ fn read_record(run: &Path) -> serde_json::Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-#[test]
-fn a_training_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit() {
+/// Trains once to the end, and once with an interruption after this checkpoint; returns the records of both, which must have the
+/// same parameters in the end.
+fn train_whole_and_cut(settings: &[&str], checkpoint: &str) -> [serde_json::Value; 2] {
     let (whole, cut) = (drawn_digits(), drawn_digits());
-    let (expected, _) = program::record(whole.path(), &[&["--case", KEY][..], &SLOW].concat());
-    let mut running = start_until_third_checkpoint(cut.path());
+    let settings = [&SLOW[..], settings].concat();
+    let (expected, _) = program::record(whole.path(), &[&["--case", KEY][..], &settings].concat());
+    let mut running = start_until_checkpoint(cut.path(), &settings, checkpoint);
     running.kill().expect("it runs");
     running.wait().expect("it ended");
     let run = run_folder(cut.path()).expect("a run");
@@ -36,13 +41,6 @@ fn a_training_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit() {
     // It misses its target, as without the interruption.
     assert_eq!(resumed.status.code(), Some(1), "{}", String::from_utf8_lossy(&resumed.stderr));
     let record = read_record(&run);
-    let training = &record["phases"][0]["training"];
-    let before = training["resumed"]["epochs"].as_u64().expect("it was resumed") as usize;
-    assert!((3..30).contains(&before), "{training}");
-    let losses = |record: &serde_json::Value| {
-        record["phases"][0]["training"]["rounds"][0]["epoch_losses"].as_array().cloned().expect("losses")
-    };
-    assert_eq!(losses(&record), losses(&expected)[before..]);
     assert_eq!(record["accuracy"]["training"], expected["accuracy"]["training"]);
     let model = |run: &Path| fs::read(run.join(CASE).join("model.safetensors")).expect("a model");
     assert!(model(&run) == model(&run_folder(whole.path()).expect("a run")), "the parameters differ");
@@ -52,15 +50,52 @@ fn a_training_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit() {
     let verified = program::flagperf(cut.path(), &["verify", run.to_str().expect("text")]);
     let text = String::from_utf8_lossy(&verified.stdout);
     assert!(text.contains("consistent"), "{text}");
+    [expected, record]
 }
 
-/// Starts a training and waits for its third checkpoint.
-fn start_until_third_checkpoint(checkout: &Path) -> Child {
-    let mut command = program::command(checkout, &[&["run", "--case", KEY][..], &SLOW].concat());
+#[test]
+fn a_training_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit() {
+    let [expected, record] = train_whole_and_cut(&[], THIRD_EPOCH);
+    let training = &record["phases"][0]["training"];
+    let before = training["resumed"]["epochs"].as_u64().expect("it was resumed") as usize;
+    assert!((3..30).contains(&before), "{training}");
+    let losses = |record: &serde_json::Value| {
+        record["phases"][0]["training"]["rounds"][0]["epoch_losses"].as_array().cloned().expect("losses")
+    };
+    assert_eq!(losses(&record), losses(&expected)[before..]);
+}
+
+#[test]
+fn a_training_that_was_killed_within_an_epoch_goes_on_bit_for_bit_with_half_an_update() {
+    // An epoch has 20 steps of 16 samples, an update two steps, and every other evaluation lies between them.
+    let settings = ["batch_size=16", "gradient_accumulation_steps=2", "eval_steps=7", "max_steps=257"];
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let [expected, record] = train_whole_and_cut(&settings, "round000000_step000000000035");
+    let training = &record["phases"][0]["training"];
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let (epochs, steps) = (number(&training["resumed"]["epochs"]), number(&training["resumed"]["steps"]));
+    assert!(steps >= 35 && steps % 7 == 0 && epochs == steps / 20, "{training}");
+    let evaluations = |record: &serde_json::Value| -> Vec<(u64, u64, serde_json::Value)> {
+        let found = record["phases"][0]["training"]["rounds"][0]["evaluations"].as_array().cloned().expect("a list");
+        found
+            .iter()
+            .map(|found| (number(&found["steps"]), number(&found["epochs"]), found["metrics"].clone()))
+            .collect()
+    };
+    let later: Vec<_> = evaluations(&expected).into_iter().filter(|(step, ..)| *step > steps).collect();
+    assert_eq!(evaluations(&record), later);
+    assert_eq!(later.last().map(|(step, epoch, _)| (*step, *epoch)), Some((257, 13)));
+    let reasons = record["validity"]["reasons"].to_string();
+    assert!(reasons.contains(&format!("resumed after step {steps}")), "{reasons}");
+}
+
+/// Starts a training and waits for a checkpoint.
+fn start_until_checkpoint(checkout: &Path, settings: &[&str], checkpoint: &str) -> Child {
+    let mut command = program::command(checkout, &[&["run", "--case", KEY][..], settings].concat());
     let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
     let events = || fs::read_to_string(run_folder(checkout)?.join(CASE).join("events.jsonl")).ok();
-    while !events().is_some_and(|events| events.contains("round000000_epoch000003")) {
-        assert!(running.try_wait().expect("a process").is_none(), "it ended before its third checkpoint");
+    while !events().is_some_and(|events| events.contains(checkpoint)) {
+        assert!(running.try_wait().expect("a process").is_none(), "it ended before the checkpoint {checkpoint}");
         std::thread::sleep(Duration::from_millis(5));
     }
     running
@@ -76,7 +111,7 @@ fn worker(run: &Path) -> i32 {
 #[test]
 fn a_training_whose_worker_was_killed_has_one_failure_and_can_be_resumed() {
     let checkout = drawn_digits();
-    let mut running = start_until_third_checkpoint(checkout.path());
+    let mut running = start_until_checkpoint(checkout.path(), &SLOW, THIRD_EPOCH);
     let run = run_folder(checkout.path()).expect("a run");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker(&run)), nix::sys::signal::Signal::SIGKILL)
         .expect("it runs");
@@ -93,8 +128,8 @@ fn a_training_whose_worker_was_killed_has_one_failure_and_can_be_resumed() {
     let log = run.join(CASE).join("round1/localhost_noderank0");
     let log = |name: &str| fs::read_to_string(log.join(name)).expect("a log");
     let finished = log("rank0.out.log").lines().last().expect("a line").to_owned();
-    assert!(finished.contains(r#""global_steps":300"#) && finished.contains("resumed_after_epoch"), "{finished}");
-    assert!(log("rank0.mllog.log").contains("resumed_after_epoch"));
+    assert!(finished.contains(r#""global_steps":300"#) && finished.contains("resumed_after_step"), "{finished}");
+    assert!(log("rank0.mllog.log").contains("resumed_after_step"));
 }
 
 /// Trains on an engine until the target, and checks that another one computes the same steps.

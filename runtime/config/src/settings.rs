@@ -203,10 +203,24 @@ pub const TRAINING_SETTINGS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "max_steps",
+        kind: ValueKind::OptionalCount,
+        default: Some("null"),
+        about: "steps after which it ends, if that is earlier; a step is that of one batch. null: `max_epochs` alone ends it",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "eval_interval",
         kind: ValueKind::Count,
         default: Some("1"),
-        about: "epochs from one evaluation to the next",
+        about: "epochs from one evaluation to the next; a checkpoint follows each epoch",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "eval_steps",
+        kind: ValueKind::OptionalCount,
+        default: Some("null"),
+        about: "steps from one evaluation, with a checkpoint after it, to the next; null: `eval_interval` epochs",
         owner: Owner::Case,
     },
     ConfigKey {

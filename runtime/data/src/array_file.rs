@@ -71,15 +71,9 @@ pub struct ArrayFile {
 }
 
 impl ArrayFile {
-    /// Returns the size of the file and the hash of its content, for the index of a dataset; of a very large file, the size alone.
+    /// Returns the size of the file and the hash of its content.
     pub fn content(&self) -> String {
-        let hash = |_: &u64| {
-            let mut file = self.file.try_clone().ok()?;
-            file.rewind().ok()?;
-            hash_reader(file).ok()
-        };
-        let hash = Some(self.file_bytes).filter(|bytes| *bytes <= HASHED_BYTES_MAX).as_ref().and_then(hash);
-        format!("{} bytes {}", self.file_bytes, hash.unwrap_or_default())
+        content(&self.file, self.file_bytes)
     }
 
     /// Opens the array in `path`. `flat` is the type of the elements of a file without a header; `key` selects a tensor
@@ -141,6 +135,17 @@ impl ArrayFile {
         };
         tensor.map_err(|error| error.to_string())
     }
+}
+
+/// Returns the size of a file and the hash of its content, for the index of a dataset; of a very large file, the size alone.
+pub fn content(file: &File, bytes: u64) -> String {
+    let hash = |_: &u64| {
+        let mut file = file.try_clone().ok()?;
+        file.rewind().ok()?;
+        hash_reader(file).ok()
+    };
+    let hash = Some(bytes).filter(|bytes| *bytes <= HASHED_BYTES_MAX).as_ref().and_then(hash);
+    format!("{bytes} bytes {}", hash.unwrap_or_default())
 }
 
 /// What a header states.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::arrays::{ArrayField, Arrays};
 use super::coco::{Coco, CocoOptions};
+use super::hdf5::{Hdf5Options, Hdf5Shards};
 use super::image_folder::ImageFolder;
 use super::image_masks::{ImageMaskOptions, ImageMasks};
 use super::mixing::{LabelProbabilities, mixing_of};
@@ -52,6 +53,8 @@ pub enum SampleSource {
     Squad(SquadOptions),
     /// Arrays in files, one per field.
     Arrays(Vec<ArrayField>),
+    /// Arrays in HDF5 files, one dataset of each per field.
+    Hdf5(Hdf5Options),
     /// A folder of images and a folder of masks.
     ImageMasks(ImageMaskOptions),
     /// Images with boxes in COCO's format.
@@ -143,6 +146,10 @@ impl Pipeline {
             SampleSource::Arrays(fields) => {
                 self.check_no_transforms("arrays")?;
                 Ok(Arc::new(Arrays::open(&DataRoot::open(root)?, fields, dtype)?))
+            }
+            SampleSource::Hdf5(options) => {
+                self.check_no_transforms("arrays")?;
+                Ok(Arc::new(Hdf5Shards::open(&DataRoot::open(root)?, options, dtype)?))
             }
         }
     }

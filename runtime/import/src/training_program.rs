@@ -168,6 +168,11 @@ fn training_entries(
     let value = |name: &str| file.value(name).or_else(|| benchmark.base.value(name));
     let epochs = EPOCHS.iter().find_map(|name| value(name)?.as_u64().filter(|epochs| *epochs > 0));
     values.insert("max_epochs".to_owned(), epochs.unwrap_or(EPOCHS_MAX.into()).into());
+    if let Some(steps) =
+        value("max_steps").and_then(Value::as_u64).filter(|steps| (1..=u32::MAX.into()).contains(steps))
+    {
+        values.insert("max_steps".to_owned(), steps.into());
+    }
     values.insert("target".to_owned(), target(benchmark, standard, conversion));
     values.insert("command".to_owned(), command(benchmark));
     let folder = format!("{{flagperf_folder}}/{BENCHMARKS}/{}/{}", benchmark.model, benchmark.framework);

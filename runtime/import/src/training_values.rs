@@ -38,7 +38,7 @@ pub(super) const PRECISION: &str = "precision";
 pub(super) const PRECISIONS: [(&str, &str); 3] = [("bf16", "bf16"), ("fp16", "fp16"), ("amp", "fp16")];
 
 /// Names of settings that only the author of a case sets here.
-const OF_THE_CASE: [&str; 9] = [
+const OF_THE_CASE: [&str; 10] = [
     "max_epoch",
     "max_epochs",
     "epochs",
@@ -47,6 +47,7 @@ const OF_THE_CASE: [&str; 9] = [
     "max_steps",
     "max_samples_termination",
     "eval_interval_samples",
+    "eval_steps",
     "seed",
 ];
 /// How a name begins that ends a training.

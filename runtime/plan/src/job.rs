@@ -10,6 +10,7 @@ use flagperf_config::Parameters;
 use flagperf_core::event::Phase;
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
+use flagperf_core::measure::TrainingLength;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::EngineRole;
 
@@ -169,10 +170,9 @@ pub struct TrainingSettings {
     pub learning_rate: f64,
     /// The batches whose mean gradient makes one update.
     pub gradient_accumulation_steps: u32,
-    /// Epochs after which the training ends without having reached its target.
-    pub max_epochs: u32,
-    /// Epochs from one evaluation to the next.
-    pub eval_interval: u32,
+    /// When the training evaluates and ends.
+    #[serde(flatten)]
+    pub length: TrainingLength,
     /// The metric and the value of it that end the training.
     pub target: IndexMap<String, f64>,
     /// The hardware in the key of the case: `A100`.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::planning::Planner;
 use super::{CaseSettings, Job, Task, TrainingSettings};
-use flagperf_config::{Finding, Scale, TrainingKey, Vendor, VendorDevice, list_names};
+use flagperf_config::{Finding, Origin, Scale, TrainingKey, Vendor, VendorDevice, list_names};
 use flagperf_core::precision::Precision;
 use flagperf_core::step::{EngineRole, Phase};
 
@@ -43,6 +43,7 @@ impl Planner<'_> {
             self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
         }
         self.check_hardware(training);
+        self.check_intervals();
         if settings.precision == Precision::Tf32 && !starts_program {
             let message = "`precision` is `tf32`; training in TF32 is not supported yet";
             let hint = "set `precision: fp32`, or `bf16` or `fp16` for mixed precision";
@@ -75,6 +76,16 @@ impl Planner<'_> {
             format!("the hardware `{hardware}` in the key is part of the name of no device of vendor `{vendor}`");
         let hint = format!("known devices: {}", list_names(devices.iter().map(|device| device.name.as_str())));
         self.findings.push(Finding::warning(self.case.key.origin.clone(), message).with_hint(hint));
+    }
+
+    /// Warns of an interval in epochs that one in steps replaces.
+    fn check_intervals(&mut self) {
+        let [interval, steps] = ["eval_interval", "eval_steps"].map(|key| &self.case.settings[key]);
+        if steps.value.is_null() || interval.origin == Origin::Default {
+            return;
+        }
+        let message = format!("`eval_interval` has no effect: `eval_steps` ({}) states when to evaluate", steps.origin);
+        self.findings.push(Finding::warning(interval.origin.clone(), message).with_hint("remove one of the two keys"));
     }
 
     fn training_settings(&self, training: &TrainingKey) -> TrainingSettings {

@@ -7,6 +7,7 @@ use super::tests::{errors, planned};
 use super::{CaseSettings, Task, TrainingSettings};
 use flagperf_config::Overrides;
 use flagperf_config::fixture::{Checkout, case, set};
+use flagperf_core::measure::TrainingLength;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::{EngineRole, Phase};
 
@@ -29,8 +30,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         eval_batch_size: 32,
         gradient_accumulation_steps: 1,
         learning_rate: 0.1,
-        max_epochs: 20,
-        eval_interval: 1,
+        length: TrainingLength { max_epochs: 20, max_steps: None, eval_interval: 1, eval_steps: None },
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
         hardware: "A100".to_owned(),
         command: Vec::new(),

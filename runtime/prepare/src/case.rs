@@ -191,7 +191,7 @@ impl Checker<'_> {
     fn check_steps(&mut self, samples: u64, settings: &CaseSettings, training: &TrainingSettings) {
         let batch = u64::from(settings.batch_size);
         let (steps, per_update) = (samples / batch, u64::from(training.gradient_accumulation_steps));
-        let all = steps.saturating_mul(training.max_epochs.into());
+        let all = training.length.in_steps(steps).all;
         if steps == 0 {
             let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}");
             self.add(FaultPlace::Setting("batch_size".to_owned()), &reason);

@@ -308,6 +308,10 @@ mod tests {
             let found = contradiction(&[losses(0, 2), wrong]).unwrap();
             assert!(found.ends_with("not of training 0, 1 epochs, 2 steps and 5 samples"), "{found}");
         }
+        let parts = [losses(0, 2), evaluation(1, 2, 5), losses(0, 2), evaluation(1, 4, 5), losses(1, 2)];
+        assert_eq!(contradiction(&parts), None, "an evaluation may lie within an epoch");
+        let expected = "epoch 0 of training 0 was reported when epoch 2 of training 0 was due";
+        assert_eq!(contradiction(&[losses(0, 2), losses(1, 2), losses(0, 2)]).as_deref(), Some(expected));
     }
 
     /// Returns the collector of an inference step with one pass of one step.

@@ -22,7 +22,7 @@ pub fn hardware_warning(record: &Record) -> Option<String> {
         .then(|| format!("the key of the training names the hardware `{hardware}`, and it ran on `{device}`"))
 }
 
-/// What a training observed besides the times of its steps, which are those of a measured loop whose passes are epochs.
+/// What a training observed besides the times of its steps, which are those of a measured loop.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct TrainingRecord {
@@ -42,8 +42,11 @@ pub struct TrainingRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct TrainingRound {
-    /// Number of epochs.
+    /// Number of epochs, the last of which may not have ended.
     pub epochs: u32,
+    /// Number of passes of the measured loop: one for each epoch, and one more for each evaluation within an epoch. Not stored.
+    #[serde(skip)]
+    pub passes: u32,
     /// Number of steps.
     pub steps: u64,
     /// Number of samples in all steps.
@@ -52,6 +55,9 @@ pub struct TrainingRound {
     #[serde(deserialize_with = "null_items_are_nan")]
     #[cfg_attr(feature = "testing", schemars(with = "Vec<Option<f64>>"))]
     pub epoch_losses: Vec<f64>,
+    /// The number of losses in the last of these means. Not stored.
+    #[serde(skip)]
+    pub averaged: u64,
     /// The evaluations, in order.
     pub evaluations: Vec<Evaluation>,
     /// Time from the start of the worker to the first request for a batch; 0 after the first training.
@@ -80,6 +86,14 @@ impl TrainingRound {
         self.evaluations.last().map(|evaluation| &evaluation.metrics)
     }
 
+    /// Adds losses to the mean of the last epoch.
+    fn add_to_mean(&mut self, losses: impl Iterator<Item = f64>) {
+        let Some(mean) = self.epoch_losses.last_mut() else { return };
+        let earlier = if self.averaged == 0 { 0.0 } else { *mean * self.averaged as f64 };
+        let (count, sum) = losses.fold((self.averaged, 0.0), |(count, sum), loss| (count + 1, sum + loss));
+        (*mean, self.averaged) = ((earlier + sum) / count as f64, count);
+    }
+
     /// Sets the samples and the core time of all steps, and the rates that follow from them.
     pub(super) fn set_rates(&mut self, samples: u64, core: Seconds) {
         (self.samples, self.core_s) = (samples, core);
@@ -104,16 +118,17 @@ impl TrainingRecord {
         &mut self.rounds[index]
     }
 
-    /// Adds the losses of the next epoch.
+    /// Adds the losses of the next pass, which begins the next epoch or continues the last one.
     ///
     /// # Errors
-    /// When they are those of another one, or the columns have different lengths.
+    /// When they are those of another epoch, or the columns have different lengths.
     pub(super) fn add_losses(&mut self, losses: &EpochLosses) -> Result<(), String> {
         let (due, before) = (self.due_round(), self.resumed_in(losses.round));
         let round = self.round(losses.round);
         let EpochLosses { epoch, loss, gradient_norm, learning_rate, .. } = losses;
         let epoch_due = before.epochs.saturating_add(round.epochs);
-        if losses.round != due || *epoch != epoch_due {
+        let continues = round.epochs > 0 && epoch.checked_add(1) == Some(epoch_due);
+        if losses.round != due || !continues && *epoch != epoch_due {
             return Err(format!(
                 "epoch {epoch} of training {} was reported when epoch {epoch_due} of training {due} was due",
                 losses.round
@@ -123,10 +138,14 @@ impl TrainingRecord {
         if loss.is_empty() || [gradient_norm, learning_rate].iter().any(has_other_length) {
             return Err(format!("epoch {epoch} has not one loss, one norm and one learning rate for each step"));
         }
-        round.epochs += 1;
+        if !continues {
+            round.epochs += 1;
+            round.averaged = 0;
+            round.epoch_losses.push(f64::NAN);
+        }
+        round.passes += 1;
         round.steps += losses.loss.len() as u64;
-        let finite: Vec<f64> = losses.loss.iter().copied().filter(|loss| loss.is_finite()).collect();
-        round.epoch_losses.push(finite.iter().sum::<f64>() / finite.len() as f64);
+        round.add_to_mean(loss.iter().copied().filter(|loss| loss.is_finite()));
         Ok(())
     }
 
@@ -182,13 +201,13 @@ impl TrainingRecord {
         earlier + self.rounds.iter().filter(|round| round.train_s.is_some()).count()
     }
 
-    /// Computes the rates of each training from the passes of the loop, one for each epoch.
+    /// Computes the rates of each training from the passes of the loop.
     pub(super) fn finish(&mut self, measured: Option<&Measurement>) {
         let mut passes = measured.into_iter().flat_map(|measured| &measured.passes);
         for round in &mut self.rounds {
-            let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
-            let samples = epochs.iter().map(|pass| pass.samples).sum();
-            round.set_rates(samples, epochs.iter().map(|pass| pass.core_s).sum());
+            let own: Vec<_> = passes.by_ref().take(round.passes as usize).collect();
+            let samples = own.iter().map(|pass| pass.samples).sum();
+            round.set_rates(samples, own.iter().map(|pass| pass.core_s).sum());
         }
     }
 }

@@ -104,8 +104,8 @@ fn smallest_share(drawn: u64, steps: u64) -> Option<f64> {
 fn resumed_training(training: &TrainingRecord) -> Option<String> {
     let resumed = training.resumed?;
     Some(format!(
-        "resumed after epoch {} of a training that was cut off: only the epochs since then were measured",
-        resumed.epochs
+        "resumed after step {} of a training that was cut off: only the steps since then were measured",
+        resumed.steps
     ))
 }
 
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(partial, "`rten` computed the outputs of 2 of 40 samples of the last evaluation again");
         let few = of(|_, training| training.replay.as_mut().unwrap().steps.truncate(7));
         assert!(few.contains("computes 37 % of the steps or more wrongly (official: 20 %)"), "{few}");
-        let resumed = of(|_, training| training.resumed = Some(TrainingProgress { epochs: 3, ..Default::default() }));
-        assert!(resumed.starts_with("resumed after epoch 3"), "{resumed}");
+        let resumed = of(|_, training| training.resumed = Some(TrainingProgress { steps: 30, ..Default::default() }));
+        assert!(resumed.starts_with("resumed after step 30"), "{resumed}");
         let faster = of(|_, training| {
             let round = TrainingRound { core_s: Seconds(2.0), ..training.rounds[0].clone() };
             training.rounds.push(round);

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use serde_json::Value;
 
 use super::CaseReport;
 use super::accuracy::{is_close, stored_case};
 use super::events::{Replay, ReplayedPhase};
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::limits::Limits;
-use flagperf_core::measure::MonotonicClock;
+use flagperf_core::measure::{MonotonicClock, TrainingLength};
 use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_result::{Record, TrainingRecord};
 use flagperf_script::{CaseScripts, HostServices, ScriptChoice, run_on_script_stack};
@@ -43,31 +44,50 @@ pub(super) fn check_training(folder: &Path, record: &Record, replay: &Replay, re
     }
 }
 
-/// Checks that every evaluation took place that was due, and that its metrics are those of the epoch.
+/// Checks that every evaluation took place that was due, and that its metrics are those of the pass before it.
 fn check_evaluations(record: &Record, training: &TrainingRecord, phase: &ReplayedPhase, report: &mut CaseReport) {
-    let setting = |key: &str| record.settings.get(key)?.value.as_u64();
-    let (Some(interval), Some(last)) = (setting("eval_interval"), setting("max_epochs")) else {
-        return report.give_up("the record lacks the settings `eval_interval` and `max_epochs`".to_owned());
+    let Some(steps) = length(record).and_then(|length| Some(length.in_steps(batches(record, training)?))) else {
+        return report.give_up("the record does not state when evaluations were due".to_owned());
     };
     let mut passes = phase.passes.iter();
     for (index, round) in training.rounds.iter().enumerate() {
-        let is_due = |epoch: &u64| *epoch == last || epoch.is_multiple_of(interval.max(1));
-        let due: Vec<u64> = (1..=u64::from(round.epochs)).filter(is_due).collect();
-        let found: Vec<u64> = round.evaluations.iter().map(|evaluation| u64::from(evaluation.epochs)).collect();
+        // A worker that was found to claim more steps than due has no more passes.
+        let ends: Vec<u64> = steps.pass_ends(round.steps).take(phase.passes.len() + 1).collect();
+        let is_due = |step: &u64| steps.is_evaluated(*step);
+        let due: Vec<(u64, u64)> =
+            ends.iter().copied().filter(is_due).map(|step| (step, steps.epochs_begun(step))).collect();
+        let found: Vec<(u64, u64)> =
+            round.evaluations.iter().map(|evaluation| (evaluation.steps, evaluation.epochs.into())).collect();
         if due != found {
-            let what = format!("epochs of training {index} with an evaluation");
+            let what = format!("steps and epochs before each evaluation of training {index}");
             report.add(EVENTS_FILE, what, Some(format!("{due:?}")), Some(format!("{found:?}")));
         }
-        let epochs: Vec<_> = passes.by_ref().take(round.epochs as usize).collect();
+        if ends.len() != round.passes as usize {
+            let what = format!("passes of training {index}");
+            report.add(EVENTS_FILE, what, Some(ends.len().to_string()), Some(round.passes.to_string()));
+        }
+        let own: Vec<_> = passes.by_ref().take(round.passes as usize).collect();
         for evaluation in &round.evaluations {
-            let pass = epochs.get((evaluation.epochs as usize).wrapping_sub(1));
+            let pass = ends.iter().position(|end| *end == evaluation.steps).and_then(|pass| own.get(pass));
             if pass.is_none_or(|pass| !are_close(&pass.accuracy, &evaluation.metrics)) {
-                let what = format!("metrics after epoch {} of training {index}", evaluation.epochs);
+                let what = format!("metrics after step {} of training {index}", evaluation.steps);
                 let expected = pass.map(|pass| format!("{:?}", pass.accuracy));
                 report.add(EVENTS_FILE, what, expected, Some(format!("{:?}", evaluation.metrics)));
             }
         }
     }
+}
+
+/// Returns when evaluations and the end of a training were due, as its settings state it.
+fn length(record: &Record) -> Option<TrainingLength> {
+    let settings = record.settings.iter().map(|(key, setting)| (key.clone(), setting.value.clone()));
+    serde_json::from_value(Value::Object(settings.collect())).ok()
+}
+
+/// Returns the number of steps of an epoch.
+fn batches(record: &Record, training: &TrainingRecord) -> Option<u64> {
+    let batch = record.settings.get("batch_size")?.value.as_u64()?;
+    training.dataset.as_ref()?.samples.checked_div(batch)
 }
 
 fn are_close(expected: &IndexMap<String, f64>, found: &IndexMap<String, f64>) -> bool {
@@ -79,12 +99,10 @@ fn are_close(expected: &IndexMap<String, f64>, found: &IndexMap<String, f64>) ->
 fn expected_rates(folder: &Path, record: &Record, training: &TrainingRecord) -> Result<Vec<Vec<f64>>, String> {
     let (scripts, config) = stored_case(folder, record)?;
     let number = |key: &str| record.settings.get(key).and_then(|setting| setting.value.as_f64());
-    let (Some(rate), Some(batch)) = (number("learning_rate"), number("batch_size")) else {
-        return Err("the record lacks the settings `learning_rate` and `batch_size`".to_owned());
+    let (Some(rate), Some(batches)) = (number("learning_rate"), batches(record, training)) else {
+        return Err("the record lacks `learning_rate`, `batch_size` or the dataset of the training".to_owned());
     };
     let per_update = number("gradient_accumulation_steps").unwrap_or(1.0) as u64;
-    let samples = training.dataset.as_ref().map_or(0, |dataset| dataset.samples);
-    let batches = samples / (batch as u64).max(1);
     let name = |key: &str| config.get(key).and_then(|name| name.as_str()).map(str::to_owned);
     let choice = ScriptChoice { forward: name("forward"), evaluator: name("evaluator"), without_model: true };
     let limits = Limits::default();

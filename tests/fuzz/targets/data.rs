@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use flagperf_core::tensor::DType;
 use flagperf_data::{
-    ArrayField, CocoOptions, FieldRole, Filter, Geometry, ImageMaskOptions, NumberList, PaddingOptions, PaddingSide,
-    Pipeline, PromptOptions, QuestionOptions, SampleSource, SquadOptions, StoredType, Target, TokenStreamOptions,
-    TokenizerFiles, Transform,
+    ArrayField, CocoOptions, FieldRole, Filter, Geometry, Hdf5Field, Hdf5Options, ImageMaskOptions, NumberList,
+    PaddingOptions, PaddingSide, Pipeline, PromptOptions, QuestionOptions, SampleSource, SquadOptions, StoredType,
+    Target, TokenStreamOptions, TokenizerFiles, Transform,
 };
 use flagperf_onnx::byte_count;
 use libfuzzer_sys::fuzz_target;
@@ -48,6 +48,8 @@ const KINDS: &[Kind] = &[
     Kind { file: "mmlu/test/art_test.csv", content: || b"\"Why?\",1,2,3,4,A\n".to_vec(), source: questions },
     Kind { file: "mmlu/dev/art_dev.csv", content: || b"What?,1,2,3,4,B\n".to_vec(), source: questions },
     Kind { file: "images/classes.txt", content: || b"a\n".to_vec(), source: folder },
+    Kind { file: "numbers.hdf5", content: || shard("b.hdf5"), source: || shards("numbers.hdf5") },
+    Kind { file: "latest.h5", content: || shard("c.h5"), source: || shards("latest.h5") },
 ];
 
 fuzz_target!(init: begin(), |input: &[u8]| {
@@ -119,6 +121,21 @@ fn boxes() -> SampleSource {
 fn array(file: &str) -> SampleSource {
     let (name, file) = ("numbers".to_owned(), PathBuf::from(file));
     SampleSource::Arrays(vec![ArrayField { name, role: FieldRole::Input, file, key: None }])
+}
+
+fn shards(file: &str) -> SampleSource {
+    let field = |name: &str| {
+        let (name, dataset) = (name.to_owned(), name.to_owned());
+        Hdf5Field { name, role: FieldRole::Input, dataset, dtype: None }
+    };
+    SampleSource::Hdf5(Hdf5Options {
+        path: PathBuf::from(file),
+        fields: ["ids", "weights", "labels"].map(field).into(),
+    })
+}
+
+fn shard(name: &str) -> Vec<u8> {
+    std::fs::read(support::root().join("tests/reference/hdf5").join(name)).expect("a file of the repository")
 }
 
 fn tokens() -> SampleSource {

@@ -11,6 +11,7 @@ mod output_link;
 mod pass_report;
 mod step_columns;
 mod training;
+mod training_length;
 mod warmup;
 
 pub use audit::{AuditReport, ChangedModelReport};
@@ -22,4 +23,5 @@ pub use output_link::{CopyTimeBound, OutputLink};
 pub use pass_report::PassReport;
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
 pub use training::{EpochLosses, Evaluation, ReplayedValue, StepReplay, TrainingEnd, TrainingProgress, TrainingReplay};
+pub use training_length::{TrainingLength, TrainingSteps};
 pub use warmup::Warmup;

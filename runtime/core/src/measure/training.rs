@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::metric::Agreement;
 use crate::units::{Seconds, null_is_nan, null_items_are_nan, nulls_are_nan};
 
-/// What the steps of one epoch computed, as columns with one value per step. Their times are those of the pass of the same
-/// number.
+/// What the steps of one pass computed, as columns with one value per step. A pass is an epoch, or a part of one that ends before
+/// an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EpochLosses {
     /// Which training of the case, from 0.
@@ -31,7 +31,7 @@ pub struct EpochLosses {
 pub struct Evaluation {
     /// Which training of the case, from 0.
     pub round: u32,
-    /// The epochs before it.
+    /// The epochs before it, the last of which may not have ended.
     pub epochs: u32,
     /// The steps before it.
     pub steps: u64,
@@ -63,7 +63,7 @@ pub struct TrainingEnd {
 pub struct TrainingProgress {
     /// The trainings of the case that had ended.
     pub rounds: u32,
-    /// The epochs of the one that had not.
+    /// The epochs that had ended of the one that had not.
     pub epochs: u32,
     /// Its steps.
     pub steps: u64,

@@ -11,6 +11,7 @@ use super::gradient_operator::with_gradient_operator;
 use super::list_operators::OWN_DOMAIN;
 use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
+use super::perturbed::Perturbed;
 use super::update::Update;
 use crate::lower::Rewriting;
 use crate::operator_set::set_version;
@@ -61,6 +62,9 @@ pub struct TrainingStep {
     /// The same step for an engine that computes gradients itself: they are the outputs of one [`super::GRADIENT`]; attentions and
     /// batch normalizations, the latter in training mode, are single operators, and parameters are updated by [`super::UPDATE`].
     pub undifferentiated: Graph,
+    /// The same step with errors of the size of rounding in the results on which the loss and its gradients depend, from which an
+    /// engine that computes `graph` may differ.
+    pub perturbed: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,
     /// The parameters that the loss does not depend on: they stay as they are.
@@ -134,7 +138,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let untrained = untrained.into_iter().map(str::to_owned).collect();
     let with_operators = TrainedModel::new(&model, loss, options, true)?;
     let undifferentiated = with_gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
-    let update = |differentiated: Differentiated, statistics, uses_lists| {
+    let update = |differentiated: Differentiated, loss: &str, statistics, uses_lists| {
         let Differentiated { mut graph, mut gradients } = differentiated;
         if uses_lists {
             graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
@@ -144,9 +148,21 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         let (norm, states) = update.add(&mut rewriting, &mut gradients, statistics);
         (assemble(rewriting.finish(), [loss, &norm], &states), states)
     };
-    let (graph, states) = update(differentiated, written_out.statistics, false);
-    let (undifferentiated, _) = update(undifferentiated, with_operators.statistics, true);
-    Ok(TrainingStep { graph, undifferentiated, states, untrained })
+    let (perturbed, perturbed_loss) = perturb(&differentiated, loss, options);
+    let (perturbed, _) = update(perturbed, &perturbed_loss, written_out.statistics.clone(), false);
+    let (graph, states) = update(differentiated, loss, written_out.statistics, false);
+    let (undifferentiated, _) = update(undifferentiated, loss, with_operators.statistics, true);
+    Ok(TrainingStep { graph, undifferentiated, perturbed, states, untrained })
+}
+
+/// Returns loss and gradients with errors, and the name of the loss.
+fn perturb(differentiated: &Differentiated, loss: &str, options: &TrainingOptions) -> (Differentiated, String) {
+    let Differentiated { graph, gradients } = differentiated;
+    let results = gradients.values().map(String::as_str).chain([loss]);
+    let perturbed = Perturbed::new(graph, results, options.half.is_some());
+    let gradients = gradients.iter().map(|(name, gradient)| (name.clone(), perturbed.name(gradient))).collect();
+    let loss = perturbed.name(loss);
+    (Differentiated { graph: perturbed.graph, gradients }, loss)
 }
 
 /// A model as it computes in training.

@@ -78,7 +78,7 @@ fn epoch_num(epoch: u64) -> Metadata {
 /// States the part of a training before it was resumed, of which there are no lines.
 fn resumed_part(resumed: Option<TrainingProgress>) -> Metadata {
     let Some(part) = resumed else { return Metadata::new() };
-    [("resumed_after_epoch", part.epochs.into()), ("resumed_after_s", part.train_s.0.into())].into()
+    [("resumed_after_step", part.steps.into()), ("resumed_after_s", part.train_s.0.into())].into()
 }
 
 fn status(status: &'static str) -> Metadata {

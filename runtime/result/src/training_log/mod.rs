@@ -83,9 +83,11 @@ pub struct TrainingLog {
     /// Samples and core time of the current training.
     samples: u64,
     core_s: Seconds,
-    /// The times of the steps of the current epoch, and when it began.
+    /// The times of the steps of the current pass, and when it began.
     steps: Vec<StepTimes>,
-    epoch_begin_ms: i64,
+    pass_begin_ms: i64,
+    /// The epoch that has begun and not ended, from 1.
+    epoch: Option<u64>,
     /// The current training, from 0; `None` before the first.
     round: Option<u32>,
     is_started: bool,
@@ -107,7 +109,8 @@ impl TrainingLog {
             samples: 0,
             core_s: Seconds(0.0),
             steps: Vec::new(),
-            epoch_begin_ms: 0,
+            pass_begin_ms: 0,
+            epoch: None,
             round: None,
             is_started: false,
             event_ms: 0,
@@ -137,9 +140,9 @@ impl TrainingLog {
             }
             Event::Dataset(facts) => self.subject.evaluation_samples = Some(facts.samples),
             Event::TrainingDataset(facts) => self.subject.training_samples = Some(facts.samples),
-            Event::PassBegin { .. } => self.begin_epoch(&mut lines),
+            Event::PassBegin { .. } => self.begin_pass(&mut lines),
             Event::Steps { times, .. } => self.steps.extend_from_slice(&times.0),
-            Event::EpochLosses(losses) => self.end_epoch(losses, &mut lines),
+            Event::EpochLosses(losses) => self.end_pass(losses, &mut lines),
             Event::Evaluation(evaluation) => {
                 // The collector of the phase refuses what contradicts other events; here it is only written down.
                 let _ = self.training.add_evaluation(evaluation, evaluation.samples);
@@ -158,11 +161,11 @@ impl TrainingLog {
     fn begin(&mut self, round: u32, lines: &mut Lines) {
         self.round = Some(round);
         (self.samples, self.core_s, self.is_started) = (0, Seconds(0.0), false);
-        (self.bytes, self.is_cut) = (0, false);
+        (self.bytes, self.is_cut, self.epoch) = (0, false, None);
         self.write(self.event_ms, &Moment::Begin, lines);
     }
 
-    fn begin_epoch(&mut self, lines: &mut Lines) {
+    fn begin_pass(&mut self, lines: &mut Lines) {
         if !self.is_started {
             self.is_started = true;
             let resumed = self.resumed();
@@ -171,19 +174,23 @@ impl TrainingLog {
             self.write(self.event_ms, &Moment::Start(seed, resumed), lines);
         }
         self.steps.clear();
-        self.epoch_begin_ms = self.event_ms;
-        self.write(self.event_ms, &Moment::EpochBegin(self.epochs() + 1), lines);
+        self.pass_begin_ms = self.event_ms;
+        if self.epoch.is_none() {
+            let epoch = self.epochs() + 1;
+            self.epoch = Some(epoch);
+            self.write(self.event_ms, &Moment::EpochBegin(epoch), lines);
+        }
     }
 
-    fn end_epoch(&mut self, losses: &EpochLosses, lines: &mut Lines) {
-        let (epoch, earlier) = (self.epochs() + 1, self.earlier());
+    fn end_pass(&mut self, losses: &EpochLosses, lines: &mut Lines) {
+        let (epoch, earlier) = (u64::from(losses.epoch) + 1, self.earlier());
         let before = earlier.steps + self.current().map_or(0, |round| round.steps);
         let samples_before = earlier.steps.saturating_mul(self.subject.batch_size);
         let steps = std::mem::take(&mut self.steps);
         let mut time_s = 0.0;
         for (index, times) in steps.iter().enumerate().take(losses.loss.len()) {
             let step = before + index as u64 + 1;
-            let begin_ms = self.time_in_epoch(time_s);
+            let begin_ms = self.time_in_pass(time_s);
             time_s += times.total().0;
             self.samples += u64::from(times.samples);
             if !self.subject.is_logged(step) {
@@ -200,15 +207,24 @@ impl TrainingLog {
                 samples_per_s: Some(f64::from(times.samples) / times.total().0),
             };
             self.write(begin_ms, &Moment::StepBegin(step), lines);
-            self.write(self.time_in_epoch(time_s), &Moment::StepEnd(figures), lines);
+            self.write(self.time_in_pass(time_s), &Moment::StepEnd(figures), lines);
         }
         self.core_s = self.core_s + steps.iter().map(|times| times.core_s).sum::<Seconds>();
         let _ = self.training.add_losses(losses);
+        if self.subject.ends_epoch(before + losses.loss.len() as u64) {
+            self.end_epoch(lines);
+        }
+    }
+
+    /// Ends the epoch that has begun, if there is one: the end of a training may cut it off.
+    fn end_epoch(&mut self, lines: &mut Lines) {
+        let Some(epoch) = self.epoch.take() else { return };
         let loss = self.current().and_then(|round| round.epoch_losses.last().copied()).unwrap_or(f64::NAN);
         self.write(self.event_ms, &Moment::EpochEnd(epoch, loss), lines);
     }
 
     fn end(&mut self, lines: &mut Lines) {
+        self.end_epoch(lines);
         if let Some(mut round) = self.current().cloned() {
             round.set_rates(self.samples, self.core_s);
             self.write(self.event_ms, &Moment::End(&round, self.resumed()), lines);
@@ -239,9 +255,9 @@ impl TrainingLog {
         u64::from(self.earlier().epochs) + self.current().map_or(0, |round| u64::from(round.epochs))
     }
 
-    /// Returns the time `seconds` after the begin of the epoch, which is before the current event.
-    fn time_in_epoch(&self, seconds: f64) -> i64 {
-        self.event_ms.min(self.epoch_begin_ms + (seconds * 1e3) as i64)
+    /// Returns the time `seconds` after the begin of the pass, which is before the current event.
+    fn time_in_pass(&self, seconds: f64) -> i64 {
+        self.event_ms.min(self.pass_begin_ms + (seconds * 1e3) as i64)
     }
 
     /// Adds the lines for a moment to the files of the current training.

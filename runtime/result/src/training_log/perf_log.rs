@@ -122,7 +122,7 @@ fn evaluate(evaluation: &Evaluation) -> (&'static str, Content) {
 /// The times and the work include the part before a training was resumed; the rates are those of what was measured since then.
 fn finished(subject: &Subject, round: &TrainingRound, resumed: Option<TrainingProgress>) -> Payload {
     let part = resumed.unwrap_or_default();
-    let resumed = resumed.map(|part| ("resumed_after_epoch".to_owned(), part.epochs.into()));
+    let resumed = resumed.map(|part| ("resumed_after_step".to_owned(), part.steps.into()));
     // FlagPerf counts images per second, and everything else as samples per second.
     let unit = if subject.unit == "image" { "ips" } else { "sps" };
     let train = round.train_s.unwrap_or(Seconds(f64::NAN)) + part.train_s;

@@ -81,6 +81,12 @@ impl Subject {
         step == 1 || self.log_freq > 0 && step.is_multiple_of(self.log_freq)
     }
 
+    /// Returns whether an epoch ends with this step. What a training program calls an epoch is not known, so its passes count as such.
+    pub fn ends_epoch(&self, step: u64) -> bool {
+        let steps = self.training_samples.and_then(|samples| samples.checked_div(self.batch_size)).unwrap_or_default();
+        steps == 0 || step.is_multiple_of(steps)
+    }
+
     /// Returns whether metrics reach the target; never without a target.
     pub fn is_reached(&self, metrics: Option<&IndexMap<String, f64>>) -> bool {
         let reached = |(name, target): (&String, &f64)| {

@@ -132,6 +132,36 @@ fn the_events_of_a_training_are_in_the_order_of_flagperf() {
 }
 
 #[test]
+fn an_epoch_with_an_evaluation_within_it_begins_and_ends_once() {
+    let dataset = |samples| DatasetFacts { samples, ..DatasetFacts::default() };
+    let mut events =
+        vec![(0.5, Event::Started { pid: 1, run_seed: Seed::default() }), (0.6, Event::TrainingDataset(dataset(35)))];
+    // Four steps are an epoch; the second one is cut off.
+    for (pass, number) in [(0u32, 0), (1, 0), (2, 1)] {
+        events.extend(epoch(0, number, 1.0 + f64::from(pass), [2.0, f64::from(pass)]));
+        let steps = 2 * u64::from(pass) + 2;
+        let evaluation = Evaluation { epochs: number + 1, steps, ..Evaluation::default() };
+        events.push((2.0 + f64::from(pass), Event::Evaluation(evaluation)));
+    }
+    let end = TrainingEnd { round: 0, train_s: Seconds(4.0), init_s: Seconds(1.0) };
+    events.push((5.0, Event::TrainingEnd(end)));
+    let lines = objects(&log(&events, &format!("round1/node1_noderank0/{PERF}")), "[PerfLog] ");
+    let epochs: Vec<(&str, &Value)> = lines
+        .iter()
+        .map(|line| (line["event"].as_str().unwrap(), &line["value"]))
+        .filter(|(event, _)| ["EPOCH_BEGIN", "EPOCH_END", "EVALUATE"].contains(event))
+        .collect();
+    let names: Vec<&str> = epochs.iter().map(|(event, _)| *event).collect();
+    let expected = ["EPOCH_BEGIN", "EVALUATE", "EPOCH_END", "EVALUATE", "EPOCH_BEGIN", "EVALUATE", "EPOCH_END"];
+    assert_eq!(names, expected);
+    assert_eq!(epochs[2].1, &json!({"epoch": 1, "loss": 1.25}));
+    assert_eq!(epochs[6].1, &json!({"epoch": 2, "loss": 2.0}));
+    let steps = of_event(&lines, "STEP_END");
+    let numbers: Vec<_> = steps.iter().map(|line| (line["step"].as_u64(), line["value"]["epoch"].as_u64())).collect();
+    assert_eq!(numbers, [(1, 1), (2, 1), (4, 1), (6, 2)].map(|(step, epoch)| (Some(step), Some(epoch))));
+}
+
+#[test]
 fn no_payload_is_lost() {
     let lines = perf_lines(1);
     let value = |event: &str| of_event(&lines, event)[0]["value"].clone();

@@ -54,6 +54,16 @@ fn api_files_are_current() {
     assert!(stale.is_empty(), "stale: {stale:?}; run with UPDATE_API=1 to regenerate them");
 }
 
+#[test]
+fn a_number_may_be_whole_in_every_function() {
+    for package in PACKAGES {
+        for line in definitions(package.name).lines().filter(|line| line.starts_with("fn ")) {
+            let parameters = line.split(" -> ").next().unwrap();
+            assert!(!parameters.contains(": float"), "{}: {line}: the type of a number is `Number`", package.name);
+        }
+    }
+}
+
 /// Extracts the examples from the documentation of a package.
 fn examples(package: &str) -> Vec<String> {
     let text = definitions(package);

@@ -7,7 +7,7 @@ use rhai::plugin::*;
 use rhai::{Array, Map, Module};
 
 use super::data::Pipeline;
-use super::options::{FunctionOptions, number, size};
+use super::options::{FunctionOptions, Number, finite_number, number, size};
 use crate::sandbox::Fallible;
 use flagperf_data::{Filter, Geometry, Target, Transform};
 
@@ -167,7 +167,8 @@ mod functions {
     /// data::image_folder("val").center_crop(224).flip(0.5, 7)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn flip(pipeline: Pipeline, probability: f64, seed: i64) -> Fallible<Pipeline> {
+    pub fn flip(pipeline: Pipeline, probability: Number, seed: i64) -> Fallible<Pipeline> {
+        let probability = finite_number("the probability of a flip", &probability)?;
         if !(0.0..=1.0).contains(&probability) {
             return Err(format!("the probability of a flip must be from 0 to 1, not {probability}").into());
         }
@@ -180,7 +181,8 @@ mod functions {
     /// data::image_folder("val").center_crop(224).scale(1.0 / 255.0)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn scale(pipeline: Pipeline, factor: f64) -> Fallible<Pipeline> {
+    pub fn scale(pipeline: Pipeline, factor: Number) -> Fallible<Pipeline> {
+        let factor = finite_number("the factor", &factor)?;
         if !(factor as f32).is_finite() {
             return Err(format!("the factor must be finite, not {factor}").into());
         }

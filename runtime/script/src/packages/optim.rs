@@ -6,7 +6,7 @@ use flagperf_onnx::{Decay, LossScale, Moments, Optimizer as Rule, OptimizerKind,
 use rhai::plugin::*;
 use rhai::{Array, Map, Module};
 
-use super::options::{FunctionOptions, number, sizes};
+use super::options::{FunctionOptions, Number, finite_number, number, sizes};
 use crate::sandbox::Fallible;
 
 /// An optimizer with the limit of the gradients' norm.
@@ -197,7 +197,8 @@ mod functions {
     /// optim::multi_step([16, 22], 0.1)
     /// ```
     #[rhai_fn(return_raw)]
-    pub fn multi_step(milestones: Array, gamma: f64) -> Fallible<Schedule> {
+    pub fn multi_step(milestones: Array, gamma: Number) -> Fallible<Schedule> {
+        let gamma = finite_number("`gamma`", &gamma)?;
         let milestones: Vec<u64> =
             sizes("the milestones", &milestones)?.into_iter().map(|epoch| epoch as u64).collect();
         if !milestones.is_sorted() || !(0.0..=1.0).contains(&gamma) {
@@ -247,7 +248,8 @@ mod functions {
     /// optim::constant().warm_up(5, 0.01)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn warm_up(schedule: Schedule, length: i64, start: f64) -> Fallible<Schedule> {
+    pub fn warm_up(schedule: Schedule, length: i64, start: Number) -> Fallible<Schedule> {
+        let start = finite_number("the start of a warm-up", &start)?;
         let length = u64::try_from(length).map_err(|_| format!("a warm-up of {length} epochs"))?;
         if !(0.0..=1.0).contains(&start) {
             return Err(format!("a warm-up rises from {start} times the rate, which is not in 0..=1").into());

@@ -159,6 +159,10 @@ impl FunctionOptions {
     }
 }
 
+/// A parameter of a package function that is an integer or a float: a script may write `0` for `0.0`. Package functions have no
+/// parameter of type `f64`.
+pub(super) type Number = Dynamic;
+
 /// Returns the value of an integer or a float.
 pub(super) fn number(value: &Dynamic) -> Option<f64> {
     value.as_float().ok().or_else(|| value.as_int().ok().map(|int| int as f64))

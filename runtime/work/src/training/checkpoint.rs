@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use flagperf_core::hash::{hash_bytes, hash_file};
-use flagperf_core::measure::TrainingProgress;
+use flagperf_core::measure::{TrainingProgress, TrainingSteps};
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::CHECKPOINTS_FOLDER;
 use flagperf_core::tensor::Tensor;
@@ -34,7 +34,7 @@ const KEPT: usize = 2;
 /// Largest file that is read.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// A training as it was at the end of an epoch.
+/// A training as it was at the end of a pass.
 #[derive(Debug)]
 pub struct Checkpoint {
     pub progress: TrainingProgress,
@@ -47,10 +47,8 @@ pub struct Checkpoint {
 pub struct Extent<'e> {
     /// Trainings of the case.
     pub rounds: u32,
-    /// Most epochs of a training.
-    pub epochs: u32,
-    /// Steps of an epoch.
-    pub batches: u64,
+    /// When checkpoints were due.
+    pub steps: TrainingSteps,
     /// The hash of the index of the training's dataset.
     pub data: &'e str,
 }
@@ -128,14 +126,15 @@ impl<'e> Checkpoints<'e> {
 
     /// Checks that the training can have come so far.
     fn check(&self, name: &str, stored: &StoredProgress) -> Result<(), String> {
-        let Extent { rounds, epochs, batches, data } = self.extent;
+        let Extent { rounds, steps, data } = self.extent;
         let progress = stored.progress;
         if stored.data_sha256 != data {
             return Err("the training data are others now".to_owned());
         }
         let is_possible = progress.rounds < rounds
-            && (1..epochs).contains(&progress.epochs)
-            && u64::from(progress.epochs).checked_mul(batches) == Some(progress.steps)
+            && (1..steps.all).contains(&progress.steps)
+            && steps.has_checkpoint(progress.steps)
+            && u64::from(progress.epochs) == progress.steps / steps.per_epoch
             && progress.skipped <= progress.steps
             && progress.train_s.0.is_finite()
             && progress.train_s.0 >= 0.0
@@ -172,7 +171,7 @@ pub fn write_model(path: &Path, states: (&[State], &[Tensor])) -> io::Result<()>
 }
 
 fn folder_name(progress: TrainingProgress) -> String {
-    format!("round{:06}_epoch{:06}", progress.rounds, progress.epochs)
+    format!("round{:06}_step{:012}", progress.rounds, progress.steps)
 }
 
 fn write_files(folder: &Path, progress: &StoredProgress, states: (&[State], &[Tensor])) -> io::Result<String> {
@@ -243,6 +242,7 @@ fn read_files(folder: &Path, states: &[State]) -> Result<((StoredProgress, Vec<T
 
 #[cfg(test)]
 mod tests {
+    use flagperf_core::measure::TrainingLength;
     use flagperf_core::tensor::{DType, TensorSpec};
     use flagperf_core::units::Seconds;
     use flagperf_onnx::{Init, Weight, WeightRole, WeightSource};
@@ -262,7 +262,11 @@ mod tests {
         TrainingProgress { epochs, steps: 10 * u64::from(epochs), train_s: Seconds(1.5), seed: 7, ..Default::default() }
     }
 
-    const EXTENT: Extent<'static> = Extent { rounds: 1, epochs: 20, batches: 10, data: "data" };
+    /// A training of 200 steps in epochs of 10.
+    fn extent() -> Extent<'static> {
+        let length = TrainingLength { max_epochs: 20, max_steps: None, eval_interval: 1, eval_steps: None };
+        Extent { rounds: 1, steps: length.in_steps(10), data: "data" }
+    }
 
     fn values(value: f32) -> Vec<Tensor> {
         [value, 2.0 * value].map(|value| Tensor::from_vec([2], vec![value; 2]).unwrap()).into()
@@ -283,14 +287,14 @@ mod tests {
     #[test]
     fn the_newest_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), EXTENT), states());
+        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), extent()), states());
         assert!(checkpoints.newest(&states, &IndexMap::new()).0.is_none());
         let hashes = write(&checkpoints, &states, [9, 10, 11]);
-        assert_eq!(checkpoints.names(), ["round000000_epoch000010", "round000000_epoch000011"]);
+        assert_eq!(checkpoints.names(), ["round000000_step000000000100", "round000000_step000000000110"]);
         let (newest, unusable) = checkpoints.newest(&states, &hashes);
         let newest = newest.unwrap();
         assert_eq!((newest.progress, newest.states, unusable.len()), (progress(11), values(11.0), 0));
-        let damaged = checkpoints.folder.join("round000000_epoch000011").join(OPTIMIZER_FILE);
+        let damaged = checkpoints.folder.join("round000000_step000000000110").join(OPTIMIZER_FILE);
         fs::write(&damaged, &fs::read(&damaged).unwrap()[..20]).unwrap();
         let (newest, unusable) = checkpoints.newest(&states, &hashes);
         assert_eq!((newest.unwrap().states, unusable.len()), (values(10.0), 1));
@@ -299,13 +303,13 @@ mod tests {
     #[test]
     fn a_checkpoint_that_was_exchanged_or_is_a_link_is_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), EXTENT), states());
+        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), extent()), states());
         let hashes = write(&checkpoints, &states, [3, 4]);
         let found = || {
             let (newest, unusable) = checkpoints.newest(&states, &hashes);
             (newest.map(|newest| newest.progress.epochs), unusable.join("; "))
         };
-        let path = |file: &str| checkpoints.folder.join("round000000_epoch000004").join(file);
+        let path = |file: &str| checkpoints.folder.join("round000000_step000000000040").join(file);
         let model = fs::read(path(MODEL_FILE)).unwrap();
         write_model(&path(MODEL_FILE), (&states, &values(9.0))).unwrap();
         let (epochs, reason) = found();
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn an_unusable_checkpoint_is_replaced_by_one_of_its_name() {
         let folder = tempfile::tempdir().unwrap();
-        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), EXTENT), states());
+        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), extent()), states());
         write(&checkpoints, &states, [3]);
         let hashes = write(&checkpoints, &states, [3]);
         assert!(checkpoints.newest(&states, &hashes).0.is_some());
@@ -334,10 +338,10 @@ mod tests {
     #[test]
     fn progress_that_no_training_can_have_reached_and_other_data_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::of_case(folder.path(), EXTENT);
+        let checkpoints = Checkpoints::of_case(folder.path(), extent());
         let refused = |progress: TrainingProgress, data: &str| {
             let stored = StoredProgress { progress, data_sha256: data.to_owned() };
-            checkpoints.check("round000000_epoch000003", &stored).is_err()
+            checkpoints.check("round000000_step000000000030", &stored).is_err()
         };
         let honest = progress(3);
         assert!(!refused(honest, "data"));
@@ -347,6 +351,8 @@ mod tests {
             TrainingProgress { epochs: 4, steps: 40, ..honest },
             TrainingProgress { rounds: 1, ..honest },
             TrainingProgress { steps: u64::MAX, ..honest },
+            TrainingProgress { steps: 35, ..honest },
+            TrainingProgress { epochs: 2, ..honest },
             TrainingProgress { skipped: 99_999, ..honest },
             TrainingProgress { train_s: Seconds(-1.0), ..honest },
             TrainingProgress { train_s: Seconds(f64::NAN), ..honest },
@@ -356,23 +362,40 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_within_an_epoch_is_one_of_a_training_that_evaluates_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let length = TrainingLength { max_epochs: 20, max_steps: None, eval_interval: 1, eval_steps: Some(7) };
+        let checkpoints = Checkpoints::of_case(folder.path(), Extent { steps: length.in_steps(10), ..extent() });
+        let found = |epochs, steps| {
+            let progress = TrainingProgress { epochs, steps, ..progress(0) };
+            let stored = StoredProgress { progress, data_sha256: "data".to_owned() };
+            checkpoints.check(&folder_name(progress), &stored).is_ok()
+        };
+        assert!(found(1, 14) && found(7, 70));
+        assert!(!found(1, 10) && !found(2, 14) && !found(0, 14) && !found(20, 200));
+    }
+
+    #[test]
     fn a_checkpoint_of_another_model_is_not_used() {
         let folder = tempfile::tempdir().unwrap();
-        let (checkpoints, mut states) = (Checkpoints::of_case(folder.path(), EXTENT), states());
+        let (checkpoints, mut states) = (Checkpoints::of_case(folder.path(), extent()), states());
         let hashes = write(&checkpoints, &states, [1]);
         states[0].initial.spec = TensorSpec::new([3], DType::F32);
         let (newest, unusable) = checkpoints.newest(&states, &hashes);
         assert!(newest.is_none());
-        assert_eq!(unusable, ["the checkpoint `round000000_epoch000001` cannot be used: `fc.bias` is not `3,f32`"]);
+        assert_eq!(
+            unusable,
+            ["the checkpoint `round000000_step000000000010` cannot be used: `fc.bias` is not `3,f32`"]
+        );
     }
 
     #[test]
     fn a_checkpoint_that_cannot_be_written_leaves_the_older_ones() {
         let folder = tempfile::tempdir().unwrap();
-        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), EXTENT), states());
+        let (checkpoints, states) = (Checkpoints::of_case(folder.path(), extent()), states());
         let hashes = write(&checkpoints, &states, [1]);
         // A file of the name of the next one is not replaced.
-        fs::write(checkpoints.folder.join("round000000_epoch000002"), "occupied").unwrap();
+        fs::write(checkpoints.folder.join("round000000_step000000000020"), "occupied").unwrap();
         checkpoints.write(progress(2), (&states, &values(2.0))).unwrap_err();
         let (newest, _) = checkpoints.newest(&states, &hashes);
         assert_eq!(newest.unwrap().progress, progress(1));

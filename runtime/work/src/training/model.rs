@@ -77,12 +77,13 @@ impl TrainingModel {
         load_graph(step, "step", job, role)
     }
 
-    /// Loads the training step of the standard case into another engine.
+    /// Loads the training step of the standard case into another engine, and the same step with errors.
     ///
     /// # Errors
-    /// When the engine refuses the step.
-    pub fn load_standard_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
-        load_graph(&self.step.graph, "step", job, role)
+    /// When the engine refuses a step.
+    pub fn load_standard_steps(&self, job: &Job, role: EngineRole) -> Result<[Sessions; 2], Failure> {
+        let TrainingStep { graph, perturbed, .. } = &self.step;
+        Ok([load_graph(graph, "step", job, role)?, load_graph(perturbed, "perturbed", job, role)?])
     }
 
     /// Loads the model whose parameters are inputs into the engine of a job.

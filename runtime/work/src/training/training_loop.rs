@@ -1,11 +1,11 @@
-//! The training loop: epochs of steps, and evaluations between them.
+//! The training loop: passes of steps, which are epochs or parts of them, and evaluations between them.
 
 use std::sync::Arc;
 
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{
     Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainingEnd,
-    TrainingProgress,
+    TrainingProgress, TrainingSteps,
 };
 use flagperf_core::metric;
 use flagperf_core::step::Step;
@@ -39,9 +39,11 @@ pub struct TrainingLoop<'a> {
     loader: Loader,
     /// Draws samples by the seed of the current round.
     sampler: TrainingSampler,
+    /// When evaluations, checkpoints and the end are due.
+    steps: TrainingSteps,
     /// Multiply-adds of a step for each sample: three times those of the model.
     multiply_adds_per_sample: Option<u64>,
-    /// Epochs of all rounds that have ended, each of which is a pass.
+    /// Passes of all rounds that have ended.
     passes: u32,
     /// The steps of the last round that another engine computes again.
     drawn: DrawnSteps,
@@ -60,7 +62,7 @@ struct Progress {
     skipped: u64,
     skipped_in_a_row: u32,
     states: Vec<Value>,
-    /// The last step of an epoch that an evaluation follows.
+    /// The last step of a pass that an evaluation follows.
     last: Option<ComputedStep>,
     start: Nanos,
     /// The time before the training was resumed.
@@ -92,6 +94,7 @@ impl<'a> TrainingLoop<'a> {
         let batch = job.settings.batch_size as usize;
         let data_sha256 = dataset.facts().index_sha256.clone();
         let sampler = TrainingSampler { seed: 0, samples: dataset.len(), batch, rank: 0, world: 1, drop_last: true };
+        let steps = settings.length.in_steps(sampler.batches() as u64);
         let mut lend = |field: &Field, bytes: usize| {
             let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
             lend_field(&sessions, &field.name, position, bytes)
@@ -109,6 +112,7 @@ impl<'a> TrainingLoop<'a> {
             sessions,
             loader,
             sampler,
+            steps,
             multiply_adds_per_sample,
             passes: 0,
             drawn,
@@ -119,16 +123,11 @@ impl<'a> TrainingLoop<'a> {
 
     /// Returns the checkpoints of the case.
     pub fn checkpoints(&self) -> Checkpoints<'_> {
-        let extent = Extent {
-            rounds: self.job.settings.repeat,
-            epochs: self.settings.max_epochs,
-            batches: self.sampler.batches() as u64,
-            data: &self.data_sha256,
-        };
+        let extent = Extent { rounds: self.job.settings.repeat, steps: self.steps, data: &self.data_sha256 };
         Checkpoints::of_case(&self.job.log_dir, extent)
     }
 
-    /// Trains from the first states, or from those of a checkpoint, until the target or the last epoch. `init` is the time
+    /// Trains from the first states, or from those of a checkpoint, until the target or the last step. `init` is the time
     /// before the training.
     ///
     /// # Errors
@@ -141,50 +140,53 @@ impl<'a> TrainingLoop<'a> {
         output: Output<'_>,
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
-        let TrainingProgress { rounds: round, epochs, steps, skipped, train_s: earlier, seed } = begin.progress;
+        let TrainingProgress { rounds: round, epochs: _, steps, skipped, train_s: earlier, seed } = begin.progress;
         let states = begin.states.into_iter().map(Value::Host).collect();
         let start = clock.now();
         let mut progress = Progress { round, steps, skipped, skipped_in_a_row: 0, states, last: None, start, earlier };
         self.sampler.seed = seed;
         self.drawn.start(round);
-        for epoch in epochs..self.settings.max_epochs {
-            let is_due =
-                epoch + 1 == self.settings.max_epochs || (epoch + 1).is_multiple_of(self.settings.eval_interval);
-            self.run_epoch(epoch, is_due, &mut progress, output)?;
+        while progress.steps < self.steps.all {
+            let end = self.steps.pass_end(progress.steps);
+            let is_due = self.steps.is_evaluated(end);
+            self.run_pass(end, &mut progress, output)?;
             let metrics = match is_due {
-                true => self.evaluate(epoch, &mut progress, evaluator, output)?,
+                true => self.evaluate(&mut progress, evaluator, output)?,
                 false => IndexMap::new(),
             };
             let is_reached = is_due && self.is_reached(&metrics)?;
-            self.end_epoch(metrics, evaluator.non_finite, output);
-            if is_reached || epoch + 1 == self.settings.max_epochs {
+            self.end_pass(metrics, evaluator.non_finite, output);
+            if is_reached || end == self.steps.all {
                 break;
             }
-            // An evaluation has read the states already.
-            let read = if is_due { Vec::new() } else { progress.read_states()? };
-            let states = if is_due { &self.evaluated } else { &read };
-            self.write_checkpoint(epoch, &progress, states, output);
+            if self.steps.has_checkpoint(end) {
+                // An evaluation has read the states already.
+                let read = if is_due { Vec::new() } else { progress.read_states()? };
+                let states = if is_due { &self.evaluated } else { &read };
+                self.write_checkpoint(&progress, states, output);
+            }
         }
         emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
         Ok(())
     }
 
     /// Writes a checkpoint. That the disk is full does not end the training.
-    fn write_checkpoint(&self, epoch: u32, progress: &Progress, states: &[Tensor], (clock, emit): Output<'_>) {
+    fn write_checkpoint(&self, progress: &Progress, states: &[Tensor], (clock, emit): Output<'_>) {
         let train_s = progress.earlier + clock.now().since(progress.start);
         let Progress { round, steps, skipped, .. } = *progress;
         let seed = self.sampler.seed;
-        let reached = TrainingProgress { rounds: round, epochs: epoch + 1, steps, skipped, train_s, seed };
+        let epochs = (steps / self.steps.per_epoch) as u32;
+        let reached = TrainingProgress { rounds: round, epochs, steps, skipped, train_s, seed };
         match self.checkpoints().write(reached, (&self.model.step.states, states)) {
             Ok((name, sha256)) => emit(Event::Checkpoint { name, sha256 }),
             Err(error) => {
-                let message = format!("no checkpoint after epoch {}: {error}", epoch + 1);
+                let message = format!("no checkpoint after step {steps}: {error}");
                 emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
             }
         }
     }
 
-    /// Returns whether metrics reach the target; without a target, every epoch is trained.
+    /// Returns whether metrics reach the target; without a target, every step is trained.
     fn is_reached(&self, metrics: &IndexMap<String, f64>) -> Result<bool, Failure> {
         let target = &self.settings.target;
         if let Some(name) = target.keys().find(|name| !metrics.contains_key(*name)) {
@@ -198,7 +200,6 @@ impl<'a> TrainingLoop<'a> {
     /// Returns the metrics of the model with the states, which are read back from the engine.
     fn evaluate(
         &mut self,
-        epoch: u32,
         progress: &mut Progress,
         evaluator: &mut Evaluator,
         (clock, emit): Output<'_>,
@@ -211,11 +212,12 @@ impl<'a> TrainingLoop<'a> {
         let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
-        let message = format!("epoch {}: {}", epoch + 1, shown.join(", "));
+        let epochs = self.steps.epochs_begun(progress.steps) as u32;
+        let message = format!("epoch {epochs}, step {}: {}", progress.steps, shown.join(", "));
         emit(Event::Log { level: Level::Info, source: "evaluation".to_owned(), message });
         emit(Event::Evaluation(Evaluation {
             round: progress.round,
-            epochs: epoch + 1,
+            epochs,
             steps: progress.steps,
             samples: evaluator.samples,
             metrics: metrics.clone(),
@@ -224,22 +226,18 @@ impl<'a> TrainingLoop<'a> {
         Ok(metrics)
     }
 
-    /// Runs the steps of an epoch, which is a pass of the loop, and emits what they computed. The last step is kept if an
+    /// Runs the steps of a pass, the last of which is the step `end`, and emits what they computed. The last step is kept if an
     /// evaluation follows.
-    fn run_epoch(
-        &mut self,
-        epoch: u32,
-        is_evaluated: bool,
-        progress: &mut Progress,
-        output: Output<'_>,
-    ) -> Result<(), Failure> {
+    fn run_pass(&mut self, end: u64, progress: &mut Progress, output: Output<'_>) -> Result<(), Failure> {
         let (clock, emit) = output;
         let pass = self.passes;
-        let mut losses = EpochLosses { round: progress.round, epoch, ..EpochLosses::default() };
+        let (epoch, first) = (progress.steps / self.steps.per_epoch, progress.steps % self.steps.per_epoch);
+        let batches = first as usize..(first + end - progress.steps) as usize;
+        let mut losses = EpochLosses { round: progress.round, epoch: epoch as u32, ..EpochLosses::default() };
         let mut steps: Vec<StepTimes> = Vec::new();
         emit(Event::PassBegin { step: Step::Training, pass });
         let mut mark = clock.now();
-        self.loader.start_epoch(&self.sampler, u64::from(epoch));
+        self.loader.start_epoch(&self.sampler, epoch, batches);
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let loaded = clock.now();
             let step = progress.steps + 1;
@@ -248,24 +246,24 @@ impl<'a> TrainingLoop<'a> {
                 Failure { reason, ..failed }
             })?;
             let computed = clock.now();
-            let is_last = is_evaluated && steps.len() + 1 == self.sampler.batches();
+            let is_last = step == end && self.steps.is_evaluated(end);
             self.keep_step(progress, inputs, &results, is_last)?;
             let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             self.check_finite([loss, norm], progress)?;
             losses.loss.push(loss);
             losses.gradient_norm.push(norm);
-            self.report(epoch, progress, steps.len() as u64 + 1, output);
-            let end = clock.now();
+            self.report(progress, output);
+            let done = clock.now();
             steps.push(StepTimes {
                 pass,
                 samples: self.job.settings.batch_size,
                 load_wait_s: loaded.since(mark),
                 core_s: computed.since(loaded),
-                host_s: end.since(computed),
+                host_s: done.since(computed),
                 ..StepTimes::default()
             });
-            mark = end;
+            mark = done;
         }
         self.passes += 1;
         for steps in steps.chunks(STEPS_PER_EVENT) {
@@ -276,7 +274,7 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Emits the end of the pass. A training has no warm-up: its first steps count.
-    fn end_epoch(&self, accuracy: IndexMap<String, f64>, non_finite_outputs: u64, (_, emit): Output<'_>) {
+    fn end_pass(&self, accuracy: IndexMap<String, f64>, non_finite_outputs: u64, (_, emit): Output<'_>) {
         let device_memory = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.device_memory()?.0));
         emit(Event::PassEnd(Box::new(PassReport {
             step: Step::Training,
@@ -346,7 +344,7 @@ impl<'a> TrainingLoop<'a> {
     /// Returns the numbers of the next step. Schedules and bias corrections count updates.
     fn scalars(&self, progress: &mut Progress, losses: &mut EpochLosses) -> StepScalars {
         let per_update = u64::from(self.settings.gradient_accumulation_steps);
-        let factor = self.model.schedule.factor(progress.steps, self.sampler.batches() as u64, per_update);
+        let factor = self.model.schedule.factor(progress.steps, self.steps.per_epoch, per_update);
         let rate = self.settings.learning_rate * factor;
         losses.learning_rate.push(rate);
         progress.steps += 1;
@@ -395,15 +393,17 @@ impl<'a> TrainingLoop<'a> {
         inputs[..inputs.len() - others].iter().map(|input| field(&input.name)).collect()
     }
 
-    fn report(&self, epoch: u32, progress: &Progress, batch: u64, (clock, emit): Output<'_>) {
+    fn report(&self, progress: &Progress, (clock, emit): Output<'_>) {
+        let TrainingSteps { per_epoch, .. } = self.steps;
+        let (epoch, batch) = ((progress.steps - 1) / per_epoch, (progress.steps - 1) % per_epoch + 1);
         if batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))) {
             emit(Event::Progress {
                 step: Step::Training,
                 warmup: false,
-                pass: epoch,
-                passes: self.settings.max_epochs,
+                pass: epoch as u32,
+                passes: self.steps.epochs() as u32,
                 batch,
-                batches: self.sampler.batches() as u64,
+                batches: per_epoch,
                 samples: progress.steps * u64::from(self.job.settings.batch_size),
                 elapsed_s: clock.now().since(progress.start),
             });

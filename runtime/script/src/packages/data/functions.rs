@@ -7,7 +7,8 @@ use super::Pipeline;
 use super::files::{pipeline_of, relative_path};
 use crate::packages::options::{FunctionOptions, size};
 use crate::sandbox::{Fallible, script_state};
-use flagperf_data::{ArrayField, CocoOptions, FieldRole, ImageMaskOptions, SampleSource};
+use flagperf_core::tensor::SpecError;
+use flagperf_data::{ArrayField, CocoOptions, FieldRole, Hdf5Field, Hdf5Options, ImageMaskOptions, SampleSource};
 
 /// Largest number of points of an image.
 const POINTS_MAX: usize = 1 << 16;
@@ -29,6 +30,28 @@ fn array_fields(map: Map, role: FieldRole) -> Fallible<Vec<ArrayField>> {
         };
         let key = key.map(|key| key.to_string());
         Ok(ArrayField { name: name.into(), role, file: relative_path(&file)?, key })
+    };
+    map.into_iter().map(field).collect()
+}
+
+/// Reads the fields of `data::hdf5`: the name of a dataset by name, or `#{dataset: .., dtype: ..}`.
+fn hdf5_fields(map: Map, role: FieldRole) -> Fallible<Vec<Hdf5Field>> {
+    let field = |(name, value): (rhai::Identifier, Dynamic)| {
+        let (dataset, dtype) = match value.read_lock::<Map>() {
+            Some(options) => {
+                let mut options = FunctionOptions::new("hdf5", options.clone());
+                let found = (options.required_text("dataset")?, options.text("dtype")?);
+                options.finish()?;
+                found
+            }
+            None => {
+                let error = |actual| format!("the field `{name}` must be the name of a dataset or a map, not {actual}");
+                (value.clone().into_immutable_string().map_err(error)?, None)
+            }
+        };
+        let parse = |dtype: rhai::ImmutableString| dtype.parse().map_err(|error: SpecError| error.to_string());
+        let dtype = dtype.map(parse).transpose()?;
+        Ok(Hdf5Field { name: name.into(), role, dataset: dataset.to_string(), dtype })
     };
     map.into_iter().map(field).collect()
 }
@@ -169,5 +192,26 @@ pub(super) mod functions {
         fields.extend(array_fields(options.map("truth")?, FieldRole::Truth)?);
         options.finish()?;
         Ok(pipeline_of(SampleSource::Arrays(fields)))
+    }
+
+    /// Describes a dataset of arrays in HDF5 files: those in the folder `path` that end in .hdf5 or .h5, in byte order of their
+    /// names, or one file. The first dimension of each array counts the samples, and those of the files follow each other. Options:
+    /// `inputs` for forward functions and `truth` for evaluators, each a map of fields with the name of a dataset, or
+    /// `#{dataset: .., dtype: ..}` with the type of the elements in a batch: the stored one, or that of the case for float inputs.
+    ///
+    /// ```rhai
+    /// data::hdf5("shards", #{inputs: #{input_ids: #{dataset: "input_ids", dtype: "i64"}}, truth: #{labels: "next_sentence_labels"}})
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn hdf5(context: NativeCallContext, path: &str, options: Map) -> Fallible<Pipeline> {
+        script_state(&context)?.budget.check()?;
+        let mut options = FunctionOptions::new("hdf5", options);
+        let mut fields = hdf5_fields(options.map("inputs")?, FieldRole::Input)?;
+        fields.extend(hdf5_fields(options.map("truth")?, FieldRole::Truth)?);
+        options.finish()?;
+        if fields.is_empty() {
+            return Err("`hdf5` needs a field in `inputs` or `truth`".into());
+        }
+        Ok(pipeline_of(SampleSource::Hdf5(Hdf5Options { path: relative_path(path)?, fields })))
     }
 }

@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, Map};
 
 use super::{add_geometry, add_transform, filter, level, sides};
 use crate::packages::data::Pipeline;
-use crate::packages::options::{FunctionOptions, number};
+use crate::packages::options::{FunctionOptions, Number, finite_number, number};
 use crate::sandbox::Fallible;
 use flagperf_data::{ColorJitter, CropRange, Geometry, Interpolation, Outside, Policy, PolicyKind, Transform};
 
@@ -17,7 +17,8 @@ const OPERATIONS_MAX: usize = 20;
 const BINS_MAX: usize = 1000;
 
 /// Checks a probability.
-pub(super) fn probability(value: f64) -> Fallible<f64> {
+pub(super) fn probability(value: &Number) -> Fallible<f64> {
+    let value = finite_number("a probability", value)?;
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
         false => Err(format!("a probability must be from 0 to 1, not {value}").into()),
@@ -128,8 +129,8 @@ pub(super) mod functions {
     /// data::image_folder("train").random_resized_crop(224).random_horizontal_flip(0.5)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn random_horizontal_flip(pipeline: Pipeline, probability: f64) -> Fallible<Pipeline> {
-        let probability = super::probability(probability)?;
+    pub fn random_horizontal_flip(pipeline: Pipeline, probability: Number) -> Fallible<Pipeline> {
+        let probability = super::probability(&probability)?;
         add_geometry(pipeline, Geometry::RandomHorizontalFlip { probability })
     }
 

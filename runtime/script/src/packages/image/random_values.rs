@@ -6,7 +6,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map};
 use super::augmentation::{crop_range, probability};
 use super::{add_transform, channel_values};
 use crate::packages::data::Pipeline;
-use crate::packages::options::{FunctionOptions, number, size};
+use crate::packages::options::{FunctionOptions, Number, finite_number, number, size};
 use crate::sandbox::Fallible;
 use flagperf_data::{CropRange, ErasedValue, Mix, RandomErasing, Transform};
 
@@ -29,7 +29,8 @@ fn erased_value(value: Option<Dynamic>) -> Fallible<ErasedValue> {
     }
 }
 
-fn mix(function: &str, alpha: f64, classes: i64) -> Fallible<Mix> {
+fn mix(function: &str, alpha: &Number, classes: i64) -> Fallible<Mix> {
+    let alpha = finite_number("`alpha`", alpha)?;
     if !(ALPHA.0..=ALPHA.1).contains(&alpha) {
         return Err(format!("`{function}`: `alpha` must be from {} to {}, not {alpha}", ALPHA.0, ALPHA.1).into());
     }
@@ -48,7 +49,7 @@ pub(super) mod functions {
     /// data::image_folder("train").random_resized_crop(224).normalize([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]).random_erasing(0.1)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn random_erasing(pipeline: Pipeline, probability: f64) -> Fallible<Pipeline> {
+    pub fn random_erasing(pipeline: Pipeline, probability: Number) -> Fallible<Pipeline> {
         random_erasing_with(pipeline, probability, Map::new())
     }
 
@@ -60,13 +61,13 @@ pub(super) mod functions {
     /// data::image_folder("train").random_resized_crop(224).scale(1.0 / 255.0).random_erasing(0.25, #{value: "random"})
     /// ```
     #[rhai_fn(name = "random_erasing", global, return_raw)]
-    pub fn random_erasing_with(pipeline: Pipeline, probability: f64, options: Map) -> Fallible<Pipeline> {
+    pub fn random_erasing_with(pipeline: Pipeline, probability: Number, options: Map) -> Fallible<Pipeline> {
         let mut options = FunctionOptions::new("random_erasing", options);
         let default = CropRange { scale: (0.02, 0.33), ratio: (0.3, 3.3) };
         let range = crop_range("random_erasing", &mut options, default)?;
         let value = erased_value(options.value("value"))?;
         options.finish()?;
-        let probability = super::probability(probability)?;
+        let probability = super::probability(&probability)?;
         add_transform(pipeline, Transform::RandomErasing(RandomErasing { probability, range, value }))
     }
 
@@ -79,8 +80,8 @@ pub(super) mod functions {
     /// data::image_folder("train").random_resized_crop(224).scale(1.0 / 255.0).mixup(0.2, 1000).cutmix(1.0, 1000)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn mixup(pipeline: Pipeline, alpha: f64, classes: i64) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::MixUp(mix("mixup", alpha, classes)?))
+    pub fn mixup(pipeline: Pipeline, alpha: Number, classes: i64) -> Fallible<Pipeline> {
+        add_transform(pipeline, Transform::MixUp(mix("mixup", &alpha, classes)?))
     }
 
     /// Only in a training: pastes a random rectangle of the image before it into each image of a batch, as torchvision's
@@ -90,7 +91,7 @@ pub(super) mod functions {
     /// data::image_folder("train").random_resized_crop(224).scale(1.0 / 255.0).cutmix(1.0, 1000)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn cutmix(pipeline: Pipeline, alpha: f64, classes: i64) -> Fallible<Pipeline> {
-        add_transform(pipeline, Transform::CutMix(mix("cutmix", alpha, classes)?))
+    pub fn cutmix(pipeline: Pipeline, alpha: Number, classes: i64) -> Fallible<Pipeline> {
+        add_transform(pipeline, Transform::CutMix(mix("cutmix", &alpha, classes)?))
     }
 }

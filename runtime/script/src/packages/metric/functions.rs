@@ -4,7 +4,7 @@ use rhai::plugin::*;
 use rhai::{Array, NativeCallContext};
 
 use super::return_value::{self, COUNT_MAX, Metrics};
-use crate::packages::options::{size, sizes};
+use crate::packages::options::{Number, number, size, sizes};
 use crate::packages::tensor::Tensor;
 use crate::sandbox::{Fallible, script_state};
 use flagperf_core::tensor::Tensor as HostTensor;
@@ -51,8 +51,9 @@ pub(super) mod functions {
     /// metric::mean("words", 12.0, 3)
     /// ```
     #[rhai_fn(return_raw)]
-    pub fn mean(context: NativeCallContext, name: &str, sum: f64, count: i64) -> Fallible<Metrics> {
+    pub fn mean(context: NativeCallContext, name: &str, sum: Number, count: i64) -> Fallible<Metrics> {
         script_state(&context)?.budget.check()?;
+        let sum = number(&sum).ok_or_else(|| format!("the sum must be a number, not `{sum}`"))?;
         let count = size("the count", count)? as u64;
         Ok(Metrics(return_value::mean(name, sum, count)?))
     }

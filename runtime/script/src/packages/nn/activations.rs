@@ -3,6 +3,7 @@
 use flagperf_onnx::layers;
 use rhai::plugin::*;
 
+use super::super::options::{Number, finite_number};
 use super::graph::Node;
 use crate::sandbox::Fallible;
 
@@ -34,7 +35,8 @@ pub(super) mod functions {
     /// nn::graph("small").input("x", "N,3,f32").leaky_relu(0.1)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn leaky_relu(x: Node, slope: f64) -> Fallible<Node> {
+    pub fn leaky_relu(x: Node, slope: Number) -> Fallible<Node> {
+        let slope = finite_number("the slope", &slope)?;
         x.numbered_layer("leaky_relu", |builder, name, x| layers::leaky_relu(builder, name, x, slope as f32))
     }
 
@@ -104,7 +106,8 @@ pub(super) mod functions {
     /// nn::graph("small").input("x", "N,3,f32").dropout(0.2)
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn dropout(x: Node, probability: f64) -> Fallible<Node> {
+    pub fn dropout(x: Node, probability: Number) -> Fallible<Node> {
+        let probability = finite_number("the probability", &probability)?;
         x.numbered_layer("dropout", |builder, name, x| layers::dropout(builder, name, x, probability as f32))
     }
 

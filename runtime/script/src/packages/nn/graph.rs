@@ -8,6 +8,7 @@ use flagperf_onnx::{BuildError, GraphBuilder, Init, Var, WeightRole};
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 
+use crate::packages::options::{Number, finite_number};
 use crate::packages::tensor::Tensor;
 use crate::sandbox::{Fallible, catch_panic, lock, script_state};
 use flagperf_core::tensor::{Dim, TensorSpec};
@@ -181,8 +182,9 @@ pub(super) mod functions {
     /// let x = graph.input("x", "N,10,f32") + graph.parameter("position", "10,f32", 0.02);
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn parameter(graph: Graph, name: &str, spec: &str, std: f64) -> Fallible<Node> {
-        let (spec, init) = (parse_spec(spec)?, Init::Normal { std: std as f32 });
+    pub fn parameter(graph: Graph, name: &str, spec: &str, std: Number) -> Fallible<Node> {
+        let std = finite_number("the standard deviation", &std)? as f32;
+        let (spec, init) = (parse_spec(spec)?, Init::Normal { std });
         let var = graph.build(|builder| builder.weight(name, spec, WeightRole::Parameter, init))?;
         Ok(graph.node(var))
     }

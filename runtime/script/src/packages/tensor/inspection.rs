@@ -9,6 +9,7 @@ use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 use super::Tensor;
 use super::reduction;
 use super::work::{Work, compute, compute_value};
+use crate::packages::options::{Number, finite_number};
 use crate::sandbox::{Fallible, script_state};
 use flagperf_core::tensor::{DType, Dim, SpecError, Tensor as HostTensor};
 
@@ -212,10 +213,11 @@ pub(super) mod functions {
         context: NativeCallContext,
         a: &mut Tensor,
         b: Tensor,
-        relative: f64,
-        absolute: f64,
+        relative: Number,
+        absolute: Number,
     ) -> Fallible<bool> {
-        compute_value(&context, "allclose", &|work| all_close(work, a, &b, [relative, absolute]))
+        let tolerances = [finite_number("`relative`", &relative)?, finite_number("`absolute`", &absolute)?];
+        compute_value(&context, "allclose", &|work| all_close(work, a, &b, tolerances))
     }
 
     /// Returns the product of two matrices, the last two dimensions; the others are broadcast. A tensor of one dimension

@@ -8,7 +8,7 @@ use rhai::plugin::*;
 use super::Tensor;
 use super::creation::{from_numbers, parse_fixed_spec};
 use super::work::{Work, compute};
-use crate::packages::options::finite_number;
+use crate::packages::options::{Number, finite_number};
 use crate::sandbox::Fallible;
 use flagperf_core::tensor::{DType, Tensor as HostTensor};
 
@@ -67,8 +67,8 @@ pub(super) mod functions {
         context: NativeCallContext,
         spec: &str,
         seed: i64,
-        mean: Dynamic,
-        std: Dynamic,
+        mean: Number,
+        std: Number,
     ) -> Fallible<Tensor> {
         let numbers = [finite_number("the mean", &mean)?, finite_number("the standard deviation", &std)?];
         normal(&context, spec, seed, numbers)
@@ -95,8 +95,8 @@ pub(super) mod functions {
         context: NativeCallContext,
         spec: &str,
         seed: i64,
-        low: Dynamic,
-        high: Dynamic,
+        low: Number,
+        high: Number,
     ) -> Fallible<Tensor> {
         uniform(&context, spec, seed, [finite_number("`low`", &low)?, finite_number("`high`", &high)?])
     }

@@ -82,7 +82,7 @@ impl<'c> Collector<'c> {
         }
     }
 
-    /// Returns whether the training has reached its target, passed its last epoch or printed its last line.
+    /// Returns whether the training has reached its target, passed its last epoch or step, or printed its last line.
     pub fn is_done(&self) -> bool {
         self.is_done
     }
@@ -101,7 +101,7 @@ impl<'c> Collector<'c> {
         match report {
             Report::Begin(step) => {
                 self.announced = step.or(self.announced);
-                self.is_done |= self.epochs >= self.settings.max_epochs;
+                self.is_done |= self.epochs >= self.settings.length.max_epochs || self.step >= self.steps_max();
             }
             Report::Step(step) => self.add_step(at, &step)?,
             Report::EpochEnd => {
@@ -113,6 +113,10 @@ impl<'c> Collector<'c> {
             Report::Finished(values) => self.finish_report(at, values),
         }
         Ok(())
+    }
+
+    fn steps_max(&self) -> u64 {
+        self.settings.length.max_steps.map_or(u64::MAX, u64::from)
     }
 
     fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
@@ -145,6 +149,7 @@ impl<'c> Collector<'c> {
         self.losses.loss.push(report.loss.unwrap_or(f64::NAN));
         self.losses.learning_rate.push(report.learning_rate.unwrap_or(f64::NAN));
         (self.step, self.samples, self.interval_begin) = (step, samples, at);
+        self.is_done |= step > self.steps_max();
         if self.steps.len() >= PASS_STEPS_MAX {
             self.end_pass(at);
         }
