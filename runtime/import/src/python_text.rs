@@ -4,7 +4,7 @@ use ruff_python_ast::Suite;
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, lexer::lex, parse_module};
 use ruff_source_file::LineIndex;
-use ruff_text_size::{Ranged, TextRange, TextSize};
+use ruff_text_size::{Ranged, TextSize};
 
 /// Maximum size of a Python file in bytes. The largest file of settings in FlagPerf has 12 KiB.
 const BYTES_MAX: usize = 64 << 10;
@@ -47,29 +47,26 @@ pub(super) fn with_statements<R>(
     if text.len() > BYTES_MAX {
         return Err((0, format!("has {} bytes; the limit for a Python file is {BYTES_MAX}", text.len())));
     }
-    let source = PythonText { text, lines: LineIndex::from_source_text(text) };
-    if let Some(range) = deep_bracket(text) {
-        return Err((source.line(range.start()), format!("more than {BRACKETS_MAX} brackets are open")));
+    if is_nested_too_deeply(text) {
+        return Err((0, format!("has more than {BRACKETS_MAX} open brackets at one place")));
     }
+    let source = PythonText { text, lines: LineIndex::from_source_text(text) };
     stacker::grow(STACK_BYTES, || match parse_module(text) {
         Ok(parsed) => Ok(read(&source, parsed.suite())),
         Err(error) => Err((source.line(error.location.start()), format!("this is not Python: {}", error.error))),
     })
 }
 
-/// Returns the first bracket that is nested too deeply.
-fn deep_bracket(text: &str) -> Option<TextRange> {
+fn is_nested_too_deeply(text: &str) -> bool {
     let mut lexer = lex(text, Mode::Module);
     let mut open = 0_usize;
-    loop {
+    while open <= BRACKETS_MAX {
         match lexer.next_token() {
-            TokenKind::EndOfFile => return None,
+            TokenKind::EndOfFile => return false,
             TokenKind::Lpar | TokenKind::Lsqb | TokenKind::Lbrace => open += 1,
             TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace => open = open.saturating_sub(1),
             _ => {}
         }
-        if open > BRACKETS_MAX {
-            return Some(lexer.current_range());
-        }
     }
+    true
 }

@@ -321,9 +321,9 @@ fn python_that_is_hostile_or_broken_is_named_and_takes_no_time() {
     let texts = (0..10_000).fold("1".to_owned(), |text, _| format!("f'{{{text}}}'"));
     for (text, message) in [
         (format!("a0 = [1]\n{doubling}lr = a59\n"), "it needs `a59`, which is not read"),
-        (format!("lr = {}1\n", "(".repeat(60_000)), "more than 100 brackets are open"),
-        (format!("lr = {texts}\n"), "more than 100 brackets are open"),
-        (format!("lr = f'{}", "{1:".repeat(20_000)), "more than 100 brackets are open"),
+        (format!("lr = {}1\n", "(".repeat(60_000)), "has more than 100 open brackets at one place"),
+        (format!("lr = {texts}\n"), "has more than 100 open brackets at one place"),
+        (format!("lr = f'{}", "{1:".repeat(20_000)), "has more than 100 open brackets at one place"),
         ("lr = 10 ** 10 ** 10\n".to_owned(), "it is computed by `**`"),
         (format!("lr = {}\n", "9".repeat(60_000)), "its number is too large"),
         ("lr = 'text\n".to_owned(), "this is not Python: missing closing quote in string literal"),
