@@ -1,8 +1,8 @@
 //! Measures the overhead of the host: a case's scripts with the null engine.
 //!
 //! `cargo bench --bench host_overhead` prints, for batches of 1 and 64 preloaded samples, the host's part of a step
-//! (script, outputs, accounting; evaluation separately) and of a training step, and the ratio whole / core with an engine
-//! that sleeps 5 ms per step.
+//! (script, outputs, accounting; evaluation separately), and the ratio whole / core with an engine that sleeps 5 ms per
+//! step.
 
 #[path = "../tests/support/jobs.rs"]
 mod jobs;
@@ -21,10 +21,9 @@ use serde_json::json;
 fn main() {
     println!("us per step, null engine steps      core load_wait    output      host  evaluate");
     for batch in [1, 64] {
-        print_row(&format!("batch {batch}"), &measure(Phase::Validate, batch, batch * 2_000, 0.0));
-        print_row(&format!("training, batch {batch}"), &measure(Phase::Train, batch, batch * 2_000, 0.0));
+        print_row(&format!("batch {batch}"), &measure(batch, batch * 2_000, 0.0));
     }
-    let m = measure(Phase::Validate, 64, 64 * 100, 5.0);
+    let m = measure(64, 64 * 100, 5.0);
     print_row("batch 64, sleeps 5 ms", &m);
     let rate = |r: Option<flagperf_core::units::SamplesPerSecond>| r.map_or(f64::NAN, |r| r.0);
     let ratio = rate(m.throughput_whole_samples_per_s) / rate(m.throughput_core_samples_per_s);
@@ -38,17 +37,15 @@ fn print_row(name: &str, m: &Measurement) {
     println!("{name:<24}{:>6}{parts}", m.steps);
 }
 
-fn measure(phase: Phase, batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
+fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut job = jobs::tiny(folder.path(), phase, "null", samples, batch);
-    if phase == Phase::Validate {
-        job.task = Task::Validate { export: None };
-    }
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "null", samples, batch);
+    job.task = Task::Validate { export: None };
     job.outputs = None;
     job.settings.log_freq = u32::MAX;
     job.parameters.preloaded = true;
     job.engine = jobs::engine_choice("null", IndexMap::from([("sleep_ms".to_owned(), json!(sleep_ms))]));
-    let collector = Arc::new(Mutex::new(PhaseCollector::new(phase, Nanos(0))));
+    let collector = Arc::new(Mutex::new(PhaseCollector::new(Phase::Validate, Nanos(0))));
     let sink = collector.clone();
     let emit: Emit = Arc::new(move |event| {
         sink.lock().expect("one thread measures").add(ReceivedEvent { at: Nanos(0), event: &event });

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use flagperf_config::Parameters;
 use flagperf_core::limits::Limits;
 use flagperf_core::precision::Precision;
-use flagperf_core::step::{EngineRole, Phase};
-use flagperf_plan::{CaseSettings, EngineChoice, Job, Manifest, ModelInput, Task, TrainingSettings};
+use flagperf_core::step::Phase;
+use flagperf_plan::{CaseSettings, EngineChoice, Job, Manifest, ModelInput, Task};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-/// Returns a job of the case `tiny` in `folder`: two passes, or trainings of one epoch, over `samples` synthetic images in batches of `batch_size`.
+/// Returns a job of the case `tiny` in `folder`: two passes over `samples` synthetic images in batches of `batch_size`.
 pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size: u32) -> Job {
     let config = json!({"samples": samples, "weights": null, "seed": 0, "case": "tiny", "vendor": "mock"});
     let onnx = folder.join("tiny.onnx");
     let task = match phase {
         Phase::Validate => Task::Validate { export: Some(onnx) },
         Phase::Infer => Task::Infer { model: ModelInput::Exported(Manifest::path_beside(&onnx)) },
-        Phase::Train => Task::Train { training: Box::new(training()), role: EngineRole::Framework },
+        Phase::Train => panic!("the case `tiny` does not train"),
     };
     Job {
         audit: flagperf_plan::AuditScope::default(),
@@ -62,21 +62,5 @@ fn settings(batch_size: u32) -> CaseSettings {
         no_validation: false,
         exist_onnx_path: None,
         exist_compiler_path: None,
-    }
-}
-
-/// Returns the settings of a training of one epoch without a target.
-fn training() -> TrainingSettings {
-    TrainingSettings {
-        eval_batch_size: 64,
-        learning_rate: 0.1,
-        gradient_accumulation_steps: 1,
-        max_epochs: 1,
-        eval_interval: 1,
-        target: IndexMap::new(),
-        hardware: "CPU".to_owned(),
-        command: Vec::new(),
-        command_folder: None,
-        patterns: IndexMap::new(),
     }
 }
