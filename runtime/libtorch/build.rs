@@ -10,8 +10,9 @@ fn main() {
         );
     };
     let lib = libtorch.join("lib").canonicalize().expect("`$LIBTORCH/lib` must be a folder");
-    println!("cargo:rerun-if-changed=src/shim.cpp");
-    compiler(&libtorch).file("src/shim.cpp").compile("shim");
+    let shims = ["src/shim.cpp", "src/update.cpp"];
+    shims.iter().for_each(|shim| println!("cargo:rerun-if-changed={shim}"));
+    compiler(&libtorch).files(shims).compile("shim");
     capture(&libtorch);
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", lib.display());
 }

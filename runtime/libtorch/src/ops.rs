@@ -4,10 +4,11 @@ mod attention;
 mod elementwise;
 mod gradient;
 mod movement;
+mod update;
 mod windows;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
-use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
+use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary, Update};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::shim;
@@ -172,6 +173,14 @@ impl TensorOps for TorchOps {
 
     fn gradients(&self, loss: &TorchTensor, leaves: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
         gradient::gradients(loss, leaves).map_err(torch_error)
+    }
+
+    fn norm(&self, tensors: &[TorchTensor]) -> OpResult {
+        wrap(shim::norm(tensors))
+    }
+
+    fn update(&self, update: &Update<'_, TorchTensor>) -> Result<(), OpError> {
+        update::update(update)
     }
 
     fn reduce(&self, kind: Reduce, x: &TorchTensor, axes: &[usize]) -> OpResult {

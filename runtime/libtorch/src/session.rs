@@ -20,7 +20,7 @@ use crate::executor_error;
 use crate::library::requested_bytes;
 use crate::ops::TorchOps;
 use crate::options::TorchOptions;
-use crate::shim::{RunMode, allocate_pinned, prepare_devices};
+use crate::shim::{RunMode, allocate_pinned, copy_all, prepare_devices};
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// A model loaded by libtorch.
@@ -40,6 +40,8 @@ pub struct TorchSession {
 struct CapturedRun {
     inputs: Vec<TorchTensor>,
     outputs: Vec<TorchTensor>,
+    /// For each input that a run changes, the output that is a copy of it after the last run.
+    current: Vec<Option<TorchTensor>>,
     graph: CapturedGraph,
 }
 
@@ -101,8 +103,7 @@ impl TorchSession {
         self.captured.as_ref()?.iter().position(|run| run.matches(inputs))
     }
 
-    /// Replays the captured run at `run_index`, or captures a new run when there is none. Returns copies of the outputs,
-    /// because the next run overwrites them.
+    /// Replays the captured run at `run_index`, or captures a new run when there is none.
     fn replay(
         &mut self,
         device_index: usize,
@@ -117,12 +118,15 @@ impl TorchSession {
                 captured.len() - 1
             }
         };
-        let run = &captured[run_index];
-        for (captured_input, input) in run.inputs.iter().zip(inputs) {
-            copy(&captured_input.0, &input.0)?;
-        }
-        run.graph.replay()?;
-        run.outputs.iter().map(|output| duplicate(&output.0)).collect()
+        captured[run_index].replay(inputs)
+    }
+
+    /// Runs the executor on copies of the inputs that a run changes: the host may still read them.
+    fn execute(&self, mut inputs: Vec<TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
+        let changed = self.executor.changed_inputs();
+        let own = duplicate_all(changed.iter().map(|i| &inputs[*i]))?;
+        changed.iter().zip(own).for_each(|(i, own)| inputs[*i] = own);
+        self.executor.run(inputs).map_err(executor_error)
     }
 
     /// Wraps an output for the host: on a device it stays there, and on the CPU it is copied when it would share the
@@ -135,7 +139,7 @@ impl TorchSession {
         }
         let address = tensor.0.data_ptr() as usize;
         let shares_input = inputs.iter().any(|input| input.contains(&address));
-        let own = if shares_input { duplicate(&contiguous)?.0 } else { contiguous };
+        let own = if shares_input { duplicate_all([&TorchTensor(contiguous)])?.remove(0).0 } else { contiguous };
         let (shape, dtype) = (tensor::shape(&own), plugin_dtype(&own)?);
         Ok(Output::Host { shape, dtype, memory: Box::new(HostOutput(TorchTensor(own))) })
     }
@@ -159,11 +163,29 @@ impl CapturedRun {
     }
 
     fn capture(device_index: usize, executor: &Executor<TorchOps>, inputs: &[TorchTensor]) -> Result<Self, Error> {
-        let inputs: Vec<TorchTensor> = inputs.iter().map(|input| duplicate(&input.0)).collect::<Result<_, _>>()?;
+        let inputs = duplicate_all(inputs)?;
         tch::Cuda::synchronize(device_index as i64);
         let run = || executor.run(inputs.clone()).map_err(executor_error);
         let (graph, outputs) = CapturedGraph::capture(device_index, WARMUPS, run)?;
-        Ok(CapturedRun { inputs, outputs, graph })
+        let current = inputs.iter().map(|_| None).collect();
+        Ok(CapturedRun { inputs, outputs, current, graph })
+    }
+
+    /// Replays the run. Returns copies of the outputs, because the next run overwrites them.
+    fn replay(&mut self, inputs: &[TorchTensor]) -> Result<Vec<TorchTensor>, Error> {
+        let is_current = |(current, input): (&Option<TorchTensor>, &TorchTensor)| {
+            current.as_ref().is_some_and(|current| current.0.data_ptr() == input.0.data_ptr())
+        };
+        let others = self.current.iter().zip(inputs).zip(&self.inputs).filter(|(pair, _)| !is_current(*pair));
+        let (from, to): (Vec<&TorchTensor>, Vec<&TorchTensor>) = others.map(|((_, from), to)| (from, to)).unzip();
+        copy_all(&to, &from).map_err(to_plugin_error)?;
+        self.graph.replay()?;
+        let copies = duplicate_all(&self.outputs)?;
+        for (input, current) in self.inputs.iter().zip(&mut self.current) {
+            let place = self.outputs.iter().position(|output| output.0.data_ptr() == input.0.data_ptr());
+            *current = place.map(|place| copies[place].clone());
+        }
+        Ok(copies)
     }
 }
 
@@ -197,7 +219,7 @@ impl Session for TorchSession {
         let tensors: Vec<TorchTensor> = inputs.iter().map(|input| self.to_tensor(input)).collect::<Result<_, _>>()?;
         let outputs = match self.device {
             Device::Cuda(device_index) if self.captured.is_some() => self.replay(device_index, run_index, &tensors)?,
-            _ => self.executor.run(tensors).map_err(executor_error)?,
+            _ => self.execute(tensors)?,
         };
         let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
         outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
@@ -287,16 +309,13 @@ impl LentMemory for PinnedMemory {
     }
 }
 
-/// Copies the elements of `from` to `to`, which is on the device.
-fn copy(to: &Tensor, from: &Tensor) -> Result<(), Error> {
-    let mut to = to.shallow_clone();
-    to.f_copy_(from).map(drop).map_err(|error| to_plugin_error(torch_error(error)))
-}
-
-/// Copies a tensor to new memory.
-fn duplicate(tensor: &Tensor) -> Result<TorchTensor, Error> {
-    let own = tensor.f_empty_like().map_err(|error| to_plugin_error(torch_error(error)))?;
-    copy(&own, tensor).map(|()| TorchTensor(own))
+/// Copies tensors to new memory.
+fn duplicate_all<'a>(tensors: impl IntoIterator<Item = &'a TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
+    let tensors: Vec<&TorchTensor> = tensors.into_iter().collect();
+    let own = tensors.iter().map(|tensor| tensor.0.f_empty_like().map(TorchTensor));
+    let own = own.collect::<Result<Vec<_>, _>>().map_err(|error| to_plugin_error(torch_error(error)))?;
+    copy_all(&own.iter().collect::<Vec<_>>(), &tensors).map_err(to_plugin_error)?;
+    Ok(own)
 }
 
 /// Sets libtorch's number of threads, which is global but partly stored in each computing thread.

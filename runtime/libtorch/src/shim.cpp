@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <string>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -22,6 +23,14 @@ template <typename Compute> at::Tensor *own(Compute compute) {
     }
 }
 
+std::vector<at::Tensor> list(const at::Tensor *const *tensors, size_t count) {
+    std::vector<at::Tensor> list;
+    for (size_t i = 0; i < count; i++) {
+        list.push_back(*tensors[i]);
+    }
+    return list;
+}
+
 } // namespace
 
 extern "C" {
@@ -37,6 +46,23 @@ at::Tensor *flagperf_add_scaled(const at::Tensor *a, const at::Tensor *b, double
 // a + factor * b * c, in one pass over memory.
 at::Tensor *flagperf_multiply_add(const at::Tensor *a, const at::Tensor *b, const at::Tensor *c, double factor) {
     return own([&] { return at::addcmul(*a, *b, *c, factor); });
+}
+
+// The root of the sum of the squares of all elements of `count` tensors.
+at::Tensor *flagperf_norm(const at::Tensor *const *tensors, size_t count) {
+    return own([&] { return at::linalg_vector_norm(at::stack(at::_foreach_norm(list(tensors, count), 2))); });
+}
+
+// Copies the elements of each of `count` tensors to another one, all of them together. Returns null, or the reason of a failure,
+// which is valid until the next call on this thread.
+const char *flagperf_copy_all(const at::Tensor *const *to, const at::Tensor *const *from, size_t count) {
+    try {
+        at::_foreach_copy_(list(to, count), list(from, count), true);
+        return nullptr;
+    } catch (const std::exception &error) {
+        last_error = error.what();
+        return last_error.c_str();
+    }
 }
 
 // Starts inference mode on this thread (no autograd, no version counters), until `flagperf_inference_end`.

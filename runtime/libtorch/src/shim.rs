@@ -3,7 +3,10 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
+use flagperf_onnx_exec::OpError;
 use tch::{TchError, Tensor};
+
+use crate::tensor::TorchTensor;
 
 unsafe extern "C" {
     fn flagperf_inference_begin() -> *mut c_void;
@@ -12,6 +15,8 @@ unsafe extern "C" {
     fn flagperf_prepare_devices(tf32: bool);
     fn flagperf_pinned(bytes: i64) -> *mut c_void;
     fn flagperf_last_error() -> *const c_char;
+    fn flagperf_norm(tensors: *const *const c_void, count: usize) -> *mut c_void;
+    fn flagperf_copy_all(to: *const *const c_void, from: *const *const c_void, count: usize) -> *const c_char;
     fn flagperf_add_scaled(a: *const c_void, b: *const c_void, factor: f64) -> *mut c_void;
     fn flagperf_multiply_add(a: *const c_void, b: *const c_void, c: *const c_void, factor: f64) -> *mut c_void;
 }
@@ -64,6 +69,41 @@ pub fn prepare_devices(tf32: bool) {
 pub fn allocate_pinned(bytes: usize) -> Option<Tensor> {
     // SAFETY: the function returns a tensor that the caller owns, or null.
     unsafe { owned(flagperf_pinned(bytes as i64)) }.ok()
+}
+
+/// Returns the root of the sum of the squares of all elements of tensors.
+pub fn norm(tensors: &[TorchTensor]) -> Result<Tensor, TchError> {
+    let tensors: Vec<*const c_void> = tensors.iter().map(address).collect();
+    // SAFETY: the function reads the tensors, and returns one that the caller owns, or null.
+    unsafe { owned(flagperf_norm(tensors.as_ptr(), tensors.len())) }
+}
+
+/// Copies the elements of each tensor of `from` to the one at its place in `to`.
+pub fn copy_all(to: &[&TorchTensor], from: &[&TorchTensor]) -> Result<(), OpError> {
+    assert_eq!(to.len(), from.len(), "each tensor has a target");
+    if to.is_empty() {
+        return Ok(());
+    }
+    let [to, from] = [to, from].map(|tensors| tensors.iter().map(|tensor| address(tensor)).collect::<Vec<_>>());
+    // SAFETY: all tensors live until the call returns, and both lists have the same length.
+    unsafe { check(flagperf_copy_all(to.as_ptr(), from.as_ptr(), to.len())) }
+}
+
+/// Returns the address of a tensor for a function of the shims.
+pub fn address(tensor: &TorchTensor) -> *const c_void {
+    tensor.0.as_ptr().cast()
+}
+
+/// Converts the result of a function that returns null or the reason of its failure.
+///
+/// # Safety
+/// The reason must be a text that is valid until the next call on this thread.
+pub unsafe fn check(reason: *const c_char) -> Result<(), OpError> {
+    if reason.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the caller guarantees it.
+    Err(OpError::library(unsafe { CStr::from_ptr(reason) }.to_string_lossy()))
 }
 
 /// Returns `a + b · factor`.

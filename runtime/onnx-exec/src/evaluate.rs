@@ -6,12 +6,12 @@ use super::composed::{evaluate_composed, reduce_composed};
 use super::normalize::layer_statistics;
 use super::op::{Op, ReduceDefault, Reduction};
 use super::operands::Operands;
-use super::ops::{Binary, ConvEpilogue, TensorOps, Unary};
+use super::ops::{Binary, ConvEpilogue, TensorOps, Unary, Update};
 use super::reference::Array;
 use super::shape_arithmetic::{resolve_axes, resolve_axis};
 use super::volumes;
 use super::window::Window;
-use flagperf_onnx::DType;
+use flagperf_onnx::{DType, UPDATE_NUMBERS, UpdateRule};
 
 /// Returns the outputs of one operator.
 pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
@@ -43,6 +43,8 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             let leaves = operands.len() - 1;
             return ops.gradients(&operands.tensor(leaves)?, &operands.tensors(leaves)?);
         }
+        Op::Norm => ops.norm(&operands.tensors(operands.len())?)?,
+        Op::Update(rule) => return update(rule, operands),
         Op::MaxPool(window) => max_pool(operands, window)?,
         Op::AveragePool { window, include_pad } => pool(ops, operands.tensor(0)?, window, |x, window, size| {
             ops.average_pool(x, &window.pool(size, *include_pad)?)
@@ -72,6 +74,33 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         composed => return evaluate_composed(composed, operands),
     };
     Ok(vec![output])
+}
+
+/// Updates parameters in place, and returns them and what the optimizer remembers of them.
+fn update<O: TensorOps>(rule: &UpdateRule, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
+    let numbers = [operands.tensor(0)?, operands.tensor(1)?, operands.tensor(2)?, operands.tensor(3)?];
+    let changes = operands.optional_tensor(4)?;
+    let tensors = (UPDATE_NUMBERS..operands.len()).map(|i| operands.tensor(i)).collect::<Result<Vec<_>, _>>()?;
+    let lists = 2 + rule.memory_count();
+    if !tensors.len().is_multiple_of(lists) {
+        return Err(OpError::invalid_operands("parameters, gradients and memory are not equally many"));
+    }
+    let count = tensors.len() / lists;
+    let (parameters, rest) = tensors.split_at(count);
+    let (gradients, memory) = rest.split_at(count);
+    let [learning_rate, mean_correction, square_correction, number] = &numbers;
+    operands.ops.update(&Update {
+        rule,
+        learning_rate,
+        mean_correction,
+        square_correction,
+        number,
+        changes: changes.as_ref(),
+        parameters,
+        gradients,
+        memory,
+    })?;
+    Ok(parameters.iter().chain(memory).cloned().collect())
 }
 
 /// Returns input 0 and, if needed, a mask that keeps every element.

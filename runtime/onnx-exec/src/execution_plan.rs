@@ -7,8 +7,8 @@ use super::op::Op;
 use super::resolve::{has_kernel, resolve};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    Attribute, DType, Graph, InferError, MODERN_OPSET, Node, OPSET_NEWEST, Operator, Subgraph, Tensor, TensorSpec,
-    UninferredNode, ValueInfo, WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
+    Attribute, DType, Graph, InferError, MODERN_OPSET, Node, OPSET_NEWEST, Operator, Subgraph, TRAINING_DOMAIN, Tensor,
+    TensorSpec, UninferredNode, ValueInfo, WeightReader, captured_names, find_operator, infer_values, lower, upgrade,
 };
 
 /// Levels of subgraphs.
@@ -155,9 +155,8 @@ impl ExecutionPlan {
             |name: &String| if name.is_empty() { Ok(None) } else { find_slot(slots, name, &node.name).map(Some) };
         let mut inputs = node.inputs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         if let Op::Gradient = op {
-            let Some(Attribute::String(loss)) = node.attributes.get("y") else {
-                return Err(node_error(&node.name, &node.op, OpError::invalid_operands("attribute `y` is missing")));
-            };
+            let missing = || node_error(&node.name, &node.op, OpError::invalid_operands("attribute `y` is missing"));
+            let loss = differentiated_value(node).ok_or_else(missing)?;
             inputs.push(Some(find_slot(slots, loss, &node.name)?));
             self.record_leaves(&mut inputs);
         }
@@ -289,7 +288,16 @@ fn check_types(
 /// Returns the names of the values that nodes, their subgraphs, or the outputs read.
 fn read_values(graph: &Graph, outputs: &[String], opset: i64) -> HashSet<String> {
     let inputs = graph.nodes.iter().flat_map(|node| node.inputs.iter().cloned().chain(captured_names(node, opset)));
-    inputs.chain(outputs.iter().cloned()).collect()
+    let losses = graph.nodes.iter().filter_map(differentiated_value).map(str::to_owned);
+    inputs.chain(losses).chain(outputs.iter().cloned()).collect()
+}
+
+/// Returns the value that a `Gradient` differentiates; `None` for another operator.
+fn differentiated_value(node: &Node) -> Option<&str> {
+    match node.attributes.get("y") {
+        Some(Attribute::String(loss)) if node.domain == TRAINING_DOMAIN => Some(loss),
+        _ => None,
+    }
 }
 
 /// Returns the node with its outputs up to the last that is read. That number is a parameter of a `Split`, and

@@ -1,11 +1,13 @@
 //! The executor: a loaded graph and its runs.
 
+use std::collections::HashSet;
+
 use super::execution_plan::ExecutionPlan;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
 use super::program::Program;
 use super::{ExecError, OpError};
-use flagperf_onnx::{DType, Graph, NamedSizes, OPSET_NEWEST, Tensor, TensorSpec, ValueInfo};
+use flagperf_onnx::{DType, Graph, NamedSizes, OPSET_NEWEST, Tensor, TensorSpec, UpdateRule, ValueInfo};
 
 /// A graph loaded into a tensor library. Operators are resolved, weights converted and constants computed once, on
 /// load.
@@ -13,6 +15,8 @@ pub struct Executor<O: TensorOps> {
     ops: O,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
+    /// The indices of the inputs that a run changes.
+    changed: Vec<usize>,
     program: Program<O>,
 }
 
@@ -28,7 +32,8 @@ impl<O: TensorOps> Executor<O> {
         }
         check_types(graph, &ops)?;
         let program = Program::load(ExecutionPlan::of_graph(graph)?, &ops)?;
-        Ok(Executor { inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), program, ops })
+        let (inputs, outputs) = (graph.inputs.clone(), graph.outputs.clone());
+        Ok(Executor { inputs, outputs, changed: changed_inputs(graph), program, ops })
     }
 
     /// Returns the graph's inputs, in order.
@@ -41,12 +46,18 @@ impl<O: TensorOps> Executor<O> {
         &self.outputs
     }
 
+    /// Returns the indices of the inputs that a run changes: states that the operator `Update` updates in place.
+    pub fn changed_inputs(&self) -> &[usize] {
+        &self.changed
+    }
+
     /// Returns the tensor library.
     pub fn ops(&self) -> &O {
         &self.ops
     }
 
-    /// Runs the graph on tensors of the library, in the order of [`Executor::inputs`].
+    /// Runs the graph on tensors of the library, in the order of [`Executor::inputs`], and changes those of
+    /// [`Executor::changed_inputs`].
     ///
     /// # Errors
     /// When an input does not match the graph's declaration or an operator fails. The error names the input or the
@@ -139,6 +150,12 @@ impl<O: TensorOps> Executor<O> {
         }
         Ok(())
     }
+}
+
+fn changed_inputs(graph: &Graph) -> Vec<usize> {
+    let updates = graph.nodes.iter().filter_map(|node| Some((UpdateRule::of_node(node)?, node)));
+    let states: HashSet<&String> = updates.flat_map(|(rule, node)| rule.states(node)).collect();
+    (0..graph.inputs.len()).filter(|i| states.contains(&graph.inputs[*i].name)).collect()
 }
 
 fn check_types<O: TensorOps>(graph: &Graph, ops: &O) -> Result<(), ExecError> {

@@ -52,7 +52,7 @@ pub use apply::{Operation, apply};
 pub use cpu::CpuOps;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
-pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};
+pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary, Update};
 pub use reference::{Array, ReferenceOps};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::reference::Array;
 use super::resize::Resize;
 use super::rotary::Rotary;
 use super::window::Window;
-use flagperf_onnx::DType;
+use flagperf_onnx::{DType, UpdateRule};
 
 /// An operator, ready to be applied. A parameter that ONNX moved from an attribute to an input over time is an input.
 #[derive(Clone, Debug)]
@@ -76,6 +76,10 @@ pub(super) enum Op {
     Record,
     /// The gradients of the last input with respect to the others.
     Gradient,
+    /// The norm of all inputs together.
+    Norm,
+    /// Updates parameters by an optimizer.
+    Update(UpdateRule),
     InstanceNormalization {
         epsilon: f64,
     },
@@ -212,7 +216,7 @@ impl Op {
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
             Op::BatchNormalizationInTraining { .. } => declared.min(3),
-            Op::Gradient => declared,
+            Op::Gradient | Op::Update(_) => declared,
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),
         }

@@ -6,7 +6,7 @@ use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
 use super::normalize::batch_norm_from_primitives;
-pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary};
+pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary, Update};
 use flagperf_onnx::{DType, Tensor};
 
 /// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are
@@ -120,6 +120,16 @@ pub trait TensorOps: Send + Sync {
     fn gradients(&self, loss: &Self::Tensor, leaves: &[Self::Tensor]) -> Result<Vec<Self::Tensor>, OpError> {
         let _ = (loss, leaves);
         Err(OpError::unsupported("differentiation by the tensor library"))
+    }
+    /// Returns the root of the sum of the squares of all elements of tensors: one f32 number.
+    fn norm(&self, tensors: &[Self::Tensor]) -> Result<Self::Tensor, OpError> {
+        let _ = tensors;
+        Err(OpError::unsupported("norms of several tensors by the tensor library"))
+    }
+    /// Updates parameters, and what the optimizer remembers of them, in place.
+    fn update(&self, update: &Update<'_, Self::Tensor>) -> Result<(), OpError> {
+        let _ = update;
+        Err(OpError::unsupported("updates by the tensor library"))
     }
     /// Reduces over `axes`, each of which remains with size 1.
     fn reduce(&self, kind: Reduce, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError>;

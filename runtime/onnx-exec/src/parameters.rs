@@ -1,5 +1,7 @@
 //! The parameters of the operations of a tensor library.
 
+use flagperf_onnx::UpdateRule;
+
 /// An elementwise function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unary {
@@ -207,4 +209,27 @@ pub struct Pool {
     pub output: [usize; 2],
     /// Whether a mean includes the padding.
     pub include_pad: bool,
+}
+
+/// An update of parameters by an optimizer.
+#[derive(Clone, Debug)]
+pub struct Update<'a, T> {
+    /// The rule.
+    pub rule: &'a UpdateRule,
+    /// The learning rate: one f32 number.
+    pub learning_rate: &'a T,
+    /// `1 - β₁ᵗ` in update t: one f32 number.
+    pub mean_correction: &'a T,
+    /// `√(1 - β₂ᵗ)`: one f32 number.
+    pub square_correction: &'a T,
+    /// The number of the update, from 1: one f32 number.
+    pub number: &'a T,
+    /// Whether anything changes; `None` if it does.
+    pub changes: Option<&'a T>,
+    /// The parameters.
+    pub parameters: &'a [T],
+    /// The gradient of each parameter.
+    pub gradients: &'a [T],
+    /// What the optimizer remembers: the first tensor of each parameter, then the second one of each.
+    pub memory: &'a [T],
 }

@@ -14,13 +14,14 @@ mod windows;
 use std::cell::RefCell;
 
 use super::attributes::Attributes;
+use super::execution_plan::node_error;
 use super::host::{
     HostFunction, HostOp, detection, elementwise as elementwise_host, entries, numeric, sampling, signal,
 };
 use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Reduce, Unary};
 use super::{ExecError, OpError};
-use flagperf_onnx::{GRADIENT, Node, TRAINING_DOMAIN};
+use flagperf_onnx::{GRADIENT, NORM, Node, OWN_DOMAIN, TRAINING_DOMAIN, UPDATE, UpdateRule};
 
 /// How a node of an operator becomes an [`Op`].
 enum Kernel {
@@ -235,6 +236,13 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     if node.domain == TRAINING_DOMAIN && node.op == GRADIENT {
         return Ok(Op::Gradient);
     }
+    if node.domain == OWN_DOMAIN && node.op == NORM {
+        return Ok(Op::Norm);
+    }
+    if node.domain == OWN_DOMAIN && node.op == UPDATE {
+        let reason = || OpError::invalid_operands("`optimizer` and `settings` are no update rule");
+        return UpdateRule::of_node(node).map(Op::Update).ok_or_else(|| node_error(&node.name, &node.op, reason()));
+    }
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return Err(unknown(format!("{}.{}", node.domain, node.op)));
     }
@@ -257,7 +265,7 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
         Some(name) => Err(OpError::unsupported(format!("attribute `{name}`"))),
         None => Ok(op),
     });
-    known.map_err(|reason| ExecError::Node { node: node.name.clone(), op: node.op.clone(), reason })
+    known.map_err(|reason| node_error(&node.name, &node.op, reason))
 }
 
 fn reduction(kind: Reduction, source: &Source<'_>) -> Result<Op, OpError> {

@@ -39,7 +39,8 @@ pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision
 pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};
 pub use training::{
-    Decay, GRADIENT, LossScale, Moments, Optimizer, OptimizerKind, Schedule, State, StateKind, StepScalars,
-    TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, WarmUp, training_step,
+    Decay, GRADIENT, LossScale, Moments, NORM, OWN_DOMAIN, Optimizer, OptimizerKind, Schedule, State, StateKind,
+    StepScalars, TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, UPDATE, UPDATE_NUMBERS, UpdateRule,
+    WarmUp, training_step,
 };
 pub use weights::{WeightError, WeightMismatches, WeightOptions, WeightReader};

@@ -41,6 +41,19 @@ fn start(site: &ContainerSite) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
 }
 
+/// Waits for the container in which the compiler waits, and returns the run and the container's id.
+fn await_inference(site: &ContainerSite, mut run: Child) -> (Child, String) {
+    loop {
+        if let Some(id) = site.inference() {
+            return (run, id);
+        }
+        if run.try_wait().expect("the run is a child").is_some() {
+            panic!("the run ended before there was a container of inference: {:?}", finish(run));
+        }
+        thread::sleep(POLL);
+    }
+}
+
 /// Waits for the end of a run, and returns its exit code and what it displayed.
 fn finish(run: Child) -> (Option<i32>, String) {
     let output = run.wait_with_output().expect("the program ends");
@@ -87,8 +100,8 @@ fn a_case_runs_in_containers_on_two_devices_of_another_host() {
 #[test]
 fn a_container_that_is_killed_on_another_host_and_ctrl_c_leave_a_reason_and_no_container() {
     let Some((site, _host)) = site("other_killed", "") else { return };
-    let run = start(&site);
-    docker_text(&["kill", &site.await_inference()]);
+    let (run, container) = await_inference(&site, start(&site));
+    docker_text(&["kill", &container]);
     let (code, text) = finish(run);
     assert_eq!(code, Some(1), "{text}");
     let killed = record(&site, "tiny_interpreter/other_noderank0");
@@ -96,8 +109,7 @@ fn a_container_that_is_killed_on_another_host_and_ctrl_c_leave_a_reason_and_no_c
     assert_no_container_remains(&site);
 
     fs::remove_dir_all(site.path().join("result")).expect("the first run");
-    let run = start(&site);
-    site.await_inference();
+    let (run, _) = await_inference(&site, start(&site));
     kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGINT).expect("it runs");
     let (code, text) = finish(run);
     assert_eq!(code, Some(130), "{text}");
@@ -108,8 +120,7 @@ fn a_container_that_is_killed_on_another_host_and_ctrl_c_leave_a_reason_and_no_c
 #[test]
 fn a_host_that_cannot_be_reached_any_more_removes_its_containers() {
     let Some((site, host)) = site("other_lost", "") else { return };
-    let run = start(&site);
-    site.await_inference();
+    let (run, _) = await_inference(&site, start(&site));
     host.kill();
     let (code, text) = finish(run);
     assert_eq!(code, Some(1), "{text}");

@@ -119,16 +119,21 @@ impl ContainerSite {
     /// Waits for the container in which the compiler waits, and returns its id.
     pub fn await_inference(&self) -> String {
         for _ in 0..6000 {
-            let waiting = |id: &String| {
-                let processes = docker(&["top", id]);
-                String::from_utf8_lossy(&processes.stdout).contains("sleep")
-            };
-            if let Some(id) = self.containers().into_iter().find(waiting) {
+            if let Some(id) = self.inference() {
                 return id;
             }
             thread::sleep(Duration::from_millis(20));
         }
         panic!("no container of inference");
+    }
+
+    /// Returns the id of the container in which the compiler waits, if there is one.
+    pub fn inference(&self) -> Option<String> {
+        let waits = |id: &String| {
+            let processes = docker(&["top", id]);
+            String::from_utf8_lossy(&processes.stdout).contains("sleep")
+        };
+        self.containers().into_iter().find(waits)
     }
 }
 

@@ -36,9 +36,11 @@ pub fn batch_norm(x: &Tensor, scale: &Tensor, bias: &Tensor, epsilon: f64) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use flagperf_onnx::{
-        DType, Graph, GraphBuilder, HalfPrecision, Optimizer, OptimizerKind, Tensor, TensorSpec, TrainingOptions,
-        TrainingStep, layers, training_step,
+        DType, Graph, GraphBuilder, HalfPrecision, LossScale, Moments, Optimizer, OptimizerKind, StepScalars, Tensor,
+        TensorSpec, TrainingOptions, TrainingStep, UPDATE, ValueInfo, layers, training_step,
     };
     use flagperf_onnx_exec::{Binary, Executor, ReferenceOps, TensorOps};
     use tch::Device;
@@ -77,48 +79,112 @@ mod tests {
         graph.finish().unwrap()
     }
 
-    fn step(half: Option<HalfPrecision>) -> TrainingStep {
-        let kind = OptimizerKind::Sgd { momentum: 0.9, nesterov: false };
-        let optimizer = Optimizer { kind, weight_decay: 1e-2, norm_weight_decay: None, bias_weight_decay: None };
-        training_step(&network(), "loss", &TrainingOptions { half, ..TrainingOptions::new(optimizer) }).unwrap()
+    fn optimizer(kind: OptimizerKind) -> Optimizer {
+        Optimizer { kind, weight_decay: 1e-2, norm_weight_decay: Some(0.0), bias_weight_decay: None }
     }
 
-    fn inputs(graph: &Graph) -> Vec<Tensor> {
-        let input = |(seed, spec): (usize, &TensorSpec)| {
+    fn step(options: &TrainingOptions) -> TrainingStep {
+        training_step(&network(), "loss", options).unwrap()
+    }
+
+    fn inputs(graph: &Graph, scalars: StepScalars) -> Vec<Tensor> {
+        let scalars: HashMap<&str, f32> = StepScalars::NAMES.into_iter().zip(scalars.values()).collect();
+        let input = |(seed, ValueInfo { name, spec }): (usize, &ValueInfo)| {
             let shape = spec.fixed_shape().unwrap();
             let value = |i: usize| match spec.dtype {
                 DType::I64 => (i % 5) as f32,
-                _ if shape.is_empty() => 0.1,
+                _ if name == "loss_scale" => 1024.0,
+                _ if shape.is_empty() => scalars.get(name.as_str()).copied().unwrap_or(0.0),
+                _ if name.contains("_sq") || name.contains("square") => 0.5 + (i as f32).cos() * 0.4,
                 _ => (i as f32 * 0.7 + seed as f32).sin() * 0.4 + if shape.len() == 1 { 1.0 } else { 0.0 },
             };
             let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
             Tensor::from_vec(shape, values).unwrap().cast(spec.dtype)
         };
-        graph.inputs.iter().map(|info| &info.spec).enumerate().map(input).collect()
+        graph.inputs.iter().enumerate().map(input).collect()
     }
+
+    /// Asserts that both forms of a step compute the same states.
+    fn assert_equal_forms(options: &TrainingOptions, scalars: StepScalars, channels_last: bool, bound: f64) {
+        let step = step(options);
+        let inputs = inputs(&step.graph, scalars);
+        let expected = Executor::load(&step.graph, ReferenceOps).unwrap().run_host(&inputs).unwrap();
+        let ops = TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true };
+        let _mode = RunMode::begin(true);
+        let executor = Executor::load(&step.undifferentiated, ops).unwrap();
+        for run in 0..2 {
+            let actual = executor.run_host(&inputs).unwrap();
+            assert_eq!(actual.len(), expected.len());
+            for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                assert_eq!(actual.spec(), expected.spec());
+                let name = &step.undifferentiated.outputs[i].name;
+                for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
+                    let kind = options.optimizer.kind;
+                    assert!((a - e).abs() <= bound * e.abs().max(0.1), "run {run}: {kind:?} {name}: {a} instead of {e}");
+                }
+            }
+        }
+    }
+
+    const SGD: OptimizerKind = OptimizerKind::Sgd { momentum: 0.9, nesterov: false };
+    const MOMENTS: Moments = Moments { beta1: 0.9, beta2: 0.99, eps: 1e-6 };
+    const ADAM_W: OptimizerKind = OptimizerKind::AdamW(MOMENTS);
 
     #[test]
     fn a_step_that_libtorch_differentiates_has_the_states_of_the_one_that_is_differentiated_already() {
         for (half, bound) in [(None, 2e-5), (Some(HalfPrecision::BF16), 1e-1)] {
-            let step = step(half);
-            let inputs = inputs(&step.graph);
-            let expected = Executor::load(&step.graph, ReferenceOps).unwrap().run_host(&inputs).unwrap();
+            let options = TrainingOptions { half, ..TrainingOptions::new(optimizer(SGD)) };
             for channels_last in [false, true] {
-                let ops = TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true };
-                let _mode = RunMode::begin(true);
-                let executor = Executor::load(&step.undifferentiated, ops).unwrap();
-                for _ in 0..2 {
-                    let actual = executor.run_host(&inputs).unwrap();
-                    assert_eq!(actual.len(), expected.len());
-                    for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-                        assert_eq!(actual.spec(), expected.spec());
-                        let name = &step.undifferentiated.outputs[i].name;
-                        for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
-                            assert!((a - e).abs() <= bound * e.abs().max(0.1), "{half:?} {name}: {a} instead of {e}");
-                        }
-                    }
-                }
+                assert_equal_forms(&options, options.optimizer.scalars(3, 0.1), channels_last, bound);
             }
+        }
+    }
+
+    #[test]
+    fn every_optimizer_updates_as_its_definition() {
+        let kinds = [
+            OptimizerKind::Sgd { momentum: 0.0, nesterov: false },
+            OptimizerKind::Sgd { momentum: 0.9, nesterov: true },
+            OptimizerKind::Adam(MOMENTS),
+            ADAM_W,
+            OptimizerKind::Lamb(MOMENTS),
+            OptimizerKind::RmsProp { alpha: 0.9, eps: 1e-6, momentum: 0.0 },
+            OptimizerKind::RmsProp { alpha: 0.9, eps: 1e-6, momentum: 0.9 },
+        ];
+        for kind in kinds {
+            let options = TrainingOptions::new(optimizer(kind));
+            assert!(step(&options).undifferentiated.nodes.iter().any(|node| node.op == UPDATE), "{kind:?}");
+            assert_equal_forms(&options, options.optimizer.scalars(3, 0.1), true, 3e-4);
+        }
+    }
+
+    #[test]
+    fn an_update_waits_for_all_batches_and_is_skipped_if_gradients_are_not_finite() {
+        for kind in [SGD, ADAM_W, OptimizerKind::Lamb(MOMENTS)] {
+            let plain = TrainingOptions::new(optimizer(kind));
+            let accumulated = TrainingOptions { accumulated_batches: 2, ..plain.clone() };
+            let scaled = TrainingOptions { loss_scale: Some(LossScale::default()), ..plain };
+            let scalars = accumulated.optimizer.scalars(3, 0.1);
+            assert_equal_forms(&accumulated, scalars, false, 2e-5);
+            assert_equal_forms(&accumulated, scalars.without_update(), false, 2e-5);
+            assert_equal_forms(&scaled, scalars, false, 2e-5);
+        }
+    }
+
+    #[test]
+    fn a_step_with_a_gradient_that_is_not_finite_changes_nothing() {
+        let options =
+            TrainingOptions { loss_scale: Some(LossScale::default()), ..TrainingOptions::new(optimizer(ADAM_W)) };
+        let step = step(&options);
+        let mut inputs = inputs(&step.graph, options.optimizer.scalars(3, 0.1));
+        inputs[0] = Tensor::from_vec(inputs[0].shape().to_vec(), vec![f32::INFINITY; inputs[0].len()]).unwrap();
+        let _mode = RunMode::begin(true);
+        let ops = TorchOps { device: Device::Cpu, channels_last: false, fused_convolutions: true };
+        let outputs = Executor::load(&step.undifferentiated, ops).unwrap().run_host(&inputs).unwrap();
+        let before = &inputs[inputs.len() - step.states.len()..];
+        for ((state, before), after) in step.states.iter().zip(before).zip(&outputs[2..]) {
+            let expected = if state.name == "loss_scale" { vec![512.0] } else { before.to_f64() };
+            assert_eq!(after.to_f64(), expected, "{}", state.name);
         }
     }
 

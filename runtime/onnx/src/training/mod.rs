@@ -10,6 +10,7 @@ mod decay;
 mod dropout;
 mod error;
 mod gradient_operator;
+mod list_operators;
 mod loss_scale;
 mod optimizer;
 mod schedule;
@@ -18,6 +19,7 @@ mod update;
 
 pub use error::TrainingError;
 pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN};
+pub use list_operators::{NORM, OWN_DOMAIN, UPDATE, UPDATE_NUMBERS, UpdateRule};
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};

@@ -72,7 +72,7 @@ pub struct StepScalars {
     pub mean_correction: f32,
     /// `√(1 - β₂ᵗ)`.
     pub square_correction: f32,
-    /// 1 if the step updates the parameters, 0 if it only adds its gradients to the sum of an update.
+    /// The number of the update, from 1; 0 if the step only adds its gradients to the sum of an update.
     pub update: f32,
     /// The seed of dropout masks, less than 2²⁴.
     pub mask_seed: f32,
@@ -105,6 +105,19 @@ impl StepScalars {
     }
 }
 
+impl OptimizerKind {
+    /// Returns the names of what the rule remembers of each parameter, which begins with zeros.
+    pub fn memory(&self) -> &'static [&'static str] {
+        match self {
+            OptimizerKind::Sgd { momentum: 0.0, .. } => &[],
+            OptimizerKind::Sgd { .. } => &["momentum_buffer"],
+            OptimizerKind::Adam(_) | OptimizerKind::AdamW(_) | OptimizerKind::Lamb(_) => &["exp_avg", "exp_avg_sq"],
+            OptimizerKind::RmsProp { momentum: 0.0, .. } => &["square_avg"],
+            OptimizerKind::RmsProp { .. } => &["square_avg", "momentum_buffer"],
+        }
+    }
+}
+
 impl Optimizer {
     /// Returns the numbers of an update, counted from 1, with the dropout masks of seed 0.
     pub fn scalars(&self, update: u64, learning_rate: f64) -> StepScalars {
@@ -119,26 +132,15 @@ impl Optimizer {
             learning_rate: learning_rate as f32,
             mean_correction: rest(beta1) as f32,
             square_correction: rest(beta2).sqrt() as f32,
-            update: 1.0,
+            update: update as f32,
             mask_seed: 0.0,
             mask_step: 0.0,
         }
         .with_masks(0, update)
     }
 
-    /// Returns the names of what the rule remembers of each parameter, which begins with zeros.
-    pub fn memory(&self) -> &'static [&'static str] {
-        match self.kind {
-            OptimizerKind::Sgd { momentum: 0.0, .. } => &[],
-            OptimizerKind::Sgd { .. } => &["momentum_buffer"],
-            OptimizerKind::Adam(_) | OptimizerKind::AdamW(_) | OptimizerKind::Lamb(_) => &["exp_avg", "exp_avg_sq"],
-            OptimizerKind::RmsProp { momentum: 0.0, .. } => &["square_avg"],
-            OptimizerKind::RmsProp { .. } => &["square_avg", "momentum_buffer"],
-        }
-    }
-
     /// Adds the update of one f32 parameter. `memory` is what the rule remembers of it, in the order of
-    /// [`Optimizer::memory`], and becomes the names of the next values. Returns the next value of the parameter.
+    /// [`OptimizerKind::memory`], and becomes the names of the next values. Returns the next value of the parameter.
     pub(super) fn update(
         &self,
         n: &mut NodeList<'_>,

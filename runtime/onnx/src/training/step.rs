@@ -8,6 +8,7 @@ use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
 use super::dropout::draw_masks;
 use super::gradient_operator::with_gradient_operator;
+use super::list_operators::OWN_DOMAIN;
 use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
 use super::update::Update;
@@ -57,8 +58,8 @@ impl TrainingOptions {
 pub struct TrainingStep {
     /// The graph.
     pub graph: Graph,
-    /// The same step for an engine that computes gradients itself: they are the outputs of one `Gradient` operator; attentions and
-    /// batch normalizations, the latter in training mode, are single operators.
+    /// The same step for an engine that computes gradients itself: they are the outputs of one [`super::GRADIENT`]; attentions and
+    /// batch normalizations, the latter in training mode, are single operators, and parameters are updated by [`super::UPDATE`].
     pub undifferentiated: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,
@@ -133,15 +134,18 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let untrained = untrained.into_iter().map(str::to_owned).collect();
     let with_operators = TrainedModel::new(&model, loss, options, true)?;
     let undifferentiated = with_gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
-    let update = |differentiated: Differentiated, statistics| {
-        let Differentiated { graph, mut gradients } = differentiated;
+    let update = |differentiated: Differentiated, statistics, uses_lists| {
+        let Differentiated { mut graph, mut gradients } = differentiated;
+        if uses_lists {
+            graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
+        }
         let mut rewriting = Rewriting::new(&graph);
-        let (norm, states) =
-            Update { graph: &graph, options, decays: &decays }.add(&mut rewriting, &mut gradients, statistics);
+        let update = Update { graph: &graph, options, decays: &decays, uses_lists };
+        let (norm, states) = update.add(&mut rewriting, &mut gradients, statistics);
         (assemble(rewriting.finish(), [loss, &norm], &states), states)
     };
-    let (graph, states) = update(differentiated, written_out.statistics);
-    let (undifferentiated, _) = update(undifferentiated, with_operators.statistics);
+    let (graph, states) = update(differentiated, written_out.statistics, false);
+    let (undifferentiated, _) = update(undifferentiated, with_operators.statistics, true);
     Ok(TrainingStep { graph, undifferentiated, states, untrained })
 }
 
@@ -176,20 +180,25 @@ fn assemble(mut graph: Graph, results: [&str; 2], states: &[State]) -> Graph {
     let opset = graph.opset;
     set_version(&mut graph, opset);
     check::infer_shapes(&mut graph);
-    let result = |name: &str| {
-        (name.to_owned(), graph.values.get(name).cloned().expect("operators with derivatives have shapes"))
-    };
+    let [loss, norm] = results;
+    let loss_spec = graph.values.get(loss).cloned().expect("operators with derivatives have shapes");
     let next = |state: &State| (state.next.clone(), state.initial.spec.clone());
-    let outputs = results.into_iter().map(result).chain(states.iter().map(next));
+    let results = [(loss.to_owned(), loss_spec), (norm.to_owned(), number())];
+    let outputs = results.into_iter().chain(states.iter().map(next));
     graph.outputs = outputs.map(|(name, spec)| ValueInfo { name, spec }).collect();
     graph
 }
 
 /// Returns the graph with the numbers of the step as inputs.
 fn with_scalars(mut graph: Graph) -> Graph {
-    let scalar = |name: &str| ValueInfo { name: name.to_owned(), spec: TensorSpec::new(Vec::<Dim>::new(), DType::F32) };
+    let scalar = |name: &str| ValueInfo { name: name.to_owned(), spec: number() };
     graph.inputs.extend(StepScalars::NAMES.map(scalar));
     graph
+}
+
+/// Returns the specification of one f32 number.
+fn number() -> TensorSpec {
+    TensorSpec::new(Vec::<Dim>::new(), DType::F32)
 }
 
 /// Returns the graph with the sizes of named dimensions.

@@ -2,13 +2,14 @@
 
 use indexmap::IndexMap;
 
-use super::TrainingOptions;
 use super::clip::{clip, total_norm};
 use super::decay::Decays;
+use super::list_operators::{NORM, OWN_DOMAIN, UpdateRule};
 use super::loss_scale::{is_finite, next_scale, unscale};
 use super::step::{State, StateKind};
+use super::{OptimizerKind, StepScalars, TrainingOptions};
 use crate::lower::{NodeList, Rewriting};
-use crate::{DType, Graph};
+use crate::{DType, Graph, Node, Weight, WeightRole};
 
 /// What the update of a training depends on.
 pub(super) struct Update<'a> {
@@ -16,6 +17,8 @@ pub(super) struct Update<'a> {
     pub graph: &'a Graph,
     pub options: &'a TrainingOptions,
     pub decays: &'a Decays<'a>,
+    /// Whether the operators [`super::UPDATE`], where it can express the update, and [`NORM`] are used.
+    pub uses_lists: bool,
 }
 
 impl Update<'_> {
@@ -29,12 +32,16 @@ impl Update<'_> {
     ) -> (String, Vec<State>) {
         let mut states = Vec::new();
         let (norm, condition) = rewriting.extend("optimizer", |n| self.prepare(n, gradients, &mut states));
-        for (name, gradient) in gradients {
-            let updated = |n: &mut NodeList<'_>| {
-                let states = self.parameter(n, name, gradient);
-                states.into_iter().map(|state| condition.limit(n, state)).collect::<Vec<_>>()
-            };
-            states.extend(rewriting.extend(&format!("optimizer.{name}"), updated));
+        if self.uses_lists && self.is_expressible(&condition) {
+            states.extend(rewriting.extend("update", |n| self.by_operator(n, gradients, &condition)));
+        } else {
+            for (name, gradient) in gradients {
+                let updated = |n: &mut NodeList<'_>| {
+                    let states = self.parameter(n, name, gradient);
+                    states.into_iter().map(|state| condition.limit(n, state)).collect::<Vec<_>>()
+                };
+                states.extend(rewriting.extend(&format!("optimizer.{name}"), updated));
+            }
         }
         states.extend(rewriting.extend("statistics", |n| {
             let state = |(name, next): (String, String)| {
@@ -50,14 +57,66 @@ impl Update<'_> {
         (norm, states)
     }
 
+    /// Returns whether the operator can express the update. Libraries have kernels that skip an update for three rules only.
+    fn is_expressible(&self, condition: &Condition) -> bool {
+        let is_f32 = |weight: &Weight| weight.role != WeightRole::Parameter || weight.spec.dtype == DType::F32;
+        let skips = matches!(
+            self.options.optimizer.kind,
+            OptimizerKind::Sgd { .. } | OptimizerKind::Adam(_) | OptimizerKind::AdamW(_)
+        );
+        self.graph.weights.values().all(is_f32) && (skips || condition.is_always())
+    }
+
+    /// Adds the update of all parameters, one node for each weight decay, and returns their states in the order of the parameters.
+    fn by_operator(
+        &self,
+        n: &mut NodeList<'_>,
+        gradients: &IndexMap<String, String>,
+        condition: &Condition,
+    ) -> Vec<State> {
+        let kind = self.options.optimizer.kind;
+        let mut names_by_decay: IndexMap<u64, Vec<&str>> = IndexMap::new();
+        for name in gradients.keys() {
+            names_by_decay.entry(self.decays.of_parameter(name).to_bits()).or_default().push(name);
+        }
+        let changes = condition.combined(n).unwrap_or_default();
+        let mut next: IndexMap<String, String> = IndexMap::new();
+        for (decay, names) in names_by_decay {
+            let mut inputs: Vec<String> = StepScalars::NAMES[..4].iter().map(|name| (*name).to_owned()).collect();
+            inputs.push(changes.clone());
+            let memory = kind.memory().iter().flat_map(|kind| names.iter().map(|name| memory_name(name, kind)));
+            let states: Vec<String> = names.iter().map(|name| (*name).to_owned()).chain(memory).collect();
+            let (parameters, memory) = states.split_at(names.len());
+            let gradients = names.iter().map(|name| gradients[*name].clone());
+            inputs.extend(parameters.iter().cloned().chain(gradients).chain(memory.iter().cloned()));
+            let outputs: Vec<String> = states.iter().map(|_| n.name("next")).collect();
+            let rule = UpdateRule { kind, weight_decay: f64::from_bits(decay) };
+            let name = n.name("update");
+            n.keep(rule.node(name, inputs, outputs.clone()));
+            next.extend(states.into_iter().zip(outputs));
+        }
+        gradients.keys().flat_map(|name| self.states_of(name, |state| next[state].clone())).collect()
+    }
+
     /// Adds the update of a parameter, and returns its state and those of what the optimizer remembers of it.
     fn parameter(&self, n: &mut NodeList<'_>, name: &str, gradient: &str) -> Vec<State> {
-        let (optimizer, weight) = (&self.options.optimizer, &self.graph.weights[name]);
-        let names: Vec<String> = optimizer.memory().iter().map(|kind| format!("{name}:{kind}")).collect();
+        let optimizer = &self.options.optimizer;
+        let names: Vec<String> = optimizer.kind.memory().iter().map(|kind| memory_name(name, kind)).collect();
         let mut values = names.clone();
         let next = optimizer.update(n, [name, gradient], self.decays.of_parameter(name), &mut values);
-        let memory = names.into_iter().zip(values).map(|(name, next)| State::memory(name, next, weight));
-        let parameter = State { name: name.to_owned(), kind: StateKind::Parameter, next, initial: weight.clone() };
+        let next: IndexMap<String, String> = names.into_iter().zip(values).chain([(name.to_owned(), next)]).collect();
+        self.states_of(name, |state| next[state].clone())
+    }
+
+    /// Returns the states of a parameter: itself, and what the optimizer remembers of it. `next` returns the next value of a state.
+    fn states_of(&self, name: &str, next: impl Fn(&str) -> String) -> Vec<State> {
+        let weight = &self.graph.weights[name];
+        let parameter =
+            State { name: name.to_owned(), kind: StateKind::Parameter, next: next(name), initial: weight.clone() };
+        let memory = self.options.optimizer.kind.memory().iter().map(|kind| {
+            let name = memory_name(name, kind);
+            State::memory(name.clone(), next(&name), weight)
+        });
         [parameter].into_iter().chain(memory).collect()
     }
 
@@ -91,7 +150,7 @@ impl Update<'_> {
                 states.push(State::memory(sum, next, weight));
             }
         }
-        let norm = total_norm(n, gradients.values());
+        let norm = if self.uses_lists { norm_by_operator(n, gradients) } else { total_norm(n, gradients.values()) };
         let is_finite = options.loss_scale.map(|_| is_finite(n, &norm));
         if let Some(largest) = options.clip_norm {
             clip(n, gradients, &norm, largest);
@@ -109,6 +168,18 @@ struct Condition {
 }
 
 impl Condition {
+    fn is_always(&self) -> bool {
+        self.is_finite.is_none() && self.is_update.is_none()
+    }
+
+    /// Adds the value that states whether parameters change; `None` if they always do.
+    fn combined(&self, n: &mut NodeList<'_>) -> Option<String> {
+        match (&self.is_finite, &self.is_update) {
+            (Some(is_finite), Some(is_update)) => Some(n.add("And", &[is_finite, is_update])),
+            (condition, other) => condition.clone().or(other.clone()),
+        }
+    }
+
     /// Lets a state keep its value where it does not change.
     fn limit(&self, n: &mut NodeList<'_>, mut state: State) -> State {
         let (waits, may_skip) = match state.kind {
@@ -123,4 +194,23 @@ impl Condition {
         }
         state
     }
+}
+
+/// Returns the name of what an optimizer remembers of a parameter.
+fn memory_name(parameter: &str, kind: &str) -> String {
+    format!("{parameter}:{kind}")
+}
+
+/// Adds the norm of all gradients together as one node.
+fn norm_by_operator(n: &mut NodeList<'_>, gradients: &IndexMap<String, String>) -> String {
+    let name = n.name(NORM);
+    n.keep(Node {
+        name: name.clone(),
+        op: NORM.to_owned(),
+        domain: OWN_DOMAIN.to_owned(),
+        inputs: gradients.values().cloned().collect(),
+        outputs: vec![name.clone()],
+        ..Node::default()
+    });
+    name
 }
