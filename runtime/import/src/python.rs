@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
+use ruff_python_ast::{Expr, Stmt, StmtImportFrom};
+use ruff_text_size::Ranged;
 use serde_json::Value;
 
-use super::python_text::{PythonToken, Token, tokens};
-use super::python_value::evaluate;
+use super::python_text::{PythonText, with_statements};
+use super::python_value::{combine, evaluate};
 use super::source::SourceTree;
 use flagperf_config::Finding;
 
@@ -62,93 +64,82 @@ impl Reader<'_> {
     /// Reads a file and returns whether that was possible.
     fn read_file(&mut self, below: &Path, problems: &mut Vec<Finding>) -> bool {
         let Some(text) = self.source.text(below, problems) else { return false };
-        let tokens = match tokens(&text) {
-            Ok(tokens) => tokens,
-            Err((line, reason)) => {
-                problems.push(self.source.finding(below, line, &reason, "mend the file in the source"));
-                return false;
-            }
-        };
         self.files.push(below.to_owned());
-        for statement in tokens.split(|token| token.token == Token::End).filter(|statement| !statement.is_empty()) {
-            self.read_statement(below, statement, problems);
-        }
-        self.files.pop();
-        true
-    }
-
-    fn read_statement(&mut self, below: &Path, statement: &[PythonToken], problems: &mut Vec<Finding>) {
-        let line = statement[0].line;
-        let is_documentation = statement.iter().all(|token| matches!(token.token, Token::Text { .. }));
-        match &statement[0].token {
-            // The statement above, to which it belongs, is not read either.
-            Token::Indent => return,
-            _ if is_documentation => return,
-            Token::Name(word) if word == "import" => return,
-            Token::Name(word) if word == "from" && self.import(below, statement, problems) => return,
-            Token::Name(name) => {
-                if let Some((is_addition, expression)) = assigned(&statement[1..]) {
-                    return self.assign(below, (name, line), is_addition, expression);
+        let read = with_statements(&text, |text, statements| {
+            for statement in statements {
+                if !self.read_statement(below, text, statement, problems) {
+                    let line = text.line(statement.start());
+                    self.read.unread.push((self.source.name(below), line, text.excerpt(statement)));
                 }
             }
-            _ => {}
+        });
+        self.files.pop();
+        let refused = read.err();
+        if let Some((line, reason)) = &refused {
+            problems.push(self.source.finding(below, *line, reason, "mend the file in the source"));
         }
-        let text: Vec<String> = statement.iter().take(8).map(|token| token.token.to_string()).collect();
-        self.read.unread.push((self.source.name(below), line, text.join(" ")));
+        refused.is_none()
     }
 
-    fn assign(&mut self, below: &Path, (name, line): (&str, usize), is_addition: bool, expression: &[PythonToken]) {
-        let added = evaluate(expression, &self.read.names);
-        let value = match self.read.names.get(name).filter(|_| is_addition).map(|before| before.value.clone()) {
-            Some(Ok(Value::Array(mut before))) => added.and_then(|added| match added {
-                Value::Array(added) => {
-                    before.extend(added);
-                    Ok(Value::Array(before))
-                }
-                _ => Err("something else is added to a list".to_owned()),
-            }),
-            _ if is_addition => Err("a value is added to it".to_owned()),
-            _ => added,
+    /// Reads a statement and returns whether nothing remains to be said about it.
+    fn read_statement(
+        &mut self,
+        below: &Path,
+        text: &PythonText<'_>,
+        statement: &Stmt,
+        problems: &mut Vec<Finding>,
+    ) -> bool {
+        let (targets, value) = match statement {
+            // Documentation.
+            Stmt::Expr(expression) => return expression.value.is_string_literal_expr(),
+            Stmt::Import(_) => return true,
+            Stmt::ImportFrom(import) => return self.import(below, import, problems),
+            Stmt::Assign(assign) => (&assign.targets[..], evaluate(&assign.value, text, &self.read.names)),
+            Stmt::AnnAssign(assign) => match &assign.value {
+                Some(value) => (std::slice::from_ref(&*assign.target), evaluate(value, text, &self.read.names)),
+                None => return false,
+            },
+            Stmt::AugAssign(assign) => {
+                let names = &self.read.names;
+                let before = evaluate(&assign.target, text, names);
+                let value = before.and_then(|before| combine(before, assign.op, evaluate(&assign.value, text, names)?));
+                (std::slice::from_ref(&*assign.target), value)
+            }
+            _ => return false,
         };
-        let file = self.source.name(below);
-        self.read.names.insert(name.to_owned(), Assignment { value, file, line });
+        let mut are_names = true;
+        for target in targets {
+            let Expr::Name(name) = target else {
+                are_names = false;
+                continue;
+            };
+            let assignment =
+                Assignment { value: value.clone(), file: self.source.name(below), line: text.line(statement.start()) };
+            self.read.names.insert(name.id.to_string(), assignment);
+        }
+        are_names
     }
 
     /// Follows `from FILE import NAMES` to a file beside this one. Returns whether nothing remains to be said about it.
-    fn import(&mut self, below: &Path, statement: &[PythonToken], problems: &mut Vec<Finding>) -> bool {
-        let words: Vec<String> = statement[1..].iter().map(|token| token.token.to_string()).collect();
-        let Some(at) = words.iter().position(|word| word == "import") else { return false };
-        let (module, names) = (words[..at].concat(), &words[at + 1..]);
-        let file = below.with_file_name(format!("{}.py", module.trim_start_matches('.')));
-        let is_beside = !module.trim_start_matches('.').contains('.') && self.source.has(&file);
+    fn import(&mut self, below: &Path, import: &StmtImportFrom, problems: &mut Vec<Finding>) -> bool {
+        let module = import.module.as_ref().map_or("", |module| module.as_str());
+        let file = below.with_file_name(format!("{module}.py"));
+        let is_beside = import.level <= 1 && !module.contains('.') && self.source.has(&file);
         if !is_beside {
             // Single names of a library are no settings.
-            return !names.contains(&"*".to_owned());
+            return !import.names.iter().any(|alias| &alias.name == "*");
         }
         if self.files.contains(&file) || self.files.len() >= IMPORTS_MAX {
             return false;
         }
         let mut imported = Reader { source: self.source, files: self.files.clone(), read: PythonFile::default() };
         if imported.read_file(&file, problems) {
-            let is_imported = |name: &String| names.contains(&"*".to_owned()) || names.contains(name);
-            self.read.names.extend(imported.read.names.into_iter().filter(|(name, _)| is_imported(name)));
             self.read.unread.extend(imported.read.unread);
+            self.read.names.extend(imported.read.names.into_iter().filter_map(|(name, assignment)| {
+                let alias = import.names.iter().find(|alias| &alias.name == "*" || alias.name.as_str() == name)?;
+                Some((alias.asname.as_ref().map_or(name, |own| own.to_string()), assignment))
+            }));
         }
         true
-    }
-}
-
-/// Returns the expression that is assigned by the rest of a statement after its name, and whether it is added.
-fn assigned(rest: &[PythonToken]) -> Option<(bool, &[PythonToken])> {
-    let is_operator = |token: &PythonToken, text: &str| token.token.is_operator(text);
-    match rest.split_first()? {
-        (first, expression) if is_operator(first, "=") => Some((false, expression)),
-        (first, expression) if is_operator(first, "+=") => Some((true, expression)),
-        // The type of the name is between the colon and the value.
-        (first, typed) if is_operator(first, ":") => {
-            let at = typed.iter().position(|token| is_operator(token, "="))?;
-            Some((false, &typed[at + 1..]))
-        }
-        _ => None,
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
+use super::python::PythonFile;
 use super::*;
 use flagperf_config::fixture::Checkout;
 use flagperf_config::{Config, Overrides, load};
@@ -146,7 +147,7 @@ fn names_that_a_vendor_may_not_set_and_unknown_names_are_reported_with_their_lin
     let refused = keys(&report, KeyChange::Refused);
     assert_eq!(refused, ["6 num_workers", "7 seed", "8 target_top1"].map(|key| format!("{file}:{key}")));
     let left_out = keys(&report, KeyChange::NoEquivalent);
-    for key in ["4 grad_scaler", "9 layers", "10 def memory ( ) :"] {
+    for key in ["4 grad_scaler", "9 layers", "10 def memory():..."] {
         assert!(left_out.contains(&format!("{file}:{key}")), "{key}: {left_out:?}");
     }
     assert!(left_out.contains(&"_base.py:11 depth".to_owned()), "{left_out:?}");
@@ -279,18 +280,62 @@ fn cases_that_flagperf_starts_in_another_way_and_files_that_it_does_not_read_are
 }
 
 #[test]
+fn python_is_read_as_python_reads_it() {
+    let text = "\
+        lr = (base := 3) if False else 1\n\
+        batch = 0x10\n\
+        name = 'caf\\u00e9' \"\\x41\" rf'\\d{batch}' # joined\n\
+        one = two = -2 ** 2\n\
+        batch *= 2\n\
+        raw = b'bytes'\n\
+        half = f'{batch:>4}'\n\
+        path = os.path.join('a', 'b')\n";
+    let source = tempfile::tempdir().unwrap();
+    fs::create_dir_all(source.path().join("benchmarks")).unwrap();
+    fs::create_dir_all(source.path().join("run_benchmarks")).unwrap();
+    fs::write(source.path().join("a.py"), text).unwrap();
+    fs::write(source.path().join("b.py"), "from .a import batch as size, one\n").unwrap();
+    let tree = SourceTree::open(source.path()).unwrap();
+    let read = |name: &str| PythonFile::read(&tree, Path::new(name), &mut Vec::new()).unwrap();
+    let file = read("a.py");
+    let value = |name: &str| file.names[name].value.clone();
+    assert_eq!(value("batch"), Ok(32.into()));
+    assert_eq!(value("name"), Ok("caf\u{e9}A\\d16".into()));
+    assert_eq!((value("one"), value("two")), (Ok((-4).into()), Ok((-4).into())));
+    for (name, reason) in [
+        ("lr", "it is computed (`(base := 3) if False else 1`)"),
+        ("raw", "it is computed (`b'bytes'`)"),
+        ("half", "it is computed within a text (`{batch:>4}`)"),
+        ("path", "it is computed by a call (`os.path.join`)"),
+    ] {
+        assert_eq!(value(name), Err(reason.to_owned()));
+    }
+    let file = read("b.py");
+    assert_eq!(file.names.keys().collect::<Vec<_>>(), ["size", "one"]);
+    assert_eq!((file.value("size"), file.names["size"].line), (Some(&32.into()), 5));
+}
+
+#[test]
 fn python_that_is_hostile_or_broken_is_named_and_takes_no_time() {
     let doubling: String = (1..60).map(|n| format!("a{n} = [a{0}, a{0}]\n", n - 1)).collect();
-    let nested = format!("lr = {}1\n", "(".repeat(10_000));
+    let texts = (0..10_000).fold("1".to_owned(), |text, _| format!("f'{{{text}}}'"));
     for (text, message) in [
         (format!("a0 = [1]\n{doubling}lr = a59\n"), "it needs `a59`, which is not read"),
-        (nested, "it is nested too deeply"),
+        (format!("lr = {}1\n", "(".repeat(60_000)), "has more than 100 open brackets at one place"),
+        (format!("lr = {texts}\n"), "has more than 100 open brackets at one place"),
+        (format!("lr = f'{}", "{1:".repeat(20_000)), "has more than 100 open brackets at one place"),
         ("lr = 10 ** 10 ** 10\n".to_owned(), "it is computed by `**`"),
-        ("lr = 'text\n".to_owned(), "a text does not end"),
-        ("lr = -".to_owned(), "it has no value"),
-        (format!("lr = {}1\n", "-".repeat(10_000)), "it is nested too deeply"),
-        ("lr = 1 if True else 2\n".to_owned(), "it is computed (`if`)"),
-        ("lr = {'a': [1\n".to_owned(), "it is computed"),
+        (format!("lr = {}\n", "9".repeat(60_000)), "its number is too large"),
+        ("lr = 'text\n".to_owned(), "this is not Python: missing closing quote in string literal"),
+        ("lr = 1\0\n".to_owned(), "this is not Python: Got unexpected token"),
+        ("lr = -".to_owned(), "this is not Python: Expected an expression"),
+        (format!("lr = {}1\n", "-".repeat(60_000)), "it is nested too deeply"),
+        (format!("lr = 1{}\n", "+1".repeat(30_000)), "it is nested too deeply"),
+        (format!("lr = a{}\n", ".a".repeat(30_000)), "it is computed (`a.a.a"),
+        ("lr = 1 if True else 2\n".to_owned(), "it is computed (`1 if True else 2`)"),
+        ("lr = {'a': [1\n".to_owned(), "this is not Python: unexpected EOF while parsing"),
+        ("#".repeat(65_537), "has 65537 bytes; the limit for a Python file is 65536"),
+        ("#".repeat(2 << 20), "has 2097152 bytes; the limit for a configuration file is 1048576"),
     ] {
         let source = Source::new().with("chip/toy-pytorch/config/config_A100x1x8.py", &text);
         let report = source.import(checkout().root(), false);
