@@ -109,7 +109,10 @@ fn error_finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
             (origin_in(&case.parameters, key), Cause::Configuration, "")
         }
         FaultPlace::Setting(key) => {
-            let hint = "it must be a complete ONNX file; `exist_onnx_path: null` exports a new one";
+            let hint = match key.as_str() {
+                "exist_onnx_path" => "it must be a complete ONNX file; `exist_onnx_path: null` exports a new one",
+                _ => "give more data, or a smaller value",
+            };
             (origin_in(&case.settings, key), Cause::Machine, hint)
         }
         FaultPlace::DataDirectory { hint } => (case.data_dir.origin.clone(), Cause::Machine, hint.as_str()),

@@ -210,6 +210,28 @@ fn several_graphs_are_one_model_and_export_may_change_it() {
 }
 
 #[test]
+fn a_misspelled_optional_function_is_an_error_and_a_function_that_the_script_calls_is_none() {
+    let text = |schedule: &str| {
+        format!(
+            "fn build_dataloader(config) {{ 5 }} fn compute_loss(model, config) {{ model }} \
+             fn create_optimizer(config) {{ {schedule} }} fn create_schedule(config) {{ [] }}"
+        )
+    };
+    let (dir, _) = load(&[("model.rhai", MODEL)]);
+    let load = |text: String| {
+        std::fs::write(dir.path().join("training.rhai"), text).unwrap();
+        CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0)
+    };
+    let Err(error) = load(text("1")) else { panic!("it is misspelled") };
+    let error = error.to_string();
+    assert!(
+        error.contains("the host does not call `create_schedule`; did you mean `fn create_scheduler(config)`?"),
+        "{error}"
+    );
+    load(text("create_schedule(config)")).unwrap();
+}
+
+#[test]
 fn a_training_script_that_returns_something_else_is_told_so_in_the_words_of_scripts() {
     let text = "fn build_dataloader(config) { 5 } fn compute_loss(model, config) { model }
         fn create_optimizer(config) { 1 } fn create_scheduler(config) { [] }";

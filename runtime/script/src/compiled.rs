@@ -2,6 +2,7 @@
 //!
 //! Knows nothing about cases.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -226,16 +227,31 @@ impl CompiledScript {
         }
     }
 
+    /// Returns a function with a similar name that neither the host nor the script calls.
+    fn unused_function_near(&self, name: &str) -> Option<&str> {
+        let called: HashSet<String> = calls(&self.tree.ast).into_iter().map(|(name, _)| name).collect();
+        let is_of_stage = |name: &str| self.stage.functions().iter().any(|function| function.name == name);
+        let defined = self.tree.ast.iter_functions().map(|function| function.name);
+        flagperf_config::nearest(name, defined.filter(|name| !is_of_stage(name) && !called.contains(*name)))
+    }
+
     /// Checks that the script defines the functions of its stage, with the expected number of parameters.
     /// `ungranted` explains why a function was left out.
     fn check_stage_functions(&self, ungranted: impl Fn(&str) -> Option<String>) -> Result<(), ScriptError> {
         for function in self.stage.functions() {
             let arities: Vec<usize> =
                 self.tree.ast.iter_functions().filter(|f| f.name == function.name).map(|f| f.params.len()).collect();
-            if arities.iter().any(|arity| function.accepts(*arity)) || (arities.is_empty() && !function.required) {
+            let expected = function.signature();
+            if arities.is_empty() && !function.required {
+                if let Some(near) = self.unused_function_near(function.name) {
+                    let reason = format!("the host does not call `{near}`; did you mean `fn {expected}`?");
+                    return Err(self.function_error(near, reason));
+                }
                 continue;
             }
-            let expected = function.signature();
+            if arities.iter().any(|arity| function.accepts(*arity)) {
+                continue;
+            }
             return Err(match arities.first() {
                 Some(actual) => {
                     let parameters = if *actual == 1 { "parameter" } else { "parameters" };

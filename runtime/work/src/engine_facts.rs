@@ -1,5 +1,9 @@
 //! The facts about the engine that was loaded, for the record.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::modules::{ModuleHashes, hash_modules};
 use super::phase::failure;
 use flagperf_core::event::{EngineFacts, Failure, SidecarFacts};
 use flagperf_core::units::Seconds;
@@ -73,6 +77,17 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         plugin: session.plugin,
         sidecar: session.sidecar,
     }
+}
+
+/// Returns the properties of the first sidecar, with the hashes of the modules that all have imported; `None` if they report
+/// none.
+pub fn sidecar_facts_with_modules(all: &[&Sessions]) -> Option<SidecarFacts> {
+    let sessions = all.iter().flat_map(|sessions| sessions.values());
+    let files: BTreeSet<PathBuf> =
+        sessions.filter_map(|session| Some(session.lock().ok()?.modules())).flatten().collect();
+    let facts = all.iter().find_map(|sessions| sidecar_facts(sessions)).filter(|_| !files.is_empty())?;
+    let ModuleHashes { sha256, not_hashed } = hash_modules(files);
+    Some(SidecarFacts { modules_sha256: sha256, modules_not_hashed: not_hashed, ..facts })
 }
 
 /// Returns the properties of the sidecar. When several sidecars run one graph of the model each, returns those of the

@@ -81,6 +81,22 @@ pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, Eng
     output.try_map(|value| value.to_host())
 }
 
+/// Copies a value to memory of the host's own: an engine in another process can write to the memory of its outputs.
+///
+/// # Errors
+/// When the computation or the copy failed.
+pub fn read_value(value: &Value) -> Result<Tensor, Failure> {
+    own_copy(&value.to_host().map_err(|e| failure(&e, ""))?)
+}
+
+/// Copies a tensor to memory of the host's own.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn own_copy(tensor: &Tensor) -> Result<Tensor, Failure> {
+    Tensor::from_bytes(tensor.shape(), tensor.dtype(), tensor.bytes()).map_err(|e: TensorError| failure(&e, ""))
+}
+
 /// Returns the number of outputs of a step.
 pub fn output_count(output: &StepOutput<Tensor>) -> u32 {
     u32::try_from(output.iter().count()).unwrap_or(u32::MAX)

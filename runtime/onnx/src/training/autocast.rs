@@ -23,16 +23,21 @@ pub(super) fn autocast(graph: &Graph, half: HalfPrecision, keep_operators: bool)
         operator.and_then(|operator| operator.decomposition)
     };
     let graph = &replace_nodes(graph, attention)?;
-    let mut casting = Casting::new(graph, half.dtype());
+    let mut casting = Casting::new(graph, half.dtype(), keep_operators);
     graph.nodes.iter().for_each(|node| casting.add(node));
     let mut graph = casting.to;
     infer_shapes(&mut graph);
     Ok(graph)
 }
 
+/// Operators that are computed in f32 when they are written out, because each part would round. As one operator of a library, they
+/// read and write half precision and compute in f32.
+const WIDE_IN_PARTS: [&str; 1] = ["Gelu"];
+
 struct Casting {
     to: Graph,
     half: DType,
+    keep_operators: bool,
     /// The present types of the values that were f32.
     types: HashMap<String, DType>,
     /// The values that depend on an input; the others have the type that their reader wants.
@@ -42,12 +47,13 @@ struct Casting {
 }
 
 impl Casting {
-    fn new(graph: &Graph, half: DType) -> Self {
+    fn new(graph: &Graph, half: DType, keep_operators: bool) -> Self {
         let inputs = graph.inputs.iter().map(|input| input.name.clone());
         let floats = graph.specs().into_iter().filter(|(_, spec)| spec.dtype == DType::F32);
         Casting {
             to: Graph { nodes: Vec::new(), values: IndexMap::new(), ..graph.clone() },
             half,
+            keep_operators,
             types: floats.map(|(name, spec)| (name, spec.dtype)).collect(),
             computed: inputs.collect(),
             converted: HashMap::new(),
@@ -57,7 +63,13 @@ impl Casting {
     /// Adds a node with its operands in the type that it computes in.
     fn add(&mut self, node: &Node) {
         let operator = find_operator(&node.op).filter(|_| node.domain.is_empty());
-        let wanted = self.wanted(node, operator.map_or(MixedPrecision::Wide, |operator| operator.mixed_precision));
+        let precision = match operator.map_or(MixedPrecision::Wide, |operator| operator.mixed_precision) {
+            MixedPrecision::Wide if self.keep_operators && WIDE_IN_PARTS.contains(&&*node.op) => {
+                MixedPrecision::Follows
+            }
+            precision => precision,
+        };
+        let wanted = self.wanted(node, precision);
         let mut node = node.clone();
         for (i, input) in node.inputs.iter_mut().enumerate() {
             let stays = match &*node.op {

@@ -1,13 +1,9 @@
 //! The model of a measured loop: its sessions, the forward function that runs them, and what they report.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-
 use flagperf_onnx::Graph;
 use indexmap::IndexMap;
 
-use super::super::engine_facts::sidecar_facts;
-use super::super::modules::{ModuleHashes, hash_modules};
+use super::super::engine_facts::{sidecar_facts, sidecar_facts_with_modules};
 use super::super::operations::OperationCounter;
 use super::super::phase::failure;
 use super::super::step;
@@ -145,11 +141,12 @@ impl LoadedModel {
 
     /// Returns the facts about the sidecars with the hashes of the modules that they have imported; `None` if they report none.
     pub(super) fn sidecar_facts_with_modules(&self) -> Option<SidecarFacts> {
-        let modules = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.modules()));
-        let files: BTreeSet<PathBuf> = modules.flatten().collect();
-        let facts = sidecar_facts(&self.sessions).filter(|_| !files.is_empty())?;
-        let ModuleHashes { sha256, not_hashed } = hash_modules(files);
-        Some(SidecarFacts { modules_sha256: sha256, modules_not_hashed: not_hashed, ..facts })
+        sidecar_facts_with_modules(&[&self.sessions])
+    }
+
+    /// Returns the sessions.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// Returns whether a session is a sidecar.

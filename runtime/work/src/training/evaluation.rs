@@ -89,6 +89,11 @@ impl Evaluator {
         })
     }
 
+    /// Returns the sessions that evaluate.
+    pub fn sessions(&self) -> &Sessions {
+        self.model.sessions()
+    }
+
     fn set_parameters(&self, states: &[Tensor]) {
         let parameters = self.states.iter().map(|index| states[*index].clone()).collect();
         *self.parameters.lock().unwrap_or_else(PoisonError::into_inner) = parameters;
@@ -110,6 +115,7 @@ impl Evaluator {
         self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let (_, output) = self.model.run_unmeasured(&batch, clock)?;
+            let output = output.try_map(|output| step::own_copy(&output))?;
             let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
             let outputs = evaluated.stored.output.iter();
             self.non_finite += outputs.map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();

@@ -24,11 +24,11 @@ use flagperf_data::{Dataset, drawn};
 use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::CaseScripts;
 
+use super::engine_facts::sidecar_facts_with_modules;
 use super::export::{file_facts, written};
 use super::phase::{Worker, failure};
 use super::{facts, reference};
 use checkpoint::{Checkpoint, Checkpoints, MODEL_FILE, write_model};
-use drawn_steps::DrawnSteps;
 use evaluation::Evaluator;
 use model::TrainingModel;
 use replay::StepReplayer;
@@ -74,15 +74,17 @@ impl Worker<'_> {
                     let init = if round == first { self.clock.now().since(begin) } else { Seconds(0.0) };
                     training.run(init, start, &mut evaluator, (self.clock.as_ref(), self.emit))
                 })?;
+                if let Some(facts) = sidecar_facts_with_modules(&[training.sessions(), evaluator.sessions()]) {
+                    (self.emit)(Event::Sidecar(Box::new(facts)));
+                }
                 training.checkpoints().remove();
-                let (_, states) = training.evidence();
-                self.write_model(&model, states)?;
+                self.write_model(&model, training.evaluated())?;
                 self.write_evaluation(&evaluator.evidence).map(|()| (evaluator, training))
             })?;
         self.keep_memory_peak();
         let (engine, _) = replay::replay_engine(&job.engine.engine);
         self.run_step(Step::Training, &format!("computing some steps again with {engine}"), || {
-            let replay = self.replay(&scripts, &model, &evaluator, training.evidence());
+            let replay = self.replay(&scripts, &model, &evaluator, &training);
             (self.emit)(Event::TrainingReplay(Box::new(TrainingReplay { engine: engine.to_owned(), ..replay })));
             Ok(())
         })
@@ -134,25 +136,25 @@ impl Worker<'_> {
         scripts: &CaseScripts,
         model: &TrainingModel,
         evaluator: &Evaluator,
-        (drawn, states): (&DrawnSteps, &[Tensor]),
+        training: &TrainingLoop<'_>,
     ) -> TrainingReplay {
         let mut replay = TrainingReplay::default();
         let reason =
             |what: &str, failed: Failure| format!("{what}: {}", failed.reason.lines().next().unwrap_or_default());
         let steps = StepReplayer::new(model, self.job).and_then(|replayer| {
-            let kept = drawn.kept().into_iter().take(replayer.steps_max);
-            kept.map(|drawn| replayer.replay(drawn)).collect::<Result<Vec<_>, _>>()
+            let kept = training.kept_steps(replayer.steps_max)?;
+            kept.iter().map(|drawn| replayer.replay(drawn)).collect::<Result<Vec<_>, _>>()
         });
         match steps {
             Ok(steps) => replay.steps = steps,
             Err(failed) => replay.not_computed.push(reason("the training steps", failed)),
         }
         replay.steps.sort_by_key(|step| (step.round, step.step));
-        if drawn.forgotten > 0 {
-            let text = format!("{} first or last steps of earlier trainings: too large to keep", drawn.forgotten);
+        if training.forgotten() > 0 {
+            let text = format!("{} pairs of steps of earlier trainings: too large to keep", training.forgotten());
             replay.not_computed.push(text);
         }
-        match self.replay_evaluation(scripts, model, evaluator, states) {
+        match self.replay_evaluation(scripts, model, evaluator, training.evaluated()) {
             Ok(agreement) => replay.evaluation = Some(agreement),
             Err(failed) => replay.not_computed.push(reason("the last evaluation", failed)),
         }

@@ -197,6 +197,7 @@ mod tests {
     };
 
     use super::super::super::export::write_model;
+    use super::super::drawn_steps::BatchPlace;
     use super::*;
 
     const ROWS: usize = 64;
@@ -250,7 +251,8 @@ mod tests {
         let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
         let inputs = inputs(&step);
         let Computed { results, states } = compute(&replayer.sessions[0], cheat(&inputs)).unwrap();
-        let mut drawn = DrawnStep { round: 0, step: 1, is_drawn: true, inputs, results, states };
+        let mut drawn =
+            DrawnStep { round: 0, step: 1, is_drawn: true, place: BatchPlace::default(), inputs, results, states };
         forge(&mut drawn);
         replayer.replay(&drawn).unwrap()
     }
@@ -301,7 +303,17 @@ mod tests {
         let Computed { results, states } = compute(&rten, inputs.clone()).unwrap();
         let sessions = [&step.graph, &step.perturbed].map(sessions);
         let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
-        replayer.replay(&DrawnStep { round: 0, step: 1, is_drawn: true, inputs, results, states }).unwrap()
+        replayer
+            .replay(&DrawnStep {
+                round: 0,
+                step: 1,
+                is_drawn: true,
+                place: BatchPlace::default(),
+                inputs,
+                results,
+                states,
+            })
+            .unwrap()
     }
 
     /// Makes a step that trains a classifier with the optimizer Adam; `layer` follows the first linear layer.

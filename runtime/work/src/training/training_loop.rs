@@ -12,7 +12,7 @@ use flagperf_core::step::Step;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
-use flagperf_engine::Value;
+use flagperf_engine::{HeapMemory, LentMemory, Value};
 use flagperf_host::descendants_peak;
 use flagperf_onnx::StepScalars;
 use flagperf_plan::{Job, TrainingSettings};
@@ -22,8 +22,9 @@ use indexmap::IndexMap;
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
+use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
-use super::drawn_steps::{ComputedStep, DrawnSteps};
+use super::drawn_steps::{BatchPlace, ComputedStep, DrawnStep, DrawnSteps};
 use super::{Evaluator, RESULTS, TrainingModel};
 
 /// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
@@ -36,6 +37,7 @@ pub struct TrainingLoop<'a> {
     settings: &'a TrainingSettings,
     model: &'a TrainingModel,
     sessions: Sessions,
+    dataset: Arc<dyn Dataset>,
     loader: Loader,
     /// Draws samples by the seed of the current round.
     sampler: TrainingSampler,
@@ -62,8 +64,6 @@ struct Progress {
     skipped: u64,
     skipped_in_a_row: u32,
     states: Vec<Value>,
-    /// The last step of a pass that an evaluation follows.
-    last: Option<ComputedStep>,
     start: Nanos,
     /// The time before the training was resumed.
     earlier: Seconds,
@@ -72,7 +72,7 @@ struct Progress {
 impl Progress {
     /// Reads the states back from the engine.
     fn read_states(&self) -> Result<Vec<Tensor>, Failure> {
-        self.states.iter().map(Value::to_host).collect::<Result<_, _>>().map_err(|e| failure(&e, ""))
+        self.states.iter().map(read_value).collect()
     }
 }
 
@@ -99,7 +99,8 @@ impl<'a> TrainingLoop<'a> {
             let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
             lend_field(&sessions, &field.name, position, bytes)
         };
-        let loader = Loader::new(dataset, loader_options(job), &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let loader =
+            Loader::new(Arc::clone(&dataset), loader_options(job), &mut lend).map_err(|e| failure(&e, e.hint()))?;
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
@@ -110,6 +111,7 @@ impl<'a> TrainingLoop<'a> {
             settings,
             model,
             sessions,
+            dataset,
             loader,
             sampler,
             steps,
@@ -143,7 +145,7 @@ impl<'a> TrainingLoop<'a> {
         let TrainingProgress { rounds: round, epochs: _, steps, skipped, train_s: earlier, seed } = begin.progress;
         let states = begin.states.into_iter().map(Value::Host).collect();
         let start = clock.now();
-        let mut progress = Progress { round, steps, skipped, skipped_in_a_row: 0, states, last: None, start, earlier };
+        let mut progress = Progress { round, steps, skipped, skipped_in_a_row: 0, states, start, earlier };
         self.sampler.seed = seed;
         self.drawn.start(round);
         while progress.steps < self.steps.all {
@@ -206,9 +208,7 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
         self.evaluated = progress.read_states()?;
-        if let Some(last) = progress.last.take() {
-            self.drawn.keep_last(&last, &self.evaluated)?;
-        }
+        self.drawn.keep_last(&self.evaluated)?;
         let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
@@ -247,7 +247,10 @@ impl<'a> TrainingLoop<'a> {
             })?;
             let computed = clock.now();
             let is_last = step == end && self.steps.is_evaluated(end);
-            self.keep_step(progress, inputs, &results, is_last)?;
+            let place =
+                BatchPlace { seed: self.sampler.seed, epoch, batch: ((step - 1) % self.steps.per_epoch) as usize };
+            let computed_step = ComputedStep::new(step, place, inputs, &results, progress.states.len());
+            self.drawn.add(computed_step, &progress.states, is_last)?;
             let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             self.check_finite([loss, norm], progress)?;
@@ -291,30 +294,40 @@ impl<'a> TrainingLoop<'a> {
         })));
     }
 
-    /// Returns the steps of the last round that another engine computes again, and the states of the last evaluation.
-    pub fn evidence(&self) -> (&DrawnSteps, &[Tensor]) {
-        (&self.drawn, &self.evaluated)
+    /// Returns the sessions that train.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
-    /// Keeps a step that was computed if another engine computes it again.
-    fn keep_step(
-        &mut self,
-        progress: &mut Progress,
-        inputs: Vec<Value>,
-        results: &[f64],
-        is_last: bool,
-    ) -> Result<(), Failure> {
-        let place = self.drawn.draw();
-        let is_kept = place.is_some() || self.drawn.is_first();
-        if !is_kept && !is_last {
-            return Ok(());
-        }
-        let step = ComputedStep::new(progress.steps, inputs, results, progress.states.len())?;
-        if is_kept {
-            self.drawn.keep(place, &step, &progress.states)?;
-        }
-        progress.last = is_last.then_some(step);
-        Ok(())
+    /// Returns the states of the last evaluation.
+    pub fn evaluated(&self) -> &[Tensor] {
+        &self.evaluated
+    }
+
+    /// Returns how many pairs of steps were too large to keep.
+    pub fn forgotten(&self) -> u64 {
+        self.drawn.forgotten
+    }
+
+    /// Returns at most `max` steps that another engine computes again, with all their inputs: their batches are read again.
+    ///
+    /// # Errors
+    /// When a batch cannot be read.
+    pub fn kept_steps(&self, max: usize) -> Result<Vec<DrawnStep>, Failure> {
+        let mut allocate =
+            |_: &Field, bytes| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>);
+        let loader = Loader::new(Arc::clone(&self.dataset), loader_options(self.job), &mut allocate);
+        let mut loader = loader.map_err(|e| failure(&e, e.hint()))?;
+        let mut complete = |kept: &DrawnStep| {
+            let BatchPlace { seed, epoch, batch } = kept.place;
+            loader.start_epoch(&TrainingSampler { seed, ..self.sampler }, epoch, batch..batch + 1);
+            let batch = loader.next().expect("the batch was read before").map_err(|e| failure(&e, e.hint()))?;
+            let fields = self.batch_inputs(&batch, kept.inputs.len())?;
+            let fields = fields.iter().map(read_value).collect::<Result<Vec<_>, _>>()?;
+            loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+            Ok(DrawnStep { inputs: fields.into_iter().chain(kept.inputs.iter().cloned()).collect(), ..kept.clone() })
+        };
+        self.drawn.kept().into_iter().take(max).map(&mut complete).collect()
     }
 
     /// Runs one step, and returns its loss, the norm of its gradients and its inputs.
