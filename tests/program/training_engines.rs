@@ -85,8 +85,6 @@ fn a_training_that_was_killed_within_an_epoch_goes_on_bit_for_bit_with_half_an_u
     let later: Vec<_> = evaluations(&expected).into_iter().filter(|(step, ..)| *step > steps).collect();
     assert_eq!(evaluations(&record), later);
     assert_eq!(later.last().map(|(step, epoch, _)| (*step, *epoch)), Some((257, 13)));
-    let reasons = record["validity"]["reasons"].to_string();
-    assert!(reasons.contains(&format!("resumed after step {steps}")), "{reasons}");
 }
 
 /// Starts a training and waits for a checkpoint.

@@ -322,8 +322,8 @@ impl<'a> TrainingLoop<'a> {
             let BatchPlace { seed, epoch, batch } = kept.place;
             loader.start_epoch(&TrainingSampler { seed, ..self.sampler }, epoch, batch..batch + 1);
             let batch = loader.next().expect("the batch was read before").map_err(|e| failure(&e, e.hint()))?;
-            let fields = self.batch_inputs(&batch, kept.inputs.len())?;
-            let fields = fields.iter().map(read_value).collect::<Result<Vec<_>, _>>()?;
+            let fields =
+                self.batch_inputs(&batch, kept.inputs.len())?.iter().map(read_value).collect::<Result<Vec<_>, _>>()?;
             loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             Ok(DrawnStep { inputs: fields.into_iter().chain(kept.inputs.iter().cloned()).collect(), ..kept.clone() })
         };
