@@ -120,7 +120,10 @@ mod tests {
                 let name = &step.undifferentiated.outputs[i].name;
                 for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
                     let kind = options.optimizer.kind;
-                    assert!((a - e).abs() <= bound * e.abs().max(0.1), "run {run}: {kind:?} {name}: {a} instead of {e}");
+                    assert!(
+                        (a - e).abs() <= bound * e.abs().max(0.1),
+                        "run {run}: {kind:?} {name}: {a} instead of {e}"
+                    );
                 }
             }
         }

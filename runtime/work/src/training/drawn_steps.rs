@@ -47,6 +47,11 @@ pub struct DrawnStep {
 /// A step and the one before it, if there was one.
 type Pair = Vec<DrawnStep>;
 
+/// Returns how far a loss fell: relative to it, because losses change less and less.
+fn fall_of_loss(before: f64, after: f64) -> f64 {
+    if after > 0.0 { (before / after).ln() } else { before - after }
+}
+
 fn bytes_of(pairs: &[Pair]) -> usize {
     let tensors = pairs.iter().flatten().flat_map(|step| step.inputs.iter().chain(&step.states));
     tensors.map(|tensor| tensor.bytes().len()).sum()
@@ -85,7 +90,7 @@ fn read(values: &[Value]) -> Result<Vec<Tensor>, Failure> {
 /// Draws steps of all trainings of a case, each of which is among the kept ones with the same probability in the end (Vitter,
 /// "Random sampling with a reservoir", 1985, algorithm R): step `n` is drawn with the probability `max / n` and takes the place
 /// of an earlier one. Also keeps the first two steps of each training, the last before its last evaluation, and the one whose loss
-/// fell most: an engine that goes on from other states than it computed cannot hide that they are better.
+/// fell most, relative to it: an engine that goes on from other states than it computed cannot hide that they are better.
 ///
 /// Each is kept with the step before it, and all states are read once both were computed: when an engine gets the states that it
 /// computed last as inputs, it cannot know that they will not be read.
@@ -101,7 +106,7 @@ pub struct DrawnSteps {
     first: Vec<Pair>,
     last: Vec<Pair>,
     steepest: Vec<Pair>,
-    /// The largest difference of two losses in a row.
+    /// The largest fall between two losses in a row.
     fall: f64,
     /// Number of pairs that were too large to keep.
     pub forgotten: u64,
@@ -143,7 +148,7 @@ impl DrawnSteps {
     pub fn add(&mut self, step: ComputedStep, states: &[Value], is_last: bool) -> Result<(), Failure> {
         let place = self.draw();
         let previous = self.recent.back().map(|previous| previous.results[0]);
-        let fall = previous.map_or(0.0, |loss| loss - step.results[0]);
+        let fall = previous.map_or(0.0, |previous| fall_of_loss(previous, step.results[0]));
         self.recent.push_back(step);
         let is_of_round = |pair: &Pair| pair[0].round == self.round;
         let is_first = previous.is_some() && !self.first.iter().any(is_of_round);
