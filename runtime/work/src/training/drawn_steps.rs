@@ -305,7 +305,8 @@ mod tests {
         let mut drawn = DrawnSteps::new([3; 32].into(), AuditScope::Standard);
         drawn.start(0);
         for step in 1..=500 {
-            let loss = if step < 300 { 2.0 - step as f64 * 1e-3 } else { 0.1 };
+            // Earlier losses fell by more, but not relative to them.
+            let loss = 100.0 * 0.97f64.powf(step as f64) * if step < 300 { 1.0 } else { 0.2 };
             drawn.add(computed(step, loss), &[], false).unwrap();
         }
         let kept: Vec<u64> = drawn.kept().iter().map(|kept| kept.step).collect();
