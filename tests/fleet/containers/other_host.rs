@@ -19,14 +19,15 @@ const WAIT: &str = "sleep 600";
 const POLL: Duration = Duration::from_millis(50);
 const POLLS: u32 = 1200;
 
-/// Returns a checkout whose case runs in containers on the host `other`, and this host. `scale` is empty, or `:1x2`.
-fn site(name: &str, scale: &str) -> Option<(ContainerSite, LoopbackHost)> {
+/// Returns a checkout whose case runs in containers on the host `other`, and this host. `scale` is empty, or `:1x2`; `timeout` are the
+/// seconds after which a host counts as lost.
+fn site(name: &str, scale: &str, timeout: u32) -> Option<(ContainerSite, LoopbackHost)> {
     let site = ContainerSite::with_shell(name, WAIT)?;
     // The folder belongs to the checkout, so that the containers of this test are known by what they mount.
     let host = LoopbackHost::start(&site.path().join("other"))?;
     let config = host.config();
     let lines = format!(
-        "VENDOR: side\nCONTAINER: docker\nHOSTS: [other]\nSSH_CONFIG: {}\nHOST_TIMEOUT: 5\nACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\n\
+        "VENDOR: side\nCONTAINER: docker\nHOSTS: [other]\nSSH_CONFIG: {}\nHOST_TIMEOUT: {timeout}\nACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\n\
          CASES:\n    \"tiny:interpreter{scale}\": datasets/tiny\n",
         config.display()
     );
@@ -85,7 +86,7 @@ fn assert_no_container_remains(site: &ContainerSite) {
 
 #[test]
 fn a_case_runs_in_containers_on_two_devices_of_another_host() {
-    let Some((site, _host)) = site("other_two", ":1x2") else { return };
+    let Some((site, _host)) = site("other_two", ":1x2", 60) else { return };
     site.write_vendor_rten();
     let (code, text) = finish(start(&site));
     assert_eq!(code, Some(0), "{text}");
@@ -99,7 +100,7 @@ fn a_case_runs_in_containers_on_two_devices_of_another_host() {
 
 #[test]
 fn a_container_that_is_killed_on_another_host_and_ctrl_c_leave_a_reason_and_no_container() {
-    let Some((site, _host)) = site("other_killed", "") else { return };
+    let Some((site, _host)) = site("other_killed", "", 60) else { return };
     let (run, container) = await_inference(&site, start(&site));
     docker_text(&["kill", &container]);
     let (code, text) = finish(run);
@@ -119,7 +120,7 @@ fn a_container_that_is_killed_on_another_host_and_ctrl_c_leave_a_reason_and_no_c
 
 #[test]
 fn a_host_that_cannot_be_reached_any_more_removes_its_containers() {
-    let Some((site, host)) = site("other_lost", "") else { return };
+    let Some((site, host)) = site("other_lost", "", 5) else { return };
     let (run, _) = await_inference(&site, start(&site));
     host.kill();
     let (code, text) = finish(run);
