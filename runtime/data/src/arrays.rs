@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::array_file::ArrayFile;
+use super::tokens::write_tensor;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hash_bytes;
@@ -76,10 +77,6 @@ impl Dataset for Arrays {
         &self.facts
     }
 
-    fn len(&self) -> usize {
-        self.facts.samples as usize
-    }
-
     fn fields(&self) -> &[Field] {
         &self.fields
     }
@@ -92,11 +89,8 @@ impl Dataset for Arrays {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
         for ((array, field), out) in self.arrays.iter().zip(&self.fields).zip(fields) {
             let elements: usize = array.shape[1..].iter().product();
-            let row = array.read(index * elements, elements).map_err(failed)?.cast(field.spec.dtype);
-            if row.bytes().len() != out.len() {
-                return Err(failed(format!("{} bytes for a field of {}", row.bytes().len(), out.len())));
-            }
-            out.copy_from_slice(row.bytes());
+            let row = array.read(index * elements, elements);
+            row.and_then(|row| write_tensor(&row.cast(field.spec.dtype), out)).map_err(failed)?;
         }
         Ok(())
     }

@@ -44,7 +44,9 @@ pub trait Dataset: Send + Sync {
     fn facts(&self) -> &DatasetFacts;
 
     /// Returns the number of samples.
-    fn len(&self) -> usize;
+    fn len(&self) -> usize {
+        self.facts().samples as usize
+    }
 
     /// Returns whether there are no samples; a dataset that was opened has at least one.
     fn is_empty(&self) -> bool {

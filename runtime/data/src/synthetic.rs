@@ -142,10 +142,6 @@ impl Dataset for Synthetic {
         &self.facts
     }
 
-    fn len(&self) -> usize {
-        self.facts.samples as usize
-    }
-
     fn fields(&self) -> &[Field] {
         &self.fields
     }

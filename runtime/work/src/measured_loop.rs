@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::audit::Audit;
 use super::device_memory::DeviceMemorySampler;
+use super::engine_facts::sidecar_facts_with_modules;
 use super::phase::{failure, peak_memory};
 use super::step::{self, EvaluatedStep};
 use super::totals::Totals;
@@ -232,7 +233,7 @@ impl<'a> MeasuredLoop<'a> {
 
     /// Emits the hashes of the modules that the sidecars have imported.
     fn report_modules(&self) {
-        if let Some(facts) = self.model.sidecar_facts_with_modules() {
+        if let Some(facts) = sidecar_facts_with_modules(&[self.model.sessions()]) {
             (self.progress.emit)(Event::Sidecar(Box::new(facts)));
         }
     }

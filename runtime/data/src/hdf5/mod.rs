@@ -99,10 +99,6 @@ impl Dataset for Hdf5Shards {
         &self.facts
     }
 
-    fn len(&self) -> usize {
-        self.facts.samples as usize
-    }
-
     fn fields(&self) -> &[Field] {
         &self.fields
     }

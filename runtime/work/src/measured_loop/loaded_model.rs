@@ -3,7 +3,7 @@
 use flagperf_onnx::Graph;
 use indexmap::IndexMap;
 
-use super::super::engine_facts::{sidecar_facts, sidecar_facts_with_modules};
+use super::super::engine_facts::sidecar_facts;
 use super::super::operations::OperationCounter;
 use super::super::phase::failure;
 use super::super::step;
@@ -137,11 +137,6 @@ impl LoadedModel {
         }
         self.sidecar = facts;
         Some(self.sidecar.clone().unwrap_or_default())
-    }
-
-    /// Returns the facts about the sidecars with the hashes of the modules that they have imported; `None` if they report none.
-    pub(super) fn sidecar_facts_with_modules(&self) -> Option<SidecarFacts> {
-        sidecar_facts_with_modules(&[&self.sessions])
     }
 
     /// Returns the sessions.
