@@ -68,8 +68,11 @@ fn partial_evaluation(training: &TrainingRecord) -> Option<String> {
 fn missed_share(training: &TrainingRecord) -> Option<String> {
     let replay = training.replay.as_ref().filter(|replay| !replay.steps.is_empty())?;
     let drawn = replay.steps.iter().filter(|step| step.drawn).count() as u64;
-    let known = replay.steps.len() as u64 - drawn;
-    let steps = training.rounds.iter().map(|round| round.steps).sum::<u64>().saturating_sub(known);
+    let (computed, all) = (replay.steps.len() as u64, training.rounds.iter().map(|round| round.steps).sum::<u64>());
+    if computed == all {
+        return None;
+    }
+    let steps = all.saturating_sub(computed - drawn);
     let found = match smallest_share(drawn, steps) {
         Some(share) if share <= SHARE_MAX => return None,
         Some(share) => format!("only an engine that computes {:.0} % of the steps or more wrongly", 100.0 * share),
@@ -207,6 +210,11 @@ mod tests {
         assert_eq!(partial, "`rten` computed the outputs of 2 of 40 samples of the last evaluation again");
         let few = of(|_, training| training.replay.as_mut().unwrap().steps.truncate(7));
         assert!(few.contains("computes 37 % of the steps or more wrongly (official: 20 %)"), "{few}");
+        let all = of(|_, training| {
+            training.rounds[0].steps = 6;
+            training.replay.as_mut().unwrap().steps.truncate(6);
+        });
+        assert_eq!(all, "", "no step was left out, although four drawn ones alone would reveal a quarter only");
         let resumed = of(|_, training| training.resumed = Some(TrainingProgress { steps: 30, ..Default::default() }));
         assert!(resumed.starts_with("resumed after step 30"), "{resumed}");
         let faster = of(|_, training| {

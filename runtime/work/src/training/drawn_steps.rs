@@ -197,8 +197,11 @@ impl DrawnSteps {
     /// Returns the pairs' steps, each once. The last of a pair that was drawn counts as drawn.
     pub fn kept(&self) -> Vec<&DrawnStep> {
         let mut kept: Vec<&DrawnStep> = Vec::new();
-        // A step may be kept for several reasons; of two readings, that of the evaluated states counts.
-        for step in self.last.iter().chain(&self.first).chain(&self.steepest).chain(&self.drawn).flatten() {
+        let always = self.last.iter().chain(&self.first).chain(&self.steepest).flatten();
+        let drawn = self.drawn.iter().filter_map(|pair| pair.last());
+        // A step may be kept for several reasons; of two readings, that of the evaluated states counts. One that was drawn, and is also
+        // the one before another, was drawn.
+        for step in always.chain(drawn).chain(self.drawn.iter().flatten()) {
             if !kept.iter().any(|other| (other.round, other.step) == (step.round, step.step)) {
                 kept.push(step);
             }
@@ -286,6 +289,18 @@ mod tests {
             }
         }
         assert!(halves.iter().all(|half| (200..300).contains(half)), "{halves:?}");
+    }
+
+    #[test]
+    fn a_drawn_step_counts_as_drawn_also_before_another_drawn_one() {
+        for seed in 0..20 {
+            let mut drawn = DrawnSteps::new([seed; 32].into(), AuditScope::Full);
+            train(&mut drawn, 0, 20);
+            let always = [1, 2, 19, 20];
+            let expected =
+                drawn.drawn.iter().filter(|pair| pair.last().is_some_and(|step| !always.contains(&step.step)));
+            assert_eq!(drawn.kept().iter().filter(|step| step.is_drawn).count(), expected.count(), "seed {seed}");
+        }
     }
 
     #[test]
