@@ -133,7 +133,7 @@ fn base_layers(
 }
 
 /// Applies the overlay of the vendor: the keys for every size, then the section for the size of the case. Of the sections for
-/// other sizes, only the errors are reported.
+/// other sizes, only errors and warnings, such as about a misspelled key, are reported.
 fn apply_overlay(
     layers: &mut Layers,
     file: &ConfigFile,
@@ -155,7 +155,7 @@ fn apply_overlay(
         } else {
             let mut own = Vec::new();
             let _ = apply(&mut common.clone(), section, &mut own);
-            findings.extend(own.into_iter().filter(|finding| finding.level == Level::Error));
+            findings.extend(own.into_iter().filter(|finding| finding.level >= Level::Warning));
         }
     }
     Some(())

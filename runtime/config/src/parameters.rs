@@ -31,7 +31,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
         name: "target_accuracy",
         kind: ValueKind::Targets,
         default: Some("{}"),
-        about: "the minimum of each metric (of `perplexity` the maximum) with real weights and data; the case fails beyond it",
+        about: "the minimum of each metric (of `perplexity` and of errors the maximum) with real weights and data; the case fails beyond it",
         owner: Owner::Case,
     },
     ConfigKey {

@@ -120,6 +120,14 @@ fn a_vendor_cannot_set_what_is_measured_in_any_section() {
 }
 
 #[test]
+fn a_misspelled_key_in_the_section_of_another_size_is_a_warning() {
+    let checkout = checkout().with(OVERLAY, "H100x2x8:\n    batch_sise: 256\n");
+    let warnings = checkout.messages(Level::Warning, &Overrides::default());
+    let expected = format!("{OVERLAY}:2: new key `batch_sise` of vendor `chip` (nearest: `batch_size`)");
+    assert!(warnings.contains(&expected), "{warnings:?}");
+}
+
+#[test]
 fn a_size_has_one_name() {
     let found = errors(&checkout().with(OVERLAY, "A100x1x1:\n    threads: 3\nA100x01x1:\n    threads: 5\n"));
     assert_eq!(found, [format!("{OVERLAY}:3: `A100x01x1` is not the name of a size\n  hint: write `A100x1x1`")]);

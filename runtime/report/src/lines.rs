@@ -13,6 +13,8 @@ use flagperf_run::Notice;
 const LINES_MAX: usize = 100;
 /// Largest number of lines of a failure's reason: a script's error has three, a traceback many.
 const REASON_LINES: usize = 3;
+/// Largest number of metrics of an evaluation.
+const METRICS_SHOWN: usize = 5;
 
 /// Writes lines for the notices of a run.
 #[derive(Debug)]
@@ -64,6 +66,19 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
         }
         Notice::Event { event: Event::StepEnd { step, time_s }, .. } => {
             vec![format!("  {:<10} {}", step.name(), duration(*time_s))]
+        }
+        Notice::Event { event: Event::EpochLosses(losses), .. } => {
+            // A step that mixed precision skipped has none.
+            let finite: Vec<f64> = losses.loss.iter().copied().filter(|loss| loss.is_finite()).collect();
+            let mean = finite.iter().sum::<f64>() / finite.len() as f64;
+            vec![format!("  {:<10} {mean:.4}, the mean of {}", "loss", plural(finite.len() as u64, "step", "steps"))]
+        }
+        Notice::Event { event: Event::Evaluation(found), .. } => {
+            let epochs = plural(found.epochs.into(), "epoch", "epochs");
+            let steps = plural(found.steps, "step", "steps");
+            let metrics: String =
+                found.metrics.iter().take(METRICS_SHOWN).map(|(name, value)| format!(", {name} {value:.4}")).collect();
+            vec![one_line(&format!("  {:<10} after {epochs}, {steps}{metrics}", "evaluation")).into_owned()]
         }
         Notice::Event { event: Event::SampleFailed { sample, reason }, .. } => {
             vec![one_line(&format!("  warning: sample `{sample}` failed: {reason}")).into_owned()]
@@ -165,6 +180,7 @@ impl LoopProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flagperf_core::measure::{EpochLosses, Evaluation};
     use flagperf_core::step::{Phase, Step};
 
     fn progress(warmup: bool) -> Event {
@@ -178,6 +194,19 @@ mod tests {
             samples: 120,
             elapsed_s: Seconds(3.0),
         }
+    }
+
+    #[test]
+    fn a_training_shows_its_losses_and_evaluations() {
+        let mut lines = LineDisplay::new(Vec::new());
+        let mut show = |event: &Event| lines.show(&Notice::Event { phase: Phase::Train, event });
+        show(&Event::EpochLosses(Box::new(EpochLosses { loss: vec![0.5, 0.25], ..EpochLosses::default() })));
+        let metrics = [("top1".to_owned(), 0.75)].into();
+        show(&Event::Evaluation(Evaluation { epochs: 1, steps: 2, metrics, ..Evaluation::default() }));
+        insta::assert_snapshot!(String::from_utf8(lines.out).unwrap(), @r"
+          loss       0.3750, the mean of 2 steps
+          evaluation after 1 epoch, 2 steps, top1 0.7500
+        ");
     }
 
     #[test]

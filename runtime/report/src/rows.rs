@@ -10,7 +10,7 @@ use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
 use flagperf_core::step::{EngineRole, Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
-use flagperf_result::{Accuracy, PhaseRecord, Record, Verdict};
+use flagperf_result::{Accuracy, PhaseRecord, Record, TrainingRecord, Verdict};
 use flagperf_sampling::DEVICE_SOURCE;
 
 /// Rows below one heading.
@@ -25,12 +25,17 @@ pub struct Section {
 /// Returns the sections of a record's table: first FlagPerf's rows, with its names and in its order, then those of
 /// flagperf.
 pub fn sections(record: &Record) -> Vec<Section> {
-    let first = record.training().map_or_else(|| flagperf_rows(record), |training| training_rows(record, training));
+    let none = TrainingRecord::default();
+    // A training that fails early observes nothing.
+    let is_training = record.phases.iter().any(|phase| phase.phase == Phase::Train);
+    let training = record.training().or_else(|| is_training.then_some(&none));
+    let first = training.map_or_else(|| flagperf_rows(record), |training| training_rows(record, training));
     let mut sections = vec![section("", first)];
     for phase in &record.phases {
         sections.extend(phase.measured.iter().map(|found| section(found.step.name(), loop_rows(phase, found))));
     }
-    sections.extend(record.training().map(|training| section("training data and epochs", detail_rows(training))));
+    sections
+        .extend(record.training().map(|training| section("training data and epochs", detail_rows(record, training))));
     sections.extend(agreement_sections(record));
     sections.extend(audit_section(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));

@@ -47,7 +47,7 @@ fn converged(record: &Record, round: &TrainingRound, resumed: Option<TrainingPro
     let target = record.accuracy.target.iter().map(|(name, value)| format!("{name} {value}"));
     let target = target.collect::<Vec<_>>().join(", ");
     let time = round.train_s.map_or_else(|| "not ended".to_owned(), duration);
-    let work = format!("after {}, {time}{}", work(round), earlier(resumed));
+    let work = format!("after {}, {time}{}", work(record, round), earlier(resumed));
     match record.accuracy.verdict {
         _ if round.train_s.is_none() => format!("no: the training did not end, {work}"),
         Verdict::Met => format!("yes ({target}), {work}"),
@@ -70,14 +70,16 @@ fn earlier(resumed: Option<TrainingProgress>) -> String {
     resumed.map_or_else(String::new, text)
 }
 
-/// `3 epochs, 30 steps, 960 samples`.
-fn work(round: &TrainingRound) -> String {
-    let (epochs, steps) = (plural(round.epochs.into(), "epoch", "epochs"), plural(round.steps, "step", "steps"));
+/// `3 epochs, 30 steps, 960 samples`. Of the steps of a program, only those are known that it reported.
+fn work(record: &Record, round: &TrainingRound) -> String {
+    let (step, steps) =
+        if record.is_reported_by_program() { ("reported step", "reported steps") } else { ("step", "steps") };
+    let (epochs, steps) = (plural(round.epochs.into(), "epoch", "epochs"), plural(round.steps, step, steps));
     format!("{epochs}, {steps}, {}", plural(round.samples, "sample", "samples"))
 }
 
 /// Returns the rows of the details: the data, and each repetition with its figures and its last epochs.
-pub(super) fn detail_rows(training: &TrainingRecord) -> Vec<(&'static str, String)> {
+pub(super) fn detail_rows(record: &Record, training: &TrainingRecord) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(data) = &training.dataset {
         rows.push(("data", format!("{} in {}", plural(data.samples, "sample", "samples"), data.location)));
@@ -87,7 +89,7 @@ pub(super) fn detail_rows(training: &TrainingRecord) -> Vec<(&'static str, Strin
         let time = round.train_s.map_or_else(|| "not ended".to_owned(), duration) + &earlier(training.earlier(index));
         let times = [("evaluations", round.evaluation_s), ("initialization", round.init_s), ("core", round.core_s)];
         let times = times.map(|(name, time)| format!("{name} {}", duration(time)));
-        rows.push(("training", format!("{} in {time} ({})", work(round), times.join(", "))));
+        rows.push(("training", format!("{} in {time} ({})", work(record, round), times.join(", "))));
         let rates = [
             ("whole", round.throughput_whole_samples_per_s),
             ("train", round.throughput_train_samples_per_s),
@@ -148,8 +150,8 @@ mod tests {
             reported: [("e2e_time".to_owned(), 9.5.into())].into(),
             ..TrainingRound::default()
         };
-        assert_eq!(work(&round), "1 epoch, 10 steps, 320 samples");
-        let rows = detail_rows(&TrainingRecord { rounds: vec![round; 2], ..TrainingRecord::default() });
+        let record = flagperf_result::testing::record();
+        let rows = detail_rows(&record, &TrainingRecord { rounds: vec![round; 2], ..TrainingRecord::default() });
         let of =
             |name: &str| rows.iter().filter(|(row, _)| *row == name).map(|(_, text)| text.as_str()).collect::<Vec<_>>();
         let training = "1 epoch, 10 steps, 320 samples in 2.00 s (evaluations 0 s, initialization 0 s, core 0 s)";

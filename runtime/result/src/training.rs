@@ -212,8 +212,11 @@ impl TrainingRecord {
     }
 }
 
-/// Returns whether a training program of somebody else trained, so that the host knows no more than it printed.
-pub(super) fn is_reported_by_program(record: &Record) -> bool {
-    let mut engines = record.phases.iter().filter_map(|phase| phase.engine.as_ref());
-    engines.any(|engine| engine.name == PROGRAM_ENGINE)
+impl Record {
+    /// Returns whether a training program of somebody else trained, so that the host knows no more than it printed, and each
+    /// of its steps is one that the program reported.
+    pub fn is_reported_by_program(&self) -> bool {
+        let mut engines = self.phases.iter().filter_map(|phase| phase.engine.as_ref());
+        engines.any(|engine| engine.name == PROGRAM_ENGINE)
+    }
 }

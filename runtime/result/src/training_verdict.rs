@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::audit::{PROBABILITY_MIN, SHARE_MAX};
-use super::training::is_reported_by_program;
 use super::{Record, TrainingRecord, TrainingRound};
 use flagperf_core::measure::TrainingReplay;
 use flagperf_core::step::Step;
@@ -39,7 +38,7 @@ fn fixed_seed(record: &Record) -> Option<String> {
 /// Returns that no other engine computed steps of the training and outputs of its last evaluation again: the host evaluates
 /// the parameters, but cannot know how they were computed.
 fn unchecked_training(record: &Record) -> Option<String> {
-    if is_reported_by_program(record) {
+    if record.is_reported_by_program() {
         return Some("reported by the program: the host neither computed nor checked the training".to_owned());
     }
     record.measurement(Step::Training)?;
@@ -139,7 +138,8 @@ fn other_training_data(record: &Record, training: &TrainingRecord) -> Option<Str
     }
 }
 
-/// Returns what is not known about a training: which steps were not computed again, and whether its data are those of the case.
+/// Returns what is not known about a training: which steps and evaluations were not computed again, and whether its data are
+/// those of the case.
 pub(super) fn unknown_of_training(record: &Record) -> Vec<String> {
     let Some(training) = record.training() else { return Vec::new() };
     let undrawn = training.replay.as_ref().and_then(|replay| {
@@ -147,10 +147,14 @@ pub(super) fn unknown_of_training(record: &Record) -> Vec<String> {
         let steps: u64 = training.rounds.iter().map(|round| round.steps).sum();
         (again < steps).then(|| format!("{} of {steps} training steps were not computed again", steps - again))
     });
+    let evaluations = training.rounds.iter().map(|round| round.evaluations.len() as u64).sum::<u64>();
+    let unchecked = evaluations - u64::from(training.replay.as_ref().is_some_and(|replay| replay.evaluation.is_some()));
+    let earlier = (training.replay.is_some() && unchecked > 0)
+        .then(|| format!("{unchecked} of {evaluations} evaluations were not computed again: only the last one is"));
     let is_counted = training.dataset.is_some() && other_training_data(record, training).is_none();
     let data = (is_counted && setting(record, "train_index").is_none())
         .then(|| "whether the samples of the training are those of the case: only their number is compared".to_owned());
-    undrawn.into_iter().chain(data).collect()
+    undrawn.into_iter().chain(earlier).chain(data).collect()
 }
 
 #[cfg(test)]
@@ -164,8 +168,8 @@ mod tests {
     use flagperf_core::step::Phase;
     use flagperf_core::units::Seconds;
 
-    /// Returns the reasons of a training of 1000 steps, 12 of which were drawn and computed again, that `change` has changed.
-    fn reasons(change: impl FnOnce(&mut Record, &mut TrainingRecord)) -> Vec<String> {
+    /// Returns the record of a training of 1000 steps, 12 of which were drawn and computed again, that `change` has changed.
+    fn record(change: impl FnOnce(&mut Record, &mut TrainingRecord)) -> Record {
         let evaluation = Evaluation { samples: 40, ..Evaluation::default() };
         let round = TrainingRound {
             steps: 1000,
@@ -193,7 +197,11 @@ mod tests {
         change(&mut record, &mut training);
         let measured = vec![testing::measurement(Step::Training)];
         record.phases = vec![PhaseRecord { training: Some(training), measured, ..PhaseRecord::new(Phase::Train) }];
-        training_reasons(&record)
+        record
+    }
+
+    fn reasons(change: impl FnOnce(&mut Record, &mut TrainingRecord)) -> Vec<String> {
+        training_reasons(&record(change))
     }
 
     fn set(record: &mut Record, key: &str, value: impl Into<Value>) {
@@ -222,6 +230,17 @@ mod tests {
             training.rounds.push(round);
         });
         assert!(faster.contains("was 4.0x as long in the first repetition"), "{faster}");
+    }
+
+    #[test]
+    fn evaluations_that_were_not_computed_again_are_unknown() {
+        let unknown = |evaluations: usize| {
+            let all = vec![Evaluation::default(); evaluations];
+            unknown_of_training(&record(|_, training| training.rounds[0].evaluations = all))
+        };
+        assert!(!unknown(1).iter().any(|text| text.contains("evaluations")), "{:?}", unknown(1));
+        let expected = "2 of 3 evaluations were not computed again: only the last one is".to_owned();
+        assert!(unknown(3).contains(&expected), "{:?}", unknown(3));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// A metric that the host computes, or a family of them.
+/// A metric whose range and direction the host knows, or a family of them.
 #[derive(Clone, Debug)]
 pub struct Metric {
     /// Its name, or the word with which the names of the family begin.
@@ -60,7 +60,13 @@ const fn share(name: &'static str, examples: &'static [&'static str], about: &'s
     Metric { name, form, about, range: 0.0..=1.0, is_cost: false, counts_samples: false, examples }
 }
 
-/// Every metric that the host computes. Scripts may report other metrics with any finite value.
+/// An error that scripts or training programs report: the host does not compute it.
+const fn reported_error(name: &'static str, examples: &'static [&'static str], about: &'static str) -> Metric {
+    Metric { range: 0.0..=f64::MAX, is_cost: true, ..share(name, examples, about) }
+}
+
+/// Every metric whose range and direction the host knows. Scripts may report others with any finite value, of which a
+/// greater one is better.
 pub const METRICS: &[Metric] = &[
     Metric {
         form: NameForm::Numbered,
@@ -99,6 +105,13 @@ pub const METRICS: &[Metric] = &[
     share("ar_small", &["ar_small"], "`ar100` of objects below 32 x 32 pixels"),
     share("ar_medium", &["ar_medium"], "`ar100` of objects from 32 x 32 to 96 x 96 pixels"),
     share("ar_large", &["ar_large"], "`ar100` of objects above 96 x 96 pixels"),
+    Metric { range: f64::MIN..=f64::MAX, ..reported_error("loss", &["loss"], "mean loss of a sample or token") },
+    reported_error("mse", &["mse"], "mean squared error"),
+    reported_error("rmse", &["rmse"], "root of the mean squared error"),
+    reported_error("mae", &["mae"], "mean absolute error"),
+    reported_error("wer", &["wer"], "word error rate: wrong, missing and additional words per word of the truth"),
+    reported_error("cer", &["cer"], "`wer` of characters"),
+    reported_error("fid", &["fid"], "Fréchet distance between the features of generated and of real images"),
 ];
 
 /// Returns the row of the metric `name`; `None` when only a script can report it.
@@ -148,6 +161,7 @@ mod tests {
     #[test]
     fn a_target_of_a_cost_is_a_maximum() {
         assert!(is_reached("perplexity", 9.5, 10.0) && !is_reached("perplexity", 10.5, 10.0));
+        assert!(is_reached("wer", 0.05, 0.058) && !is_reached("wer", 0.06, 0.058));
         assert!(!is_reached("perplexity", 0.5, 10.0), "outside its range");
         assert!(is_reached("top1", 0.8, 0.7) && !is_reached("top1", 0.6, 0.7) && !is_reached("top1", 80.0, 0.7));
     }

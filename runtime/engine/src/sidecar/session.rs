@@ -22,10 +22,6 @@ use flagperf_core::hash::hash_bytes;
 use flagperf_core::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 use flagperf_core::units::{Bytes, Seconds};
 
-/// The number of regions in which outputs are read in place. While all of them are in use, further outputs are copied:
-/// a region is mapped in two processes, and creating one takes longer than copying most outputs.
-const OUTPUT_REGIONS: usize = 8;
-
 /// A larger amount of memory in use on the devices of one machine is an error of the sidecar.
 const DEVICE_MEMORY_MAX: u64 = 64 << 40;
 
@@ -66,10 +62,8 @@ pub(super) struct SidecarSession {
 struct SharedState {
     connection: Mutex<Connection>,
     regions: Arc<LentRegions>,
-    /// Regions for outputs; a region is free if only this list refers to it.
-    output_regions: Mutex<Vec<Arc<Region>>>,
-    /// The region from which outputs are copied while no output region is free.
-    copy_region: Mutex<Option<Region>>,
+    /// The region to which the sidecar copies an output; as large as the largest one so far.
+    output_region: Mutex<Option<Region>>,
     /// Runs whose outputs were dropped, to be reported to the sidecar.
     dropped_runs: Mutex<Vec<u64>>,
 }
@@ -87,8 +81,7 @@ impl SidecarSession {
         let shared = SharedState {
             connection: Mutex::new(connection),
             regions: Arc::default(),
-            output_regions: Mutex::default(),
-            copy_region: Mutex::default(),
+            output_region: Mutex::default(),
             dropped_runs: Mutex::default(),
         };
         SidecarSession {
@@ -289,24 +282,6 @@ impl SharedState {
         connection.lend(region.buffer(), &file, bytes as u64)?;
         Ok(region)
     }
-
-    /// Returns a region for an output: a free one or a new one; `None` while the maximum number is in use.
-    fn output_region(&self, bytes: usize) -> Result<Option<Arc<Region>>, EngineError> {
-        let mut regions = lock(&self.output_regions);
-        let is_free = |region: &Arc<Region>| Arc::strong_count(region) == 1;
-        if let Some(region) = regions.iter().find(|region| is_free(region) && region.bytes().len() == bytes) {
-            return Ok(Some(Arc::clone(region)));
-        }
-        if regions.len() >= OUTPUT_REGIONS {
-            regions.retain(|region| !is_free(region));
-        }
-        if regions.len() >= OUTPUT_REGIONS {
-            return Ok(None);
-        }
-        let region = Arc::new(self.lend(bytes)?);
-        regions.push(Arc::clone(&region));
-        Ok(Some(region))
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -367,24 +342,17 @@ impl DeviceTensor for SidecarTensor {
 }
 
 impl SidecarTensor {
-    /// Has the sidecar copy the output, and returns the copy.
+    /// Has the sidecar copy the output, and returns the host's own copy of that: the sidecar can write to a region at any
+    /// time, so that it could compute while the host evaluates.
     fn copy(&self) -> Result<Tensor, EngineError> {
         let bytes = byte_count(&self.shape, self.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
-        let tensor = match self.run.shared.output_region(bytes)? {
-            Some(region) => {
-                self.fetch(&region)?;
-                Tensor::from_memory(self.shape.clone(), self.dtype, region, 0)
-            }
-            None => {
-                let mut copy_region = lock(&self.run.shared.copy_region);
-                let region = match copy_region.take().filter(|region| region.bytes().len() >= bytes) {
-                    Some(region) => copy_region.insert(region),
-                    None => copy_region.insert(self.run.shared.lend(bytes)?),
-                };
-                self.fetch(region)?;
-                Tensor::from_bytes(self.shape.clone(), self.dtype, &region.bytes()[..bytes])
-            }
+        let mut output_region = lock(&self.run.shared.output_region);
+        let region = match output_region.take().filter(|region| region.bytes().len() >= bytes) {
+            Some(region) => output_region.insert(region),
+            None => output_region.insert(self.run.shared.lend(bytes)?),
         };
+        self.fetch(region)?;
+        let tensor = Tensor::from_bytes(self.shape.clone(), self.dtype, &region.bytes()[..bytes]);
         tensor.map_err(|error| EngineError::Failed(error.to_string()))
     }
 }

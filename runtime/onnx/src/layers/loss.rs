@@ -26,7 +26,10 @@ pub fn cross_entropy(
 ) -> Result<Var, BuildError> {
     let CrossEntropy { label_smoothing, ignore_index } = options;
     if !(0.0..1.0).contains(&label_smoothing) {
-        return Err(argument_error(name, format!("the label smoothing {label_smoothing} is not in 0..1")));
+        return Err(argument_error(
+            name,
+            format!("the label smoothing is {label_smoothing}, but must be at least 0 and below 1"),
+        ));
     }
     if labels.spec() == logits.spec() {
         return match ignore_index {

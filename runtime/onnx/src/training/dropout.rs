@@ -80,7 +80,7 @@ fn read_mask(n: &NodeList<'_>, node: &Node, first: i64) -> Result<Option<Mask>, 
     };
     let ratio = constant(1, "ratio")?.unwrap_or(0.5);
     if !(0.0..1.0).contains(&ratio) {
-        return Err(format!("`ratio` is {ratio}, not in 0..1"));
+        return Err(format!("`ratio` is {ratio}, but must be at least 0 and below 1"));
     }
     if ratio == 0.0 || constant(2, "training_mode")? == Some(0.0) {
         return Ok(None);

@@ -2,6 +2,8 @@
 //!
 //! Knows nothing about graphs: the host adds the update of each parameter.
 
+use std::ops::Bound;
+
 use flagperf_onnx::{Decay, LossScale, Moments, Optimizer as Rule, OptimizerKind, Schedule as Change, WarmUp};
 use rhai::plugin::*;
 use rhai::{Array, Map, Module};
@@ -37,10 +39,20 @@ fn bounded(
     options: &mut FunctionOptions,
     key: &'static str,
     default: f64,
-    range: impl std::ops::RangeBounds<f64> + std::fmt::Debug,
+    range: impl std::ops::RangeBounds<f64>,
 ) -> Fallible<f64> {
     let number = options.number(key)?.unwrap_or(default);
-    if range.contains(&number) { Ok(number) } else { Err(format!("`{key}` is {number}, not in {range:?}").into()) }
+    if range.contains(&number) {
+        return Ok(number);
+    }
+    let limit = |bound: Bound<&f64>, closed: &str, open: &str| match bound {
+        Bound::Included(limit) => Some(format!("{closed} {limit}")),
+        Bound::Excluded(limit) => Some(format!("{open} {limit}")),
+        Bound::Unbounded => None,
+    };
+    let limits = [limit(range.start_bound(), "at least", "above"), limit(range.end_bound(), "at most", "below")];
+    let limits = limits.into_iter().flatten().collect::<Vec<_>>().join(" and ");
+    Err(format!("`{key}` is {number}, but must be {limits}").into())
 }
 
 /// Reads the options that every optimizer has, and refuses unknown ones.
@@ -77,7 +89,7 @@ fn moments(options: &mut FunctionOptions, eps: f64) -> Fallible<Moments> {
         }
     };
     if !betas.iter().all(|beta| (0.0..1.0).contains(beta)) {
-        return Err(format!("`betas` are {betas:?}, not in 0.0..1.0").into());
+        return Err(format!("`betas` are {betas:?}, but must be at least 0 and below 1").into());
     }
     let eps = bounded(options, "eps", eps, 0.0..)?;
     Ok(Moments { beta1: betas[0], beta2: betas[1], eps })
@@ -252,7 +264,7 @@ mod functions {
         let start = finite_number("the start of a warm-up", &start)?;
         let length = u64::try_from(length).map_err(|_| format!("a warm-up of {length} epochs"))?;
         if !(0.0..=1.0).contains(&start) {
-            return Err(format!("a warm-up rises from {start} times the rate, which is not in 0..=1").into());
+            return Err(format!("a warm-up rises from {start} times the rate, which is not between 0 and 1").into());
         }
         Ok(Schedule(Change { warm_up: Some(WarmUp { length, start }), ..schedule.0 }))
     }

@@ -115,7 +115,6 @@ impl Evaluator {
         self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
             let (_, output) = self.model.run_unmeasured(&batch, clock)?;
-            let output = output.try_map(|output| step::own_copy(&output))?;
             let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
             let outputs = evaluated.stored.output.iter();
             self.non_finite += outputs.map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
