@@ -13,8 +13,11 @@ const PASS_RATIO_WARNING: f64 = 1.5;
 const PASS_TIME_MIN: Seconds = Seconds(0.01);
 
 /// Returns a warning when a later pass is much faster than the first. All passes have the same samples, so they take
-/// the same time unless the engine caches results.
+/// the same time unless the engine caches results. The first pass of a training contains its warm-up.
 pub fn slow_first_pass(measured: &Measurement) -> Option<String> {
+    if measured.step == Step::Training {
+        return None;
+    }
     let (first, later) = measured.passes.split_first()?;
     let shortest =
         later.iter().filter(|pass| pass.samples == first.samples).map(|pass| pass.core_s.0).reduce(f64::min)?;
