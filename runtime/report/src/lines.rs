@@ -68,10 +68,12 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
             vec![format!("  {:<10} {}", step.name(), duration(*time_s))]
         }
         Notice::Event { event: Event::EpochLosses(losses), .. } => {
-            // A step that mixed precision skipped has none.
+            // A step that mixed precision skipped, or of a program that does not report it, has none.
             let finite: Vec<f64> = losses.loss.iter().copied().filter(|loss| loss.is_finite()).collect();
             let mean = finite.iter().sum::<f64>() / finite.len() as f64;
-            vec![format!("  {:<10} {mean:.4}, the mean of {}", "loss", plural(finite.len() as u64, "step", "steps"))]
+            let line =
+                format!("  {:<10} {mean:.4}, the mean of {}", "loss", plural(finite.len() as u64, "step", "steps"));
+            if finite.is_empty() { Vec::new() } else { vec![line] }
         }
         Notice::Event { event: Event::Evaluation(found), .. } => {
             let epochs = plural(found.epochs.into(), "epoch", "epochs");

@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::super::super::phase::{Emit, failure};
-use super::report::{Report, StepReport, final_metrics};
+use super::report::{Report, StepReport, final_metrics, final_samples};
 
 /// Steps after which a pass ends, so that what was measured is on disk.
 const PASS_STEPS_MAX: usize = 1000;
@@ -41,7 +41,12 @@ pub(super) struct Collector<'c> {
     step: u64,
     samples: u64,
     announced: Option<u64>,
-    epochs: u32,
+    /// Epochs whose end was reported, and how often the number of the epoch changed, of which `epoch` is the last one.
+    ended_epochs: u32,
+    changed_epochs: u32,
+    epoch: Option<u64>,
+    /// When the program said that the training ended.
+    ended: Option<Nanos>,
     reports: u64,
     metrics: IndexMap<String, f64>,
     has_disorder: bool,
@@ -74,7 +79,10 @@ impl<'c> Collector<'c> {
             step: 0,
             samples: 0,
             announced: None,
-            epochs: 0,
+            ended_epochs: 0,
+            changed_epochs: 0,
+            epoch: None,
+            ended: None,
             reports: 0,
             metrics: IndexMap::new(),
             has_disorder: false,
@@ -101,18 +109,25 @@ impl<'c> Collector<'c> {
         match report {
             Report::Begin(step) => {
                 self.announced = step.or(self.announced);
-                self.is_done |= self.epochs >= self.settings.length.max_epochs || self.step >= self.steps_max();
+                self.is_done |= self.has_all_epochs() || self.step >= self.steps_max();
             }
             Report::Step(step) => self.add_step(at, &step)?,
             Report::EpochEnd => {
                 self.end_pass(at);
-                self.epochs += 1;
+                self.ended_epochs += 1;
             }
             Report::Evaluation { metrics, time_s } => self.evaluate(at, metrics, time_s),
-            Report::End => self.end_pass(at),
-            Report::Finished(values) => self.finish_report(at, values),
+            Report::End => {
+                self.end_pass(at);
+                self.ended = Some(at);
+            }
+            Report::Finished(values) => self.finish_report(at, values)?,
         }
         Ok(())
+    }
+
+    fn has_all_epochs(&self) -> bool {
+        self.ended_epochs.max(self.changed_epochs) >= self.settings.length.max_epochs
     }
 
     fn steps_max(&self) -> u64 {
@@ -122,6 +137,11 @@ impl<'c> Collector<'c> {
     fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
         let step = report.step.or(self.announced.take()).unwrap_or(self.step + 1);
         let samples = report.samples.unwrap_or(step.saturating_mul(self.batch_size.into()));
+        if let Some(epoch) = report.epoch {
+            self.changed_epochs += u32::from(self.epoch.is_some_and(|before| before != epoch));
+            self.epoch = Some(epoch);
+            self.is_done |= self.has_all_epochs();
+        }
         if let Some(loss) = report.loss.filter(|loss| !loss.is_finite()) {
             let reason = format!("step {step}: the program reported the loss {loss}");
             return Err(failure(&reason, "a smaller learning rate or a warm-up may keep it finite"));
@@ -207,13 +227,19 @@ impl<'c> Collector<'c> {
         self.is_done |= !target.is_empty() && target.iter().all(reaches);
     }
 
-    fn finish_report(&mut self, at: Nanos, values: IndexMap<String, Value>) {
+    /// Adds the last line. The training of a program that reported no step is one step, up to the end that it reported.
+    fn finish_report(&mut self, at: Nanos, values: IndexMap<String, Value>) -> Result<(), Failure> {
+        if let Some(samples) = final_samples(&values).filter(|_| self.samples == 0) {
+            let report = StepReport { step: Some(1), samples: Some(samples), ..StepReport::default() };
+            self.add_step(self.ended.unwrap_or(at), &report)?;
+        }
         self.end_pass(at);
         if self.metrics.is_empty() {
             self.evaluate(at, final_metrics(&values), None);
         }
         (self.emit)(Event::Reported { round: self.round, values });
         self.is_done = true;
+        Ok(())
     }
 
     /// Ends the training after its program has ended.
@@ -226,8 +252,8 @@ impl<'c> Collector<'c> {
             return Err(failure(&"the program reported nothing", hint));
         }
         if self.samples == 0 {
-            let hint =
-                "`STEP_END` lines or the patterns `step` and `samples` count the work, without which there is no speed";
+            let hint = "`STEP_END` lines, the patterns `step` and `samples`, or `num_trained_samples` of `FINISHED` count the work, \
+                        without which there is no speed";
             return Err(failure(&"the program reported no step", hint));
         }
         if let Some(name) = self.settings.target.keys().find(|name| !self.metrics.contains_key(*name)) {

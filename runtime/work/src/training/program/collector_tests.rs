@@ -131,6 +131,27 @@ fn a_training_ends_with_an_epoch_too_many() {
 }
 
 #[test]
+fn the_numbers_of_the_epochs_count_them_if_no_end_is_reported() {
+    let of_epoch = |number: u64, epoch: u64| {
+        let report = StepReport { step: Some(number), epoch: Some(epoch), ..StepReport::default() };
+        (number, Report::Step(report))
+    };
+    let steps = [of_epoch(1, 0), of_epoch(2, 0), of_epoch(3, 1), of_epoch(4, 1), of_epoch(5, 2)];
+    assert!(!collected(json!({}), steps[..4].to_vec()).1);
+    assert!(collected(json!({}), steps.to_vec()).1, "two epochs are all, and a third one began");
+}
+
+#[test]
+fn a_training_without_steps_is_one_that_the_last_line_counts() {
+    let values = json!({"train_time": 2.0, "throughput(ips)_raw": 320.0, "final_acc1": 0.75});
+    let finished = Report::Finished(serde_json::from_value(values).unwrap());
+    let reports = vec![(5, Report::Begin(None)), (9, Report::End), (12, finished)];
+    let (events, is_done, ended) = collected(json!({"acc1": 0.7}), reports);
+    assert!(is_done && ended.is_ok(), "{ended:?}");
+    assert_eq!(steps(&events), [(640, 9.0, 12.0)]);
+}
+
+#[test]
 fn what_cannot_be_a_training_is_a_failure() {
     let reason = |target, reports| collected(target, reports).2.unwrap_err().reason;
     assert_eq!(reason(json!({}), Vec::new()), "the program reported nothing");

@@ -41,6 +41,8 @@ pub(super) struct StepReport {
     pub step: Option<u64>,
     /// Samples so far.
     pub samples: Option<u64>,
+    /// The number of the epoch.
+    pub epoch: Option<u64>,
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,
 }
@@ -71,7 +73,7 @@ impl Reader {
         let mut figures = self.patterns.figures(line);
         let [step, samples, loss, learning_rate] = PROGRAM_FIGURES.map(|name| figures.shift_remove(name));
         let count = |figure: Option<f64>| figure.filter(|count| *count >= 0.0).map(|count| count as u64);
-        let report = StepReport { step: count(step), samples: count(samples), loss, learning_rate };
+        let report = StepReport { step: count(step), samples: count(samples), epoch: None, loss, learning_rate };
         let step = (report != StepReport::default()).then_some(Report::Step(report));
         let evaluation = (!figures.is_empty()).then_some(Report::Evaluation { metrics: figures, time_s: None });
         step.into_iter().chain(evaluation).collect()
@@ -97,8 +99,9 @@ fn perf_report(line: &Map<String, Value>) -> Option<Report> {
         "STEP_END" => Some(Report::Step(StepReport {
             step: value.get("global_steps").and_then(Value::as_u64).or_else(step),
             samples: value.get("num_trained_samples").and_then(Value::as_u64),
+            epoch: value.get("epoch").and_then(Value::as_u64),
             loss: figure("loss"),
-            learning_rate: figure("learning_rate"),
+            learning_rate: figure("learning_rate").or_else(|| figure("lr")),
         })),
         "EPOCH_END" => Some(Report::EpochEnd),
         "EVALUATE" | "INIT_EVALUATION" => {
@@ -108,6 +111,17 @@ fn perf_report(line: &Map<String, Value>) -> Option<Report> {
         "FINISHED" => Some(Report::Finished(short_values(value))),
         _ => None,
     }
+}
+
+/// Returns all samples as the last line reports them: their number, or else their rate times the time of the training.
+pub(super) fn final_samples(values: &IndexMap<String, Value>) -> Option<u64> {
+    let count = |name: &&str| values.get(*name)?.as_u64();
+    let time = || values.get("train_time").or_else(|| values.get("raw_train_time"))?.as_f64();
+    let is_rate =
+        |name: &str| name.ends_with("_raw") || (name.starts_with("training_") && name.ends_with("_per_second"));
+    let rate = || values.iter().find(|(name, _)| is_rate(name))?.1.as_f64();
+    let samples = || Some((rate()? * time()?).round()).filter(|samples| *samples >= 1.0).map(|samples| samples as u64);
+    ["num_trained_samples", "train_samples"].iter().find_map(count).or_else(samples)
 }
 
 /// Returns the metrics of the last line, which a program has that prints no evaluation.
@@ -166,6 +180,20 @@ mod tests {
         let Some(Report::Finished(values)) = read(line) else { panic!("{line}") };
         assert_eq!(json!(values), json!({"e2e_time": 9, "final_acc1": 75.5}));
         assert_eq!(final_metrics(&values), IndexMap::from([("acc1".to_owned(), 75.5)]));
+        let line =
+            r#"[PerfLog] {"event": "STEP_END", "value": {"global_steps": 3, "epoch": 2, "lr": 0.5, "loss": 2.5}}"#;
+        let expected = StepReport { epoch: Some(2), learning_rate: Some(0.5), ..step(3, 2.5) };
+        assert_eq!(read(line), Some(Report::Step(expected)));
+    }
+
+    #[test]
+    fn the_last_line_counts_the_samples_or_has_their_rate_and_the_time() {
+        let samples = |values: Value| final_samples(&serde_json::from_value(values).unwrap());
+        assert_eq!(samples(json!({"num_trained_samples": 640, "train_time": 2.0})), Some(640));
+        assert_eq!(samples(json!({"train_time": 2.0, "throughput(ips)_raw": 320.1})), Some(640));
+        assert_eq!(samples(json!({"raw_train_time": 2.0, "training_images_per_second": 320})), Some(640));
+        assert_eq!(samples(json!({"e2e_time": 2.0, "throughput(ips)_raw": 320.0})), None);
+        assert_eq!(samples(json!({"train_time": -2.0, "throughput(ips)_raw": 320.0})), None);
     }
 
     #[test]
