@@ -19,7 +19,9 @@ class InferModel:
         self.session = onnxruntime.InferenceSession(onnx_path, providers=['CPUExecutionProvider'])
 
     def __call__(self, model_inputs):
-        return self.session.run(None, {'images': model_inputs[0].numpy()}), 0
+        return self.session.run(None, {'images': model_inputs[0]}), 0
+
+TENSORS = 'numpy'
 ";
 
 const VENDOR: &str = "name: side

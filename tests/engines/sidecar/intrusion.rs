@@ -56,7 +56,9 @@ class InferModel:
             return False
 
     def __call__(self, model_inputs):
-        return self.session.run(None, {'images': model_inputs[0].numpy()}), 0
+        return self.session.run(None, {'images': model_inputs[0]}), 0
+
+TENSORS = 'numpy'
 ";
 
 #[test]

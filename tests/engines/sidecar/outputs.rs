@@ -18,6 +18,7 @@ def counted(sidecar, request):
     lends += 1
     return lend(sidecar, request)
 __main__.Sidecar.handle_lend = counted
+TENSORS = 'numpy'
 
 class InferModel:
     takes_model, device = False, 'cpu'
@@ -76,6 +77,7 @@ def late(sidecar, request):
     threading.Thread(target=write, daemon=True).start()
     return reply
 __main__.Sidecar.handle_fetch = late
+TENSORS = 'numpy'
 
 class InferModel:
     takes_model, device = False, 'cpu'
@@ -95,7 +97,9 @@ fn an_output_cannot_be_changed_after_it_was_copied() {
 }
 
 /// A class that adds one to its input and returns a flat output.
-const FLAT: &str = "class InferModel:
+const FLAT: &str = "TENSORS = 'numpy'
+
+class InferModel:
     takes_model, device = False, 'cpu'
     def __init__(self, config, onnx_path, model): pass
     def __call__(self, model_inputs):
@@ -119,7 +123,9 @@ fn a_reshaped_output_is_an_input_of_the_declared_shape() {
 }
 
 /// A class that reads its model file at each call, checks that `Gelu` was decomposed, and returns its input.
-const LATE_READER: &str = "class InferModel:
+const LATE_READER: &str = "TENSORS = 'numpy'
+
+class InferModel:
     takes_model, device = False, 'cpu'
     def __init__(self, config, onnx_path, model): self.path = onnx_path
     def __call__(self, model_inputs):
