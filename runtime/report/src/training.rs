@@ -128,6 +128,7 @@ fn metrics(round: &TrainingRound) -> String {
 /// The mean losses of the first and the last epoch.
 fn losses(round: &TrainingRound) -> String {
     match (round.epoch_losses.first(), round.epoch_losses.last()) {
+        (Some(first), Some(_)) if first.is_nan() => "none: not reported".to_owned(),
         (Some(first), Some(last)) => format!("{first:.4} in the first epoch, {last:.4} in the last"),
         _ => "none: no epoch ended".to_owned(),
     }

@@ -105,6 +105,10 @@ impl<'c> Collector<'c> {
             let reason = format!("the program made more than {REPORTS_MAX} reports, which is the limit");
             return Err(failure(&reason, "it can report less often"));
         }
+        // What a program does until it is ended is no part of the training.
+        if self.is_done && !matches!(report, Report::Finished(_)) {
+            return Ok(());
+        }
         self.last = at;
         match report {
             Report::Begin(step) => {
@@ -140,7 +144,11 @@ impl<'c> Collector<'c> {
         if let Some(epoch) = report.epoch {
             self.changed_epochs += u32::from(self.epoch.is_some_and(|before| before != epoch));
             self.epoch = Some(epoch);
-            self.is_done |= self.has_all_epochs();
+            if self.has_all_epochs() {
+                // The step is the first one of the next epoch.
+                self.is_done = true;
+                return Ok(());
+            }
         }
         if let Some(loss) = report.loss.filter(|loss| !loss.is_finite()) {
             let reason = format!("step {step}: the program reported the loss {loss}");

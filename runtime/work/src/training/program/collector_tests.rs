@@ -136,9 +136,21 @@ fn the_numbers_of_the_epochs_count_them_if_no_end_is_reported() {
         let report = StepReport { step: Some(number), epoch: Some(epoch), ..StepReport::default() };
         (number, Report::Step(report))
     };
-    let steps = [of_epoch(1, 0), of_epoch(2, 0), of_epoch(3, 1), of_epoch(4, 1), of_epoch(5, 2)];
-    assert!(!collected(json!({}), steps[..4].to_vec()).1);
-    assert!(collected(json!({}), steps.to_vec()).1, "two epochs are all, and a third one began");
+    let reports = [of_epoch(1, 0), of_epoch(2, 0), of_epoch(3, 1), of_epoch(4, 1), of_epoch(5, 2)];
+    assert!(!collected(json!({}), reports[..4].to_vec()).1);
+    let (events, is_done, ended) = collected(json!({}), reports.to_vec());
+    assert!(is_done && ended.is_ok(), "two epochs are all, and a third one began");
+    assert_eq!(steps(&events).len(), 4, "the step of the third one does not count");
+}
+
+#[test]
+fn what_a_program_does_after_its_training_does_not_count() {
+    let reports = vec![(6, step(1, 2.0)), (7, evaluation(0.95, None)), (9, step(2, 1.0)), (10, evaluation(0.5, None))];
+    let (events, _, ended) = collected(json!({"top1": 0.9}), reports);
+    assert!(ended.is_ok());
+    assert_eq!(names(&events), ["pass_begin", "steps", "epoch_losses", "pass_end", "evaluation", "training_end"]);
+    let Some(Event::TrainingEnd(end)) = events.last() else { panic!("{events:?}") };
+    assert_eq!(end.train_s.0, 7.0);
 }
 
 #[test]
