@@ -345,7 +345,7 @@ fn outputs_that_do_not_match_the_model_are_refused() {
         reason("[model_inputs[0]]"),
         "returned output `scores` as `4,3,8,8,f32`, the model declares `N,1000,f32`, N = 4",
     );
-    check(reason("[model_inputs[0].double().flatten(1)]"), "as `4,192,f64`");
+    check(reason("[model_inputs[0].astype('float64').reshape(4, -1)]"), "as `4,192,f64`");
     check(reason("[model_inputs[0]] * 2"), "number of outputs is 2, the model declares 1");
     check(reason("['scores']"), "output 0 is not a tensor of a supported type: `str`");
 }
