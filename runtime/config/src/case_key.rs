@@ -71,6 +71,11 @@ impl FromStr for Scale {
 }
 
 impl CaseKey {
+    /// Returns the size of a training, as a section of an overlay names it: `A100x1x8`.
+    pub fn size(&self) -> Option<String> {
+        self.training.as_ref().map(|training| format!("{}x{}", training.hardware, self.scale))
+    }
+
     /// Creates the key of a case for inference on one device.
     pub fn new(case: &str, framework: &str) -> Self {
         CaseKey { case: case.to_owned(), framework: framework.to_owned(), scale: Scale::ONE, training: None }

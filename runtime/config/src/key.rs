@@ -123,7 +123,7 @@ impl ValueKind {
             ValueKind::NonEmptyTextList => "a non-empty list of strings",
             ValueKind::TextList => "a list of strings such as `[one, two]`",
             ValueKind::TextMap => "a mapping of keys to strings",
-            ValueKind::Targets => "a minimum for each metric, such as `{top1: 0.76}`",
+            ValueKind::Targets => "a value for each metric, such as `{top1: 0.76}`",
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
             ValueKind::RelativePath => "a path below the data directory, without `..`",
             ValueKind::Sha256 => "64 lower-case hexadecimal digits",

@@ -74,7 +74,7 @@ fn a_target_that_is_not_a_number_is_refused_with_its_line_and_the_expected_form(
         assert_eq!(
             messages(Level::Error, &format!("target_accuracy: {text}")),
             format!(
-                "{FILE}:1: `target_accuracy` must be a minimum for each metric, such as `{{top1: 0.76}}`, not {found}"
+                "{FILE}:1: `target_accuracy` must be a value for each metric, such as `{{top1: 0.76}}`, not {found}"
             )
         );
     }

@@ -64,12 +64,12 @@ pub fn is_size_section(file: &SettingsFile, name: &str) -> bool {
 
 /// Returns the note that an overlay has sections, but none for the size of a case.
 fn no_section(file: &ConfigFile, sections: &[OverlayPart<'_>], key: &CaseKey) -> Option<Finding> {
-    let hardware = &key.training.as_ref()?.hardware;
+    let size = key.size()?;
     if sections.is_empty() || sections.iter().any(|section| section.applies_to(key)) {
         return None;
     }
     let sizes = list_names(sections.iter().filter_map(|section| section.size));
-    let message = format!("the overlay has no section for `{hardware}x{}` (known: {sizes})", key.scale);
+    let message = format!("the overlay has no section for `{size}` (known: {sizes})");
     Some(Finding::info(file.whole(), message))
 }
 

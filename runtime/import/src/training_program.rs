@@ -14,6 +14,7 @@ use super::training_own::convert_sizes;
 use super::training_values::{TARGET, node, settings};
 use super::tree::{Conversion, IMPORTED, schema_line};
 use flagperf_config::{Node, SettingsFile};
+use flagperf_core::metric;
 
 /// Epochs of a program that ends by itself after a number of steps or samples.
 const EPOCHS_MAX: u32 = 10_000;
@@ -180,7 +181,13 @@ fn training_entries(
     values.iter().map(|(key, value)| (key.clone(), node(value))).collect()
 }
 
-/// Returns the metrics that end a training. One that must be small cannot be stated.
+/// Returns whether the name of a metric contains that of an error, and the host takes a greater value for the better one.
+fn is_unknown_cost(metric: &str) -> bool {
+    let is_cost = COSTS.iter().any(|cost| metric.to_ascii_lowercase().contains(cost));
+    is_cost && !metric::find(metric).is_some_and(|known| known.is_cost)
+}
+
+/// Returns the metrics that end a training.
 fn target(benchmark: &Benchmark, standard: Option<&SizeConfig>, conversion: &mut Conversion<'_>) -> Value {
     let mut targets = serde_json::Map::new();
     let files = [Some(&benchmark.base), standard.map(|size| &size.file)];
@@ -192,8 +199,8 @@ fn target(benchmark: &Benchmark, standard: Option<&SizeConfig>, conversion: &mut
         let one = json!({metric: value});
         let setting = SettingsFile::TRAINING.find("target").expect("training.yaml has the key");
         let refused = match setting.read(&node(&one)) {
-            _ if COSTS.iter().any(|cost| metric.to_ascii_lowercase().contains(cost)) => {
-                Some("`target` is a minimum, and this value must be small".to_owned())
+            _ if is_unknown_cost(metric) => {
+                Some("only a small value can be meant, which the name of the metric does not tell the host".to_owned())
             }
             Ok(_) => None,
             Err(finding) => Some(finding.message),

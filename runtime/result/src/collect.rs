@@ -158,6 +158,10 @@ impl PhaseCollector {
     fn end_step(&mut self, step: Step, time_s: Seconds, at: Nanos) {
         let Some(started) = self.step_started.take() else { return };
         let Some(record) = self.record.steps.last_mut().filter(|record| record.step == step) else { return };
+        if !time_s.0.is_finite() {
+            self.contradiction.get_or_insert(format!("step `{}` ended without a time", step.name()));
+            return;
+        }
         let conductor_s = at.since(started);
         let discrepancy = if conductor_s.0 > 0.0 { time_s.0 / conductor_s.0 - 1.0 } else { 0.0 };
         record.time_s = Some(time_s);

@@ -148,7 +148,8 @@ pub(super) fn unknown_of_training(record: &Record) -> Vec<String> {
         (again < steps).then(|| format!("{} of {steps} training steps were not computed again", steps - again))
     });
     let evaluations = training.rounds.iter().map(|round| round.evaluations.len() as u64).sum::<u64>();
-    let unchecked = evaluations - u64::from(training.replay.as_ref().is_some_and(|replay| replay.evaluation.is_some()));
+    let again = u64::from(training.replay.as_ref().is_some_and(|replay| replay.evaluation.is_some()));
+    let unchecked = evaluations.saturating_sub(again);
     let earlier = (training.replay.is_some() && unchecked > 0)
         .then(|| format!("{unchecked} of {evaluations} evaluations were not computed again: only the last one is"));
     let is_counted = training.dataset.is_some() && other_training_data(record, training).is_none();

@@ -259,7 +259,7 @@ fn failed_samples(record: &Record) -> Vec<String> {
 pub fn padding_warnings(record: &Record) -> Vec<String> {
     let warning = |measured: &Measurement| {
         let padded = measured.padded_samples;
-        let rows = measured.samples + measured.failed_samples + padded;
+        let rows = measured.samples.saturating_add(measured.failed_samples).saturating_add(padded);
         let share = padded as f64 / rows as f64;
         if padded == 0 || share <= OFFICIAL_PADDING_MAX {
             return None;

@@ -8,7 +8,16 @@ use super::rows::Columns;
 fn expected_cell(column: &str, record: &Value, link: &str) -> Option<String> {
     let info = &record["finish_info"];
     let unknown = || record["accuracy"]["unknown"].as_str().unwrap_or("unknown").to_owned();
+    let training = || record["phases"][0]["training"]["rounds"].as_array()?.last();
+    let rate_of = |key: &str| Some(training()?[key].as_f64().map_or_else(|| "not measured".to_owned(), rate));
     Some(match column {
+        "framework" => text(&record["framework"])?,
+        "p_whole" => rate_of("throughput_whole_samples_per_s")?,
+        "p_train" => rate_of("throughput_train_samples_per_s")?,
+        "*p_core" => rate_of("throughput_core_samples_per_s")?,
+        "epochs" => training()?["epochs"].as_u64()?.to_string(),
+        "converged" => if record["accuracy"]["verdict"] == "met" { "yes" } else { "no" }.to_owned(),
+        "final metric" => final_metric(training()?).unwrap_or_else(unknown),
         "vendor" => text(&info["vendor"])?,
         "compiler" => text(&info["compiler"]).unwrap_or_else(|| "none".to_owned()),
         "device" => device(record)?,
@@ -63,6 +72,12 @@ fn in_cell(text: &str) -> String {
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
+}
+
+/// Returns the first metric of the last evaluation of a training.
+fn final_metric(training: &Value) -> Option<String> {
+    let (name, value) = training["evaluations"].as_array()?.last()?["metrics"].as_object()?.iter().next()?;
+    Some(format!("{name} {}", accuracy(value.as_f64()?)))
 }
 
 /// Returns the name of the device of inference, or else of the last phase, without the engine's index of it.
@@ -126,6 +141,20 @@ mod tests {
             "| acme | own | Acme 1 | fp16 | 8 | 4,977 | 28,068 | 15.1 | not measured | 76.13 % | random weights | 4.8 GiB | \
              4.6 % | [one](../../vendors/acme/results/tiny/one/record.json) |  |"
         );
+    }
+
+    #[test]
+    fn the_row_of_a_training_has_the_figures_of_its_last_repetition() {
+        let round = json!({"epochs": 2, "throughput_whole_samples_per_s": 948.2, "throughput_train_samples_per_s": null,
+            "throughput_core_samples_per_s": 979.9, "evaluations": [{"metrics": {"top1": 0.9831}}]});
+        let mut record = record();
+        record["framework"] = "interpreter".into();
+        record["accuracy"]["verdict"] = "met".into();
+        record["phases"] = json!([{"training": {"rounds": [{}, round]}}]);
+        let names = "vendor,framework,p_whole,p_train,*p_core,epochs,converged,final metric,record";
+        let columns = Columns(names.split(',').map(str::to_owned).collect());
+        let expected = "| acme | interpreter | 948 | not measured | 980 | 2 | yes | top1 98.31 % | x |";
+        assert_eq!(expected_row(&columns, &record, "x"), expected);
     }
 
     #[test]

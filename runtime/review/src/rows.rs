@@ -11,6 +11,8 @@ const LINE_BYTES_MAX: usize = 10_000;
 const VENDOR_COLUMN: &str = "vendor";
 /// The column with the link to the record.
 const RECORD_COLUMN: &str = "record";
+/// A column that only a table of trainings has.
+const TRAINING_COLUMN: &str = "*p_core";
 
 /// What a changed line of a file with a table of results is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +119,11 @@ impl Columns {
     fn of(cells: &[String]) -> Option<Columns> {
         let has = |name: &str| cells.iter().any(|cell| cell == name);
         (has(VENDOR_COLUMN) && has(RECORD_COLUMN)).then(|| Columns(cells.to_vec()))
+    }
+
+    /// Returns whether the rows are those of trainings.
+    pub(super) fn are_of_training(&self) -> bool {
+        self.0.iter().any(|name| name == TRAINING_COLUMN)
     }
 }
 

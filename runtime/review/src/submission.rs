@@ -158,7 +158,9 @@ fn check_record(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot)
         let hint = "put the values into the overlay and run without `--set`";
         add(format!("the run departs from the committed configuration: {}", departures.join(", ")), hint);
     }
-    for different in different_settings(vendor, case, &value["settings"], &|file| after.text(file).ok()) {
+    let training_key = value["training_key"].as_str();
+    let read = |file: &str| after.text(file).ok();
+    for different in different_settings(vendor, case, training_key, &value["settings"], &read) {
         let DifferentSetting { key, file, used, committed } = different;
         let (used, committed) = (quoted(&used), quoted(&committed));
         let message = format!("the run had {used} for `{key}`, but {file} has {committed}");
@@ -239,7 +241,10 @@ fn check_row(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) ->
     let tables = ResultTable::find_all(&after.text(&file).unwrap_or_default());
     let row = tables.iter().find_map(|table| Some((table, table.row_of(&record.path, folder)?)));
     let Some((table, (line, row))) = row else {
-        let (message, hint) = match tables.first() {
+        // The table of trainings, if there are two, has other columns than that of inference.
+        let is_training = record.value["training_key"].is_string();
+        let of_kind = tables.iter().find(|table| table.columns.are_of_training() == is_training);
+        let (message, hint) = match of_kind.or(tables.first()) {
             Some(table) => (
                 format!("the table of results lacks a row for {}", record.path),
                 format!("add this row: {}", expected_row(&table.columns, &record.value, &link)),

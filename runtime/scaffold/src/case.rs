@@ -10,6 +10,9 @@ use flagperf_core::description::Delivery;
 
 const OVERLAY: &str = include_str!("../templates/case/overlay.yaml");
 
+/// What the README of a case that can be trained has, too.
+const TRAININGS: &str = include_str!("../templates/case/trainings.md");
+
 /// The files of a case: the folder in the checkout, the file, its text.
 const FILES: [(&str, &str, &str); 5] = [
     ("configs", "configurations.yaml", include_str!("../templates/case/configurations.yaml")),
@@ -40,7 +43,8 @@ pub fn new_case(name: &str, has_training: bool, checkout: &Checkout<'_>) -> Resu
     let mut scaffold = Scaffold::default();
     let training = TRAINING_FILES.iter().filter(|_| has_training);
     for (folder, file, text) in FILES.iter().chain(training) {
-        scaffold.add(Path::new(folder).join(name).join(file), text.replace("@NAME@", name));
+        let table = if has_training && *file == "README.md" { TRAININGS } else { "" };
+        scaffold.add(Path::new(folder).join(name).join(file), text.replace("@NAME@", name) + table);
     }
     // A folder with the data may be there already.
     let data = Path::new("datasets").join(name);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use super::accuracy::check_accuracy;
@@ -17,6 +18,7 @@ use super::settings::check_settings;
 use super::sources::check_sources;
 use super::training::check_training;
 use super::{CaseReport, Trust};
+use flagperf_core::panic::panic_text;
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_result::{ChainError, Record, verify_chain};
 
@@ -99,8 +101,17 @@ fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Verifies one of the results that [`find_results`] found.
+/// Verifies one of the results that [`find_results`] found. A number with which no figure can be computed, such as a count
+/// near 2^64, is wrong and does not keep the other results from being verified.
 pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
+    catch_unwind(|| verify_files(path, trust)).unwrap_or_else(|panic| {
+        let mut report = CaseReport::new(path);
+        report.add(RECORD_FILE, format!("its numbers cannot be: {}", panic_text(&*panic)), None, None);
+        report
+    })
+}
+
+fn verify_files(path: &Path, trust: &Trust) -> CaseReport {
     let mut report = CaseReport::new(path);
     if !path.is_dir() {
         verify_record_alone(path, &mut report);

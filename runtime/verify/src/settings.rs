@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::CaseReport;
 use super::difference::compare;
 use flagperf_config::{
-    Content, Environment, Origin, Overrides, SettingsFile, default_data_folder, env, find_parameter, load, parse_yaml,
+    CaseKey, Content, Environment, Origin, Overrides, SettingsFile, default_data_folder, env, find_parameter, is_size_section, load, parse_yaml,
 };
 use flagperf_core::file::is_inside;
 use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
@@ -28,14 +28,16 @@ pub struct DifferentSetting {
     pub committed: Value,
 }
 
-/// Returns the settings of a run, as in its record, that the files of the case set otherwise. `read` returns the text of a
-/// file of the checkout.
+/// Returns the settings of a run, as in its record, that the files of the case set otherwise. `training_key` is that of the
+/// record, and `read` returns the text of a file of the checkout.
 pub fn different_settings(
     vendor: &str,
     case: &str,
+    training_key: Option<&str>,
     settings: &Value,
     read: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<DifferentSetting> {
+    let size = training_key.and_then(|key| key.parse::<CaseKey>().ok()).and_then(|key| key.size());
     // A record has every key of the file of its settings.
     let has_all = |file: &SettingsFile| file.keys.iter().all(|key| settings.get(key.name).is_some());
     let own = SettingsFile::ALL.into_iter().find(has_all).unwrap_or(SettingsFile::INFERENCE);
@@ -45,7 +47,11 @@ pub fn different_settings(
     for file in files {
         let Some(root) = read(&file).and_then(|text| parse_yaml(&text).ok()) else { continue };
         let Content::Map(entries) = root.content else { continue };
-        for (key, node) in entries {
+        let (sections, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(key, _)| is_size_section(&own, key));
+        // The section of the size decides before the keys for every size.
+        let section = sections.into_iter().find(|(key, _)| Some(key) == size.as_ref());
+        let section = section.and_then(|(_, node)| if let Content::Map(keys) = node.content { Some(keys) } else { None });
+        for (key, node) in section.into_iter().flatten().chain(entries) {
             let used = &settings[&key]["value"];
             let known = own.find(&key).or(find_parameter(&key));
             let committed = known.and_then(|known| known.kind.read(&node)).unwrap_or_else(|| node.value());

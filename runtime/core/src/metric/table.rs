@@ -106,6 +106,8 @@ pub const METRICS: &[Metric] = &[
     share("ar_medium", &["ar_medium"], "`ar100` of objects from 32 x 32 to 96 x 96 pixels"),
     share("ar_large", &["ar_large"], "`ar100` of objects above 96 x 96 pixels"),
     Metric { range: f64::MIN..=f64::MAX, ..reported_error("loss", &["loss"], "mean loss of a sample or token") },
+    reported_error("ppl", &["ppl"], "`perplexity`, as programs call it"),
+    reported_error("error", &["error"], "share of wrong predictions"),
     reported_error("mse", &["mse"], "mean squared error"),
     reported_error("rmse", &["rmse"], "root of the mean squared error"),
     reported_error("mae", &["mae"], "mean absolute error"),
@@ -114,9 +116,13 @@ pub const METRICS: &[Metric] = &[
     reported_error("fid", &["fid"], "Fréchet distance between the features of generated and of real images"),
 ];
 
-/// Returns the row of the metric `name`; `None` when only a script can report it.
+/// Returns the row of the metric `name`; `None` when only a script can report it. What ends in the name of an error, such as
+/// `val_loss`, is this error.
 pub fn find(name: &str) -> Option<&'static Metric> {
-    METRICS.iter().find(|metric| metric.form.accepts(metric.name, name))
+    let end = name.rsplit_once('_').map_or(name, |(_, end)| end);
+    let is_of = |metric: &&Metric, name| metric.form.accepts(metric.name, name);
+    let mut metrics = METRICS.iter();
+    metrics.find(|metric| is_of(metric, name) || metric.is_cost && is_of(metric, end))
 }
 
 /// Returns the range of the metric `name`: all finite values when only a script can report it.
@@ -162,6 +168,8 @@ mod tests {
     fn a_target_of_a_cost_is_a_maximum() {
         assert!(is_reached("perplexity", 9.5, 10.0) && !is_reached("perplexity", 10.5, 10.0));
         assert!(is_reached("wer", 0.05, 0.058) && !is_reached("wer", 0.06, 0.058));
+        assert!(is_reached("val_loss", 0.5, 1.0) && !is_reached("val_loss", 1.5, 1.0));
+        assert!(is_reached("train_top1", 0.5, 0.4), "a metric of which more is better may have any name");
         assert!(!is_reached("perplexity", 0.5, 10.0), "outside its range");
         assert!(is_reached("top1", 0.8, 0.7) && !is_reached("top1", 0.6, 0.7) && !is_reached("top1", 80.0, 0.7));
     }

@@ -159,7 +159,8 @@ impl<'a> ModelReader<'a> {
             let domain = proto.domain.clone().filter(|domain| domain != "ai.onnx").unwrap_or_default();
             Ok(Node { name, op, domain, inputs, outputs, attributes })
         };
-        protos.iter().enumerate().map(node).collect()
+        // Nobody can read the result of a node without outputs.
+        protos.iter().enumerate().filter(|(_, proto)| !proto.output.is_empty()).map(node).collect()
     }
 
     fn weight(&self, proto: &TensorProto, role_guesser: &RoleGuesser) -> Result<Weight, OnnxError> {

@@ -257,7 +257,7 @@ impl TrainingLog {
 
     /// Returns the time `seconds` after the begin of the pass, which is before the current event.
     fn time_in_pass(&self, seconds: f64) -> i64 {
-        self.event_ms.min(self.pass_begin_ms + (seconds * 1e3) as i64)
+        self.event_ms.min(self.pass_begin_ms.saturating_add((seconds * 1e3) as i64))
     }
 
     /// Adds the lines for a moment to the files of the current training.

@@ -16,6 +16,8 @@ use super::report::{Report, StepReport, final_metrics, final_samples};
 
 /// Steps after which a pass ends, so that what was measured is on disk.
 const PASS_STEPS_MAX: usize = 1000;
+/// Share of evaluations in the time of a training above which there is a warning: only the program knows when it evaluates.
+const EVALUATION_SHARE_MAX: f64 = 0.5;
 /// Reports that are read of a program, which is beyond any honest one.
 const REPORTS_MAX: u64 = 1_000_000;
 
@@ -24,9 +26,11 @@ pub(super) struct Collector<'c> {
     batch_size: u32,
     settings: &'c TrainingSettings,
     round: u32,
-    /// Passes of all rounds that have ended, and those of this round.
+    /// Passes of all rounds that have ended.
     passes: &'c mut u32,
-    own_passes: u32,
+    /// The present epoch, from 0, and whether a pass of it has ended.
+    own_epoch: u32,
+    has_passes: bool,
     /// Steps of the host in the passes of this round.
     own_steps: u64,
     emit: &'c Emit,
@@ -49,6 +53,7 @@ pub(super) struct Collector<'c> {
     ended: Option<Nanos>,
     reports: u64,
     metrics: IndexMap<String, f64>,
+    evaluation_s: Seconds,
     has_disorder: bool,
     is_done: bool,
 }
@@ -68,7 +73,8 @@ impl<'c> Collector<'c> {
             settings,
             round,
             passes,
-            own_passes: 0,
+            own_epoch: 0,
+            has_passes: false,
             own_steps: 0,
             emit,
             begin,
@@ -85,6 +91,7 @@ impl<'c> Collector<'c> {
             ended: None,
             reports: 0,
             metrics: IndexMap::new(),
+            evaluation_s: Seconds(0.0),
             has_disorder: false,
             is_done: false,
         }
@@ -118,6 +125,7 @@ impl<'c> Collector<'c> {
             Report::Step(step) => self.add_step(at, &step)?,
             Report::EpochEnd => {
                 self.end_pass(at);
+                self.begin_epoch();
                 self.ended_epochs += 1;
             }
             Report::Evaluation { metrics, time_s } => self.evaluate(at, metrics, time_s),
@@ -141,11 +149,14 @@ impl<'c> Collector<'c> {
     fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
         let step = report.step.or(self.announced.take()).unwrap_or(self.step + 1);
         let samples = report.samples.unwrap_or(step.saturating_mul(self.batch_size.into()));
-        if let Some(epoch) = report.epoch {
-            self.changed_epochs += u32::from(self.epoch.is_some_and(|before| before != epoch));
-            self.epoch = Some(epoch);
+        if let Some(epoch) = report.epoch
+            && self.epoch.replace(epoch).is_some_and(|before| before != epoch)
+        {
+            // The step is the first one of the next epoch.
+            self.end_pass(self.interval_begin);
+            self.begin_epoch();
+            self.changed_epochs += 1;
             if self.has_all_epochs() {
-                // The step is the first one of the next epoch.
                 self.is_done = true;
                 return Ok(());
             }
@@ -190,7 +201,7 @@ impl<'c> Collector<'c> {
             last.host_s = last.host_s + at.since(self.interval_begin);
             let steps = std::mem::take(&mut self.steps);
             let count = steps.len() as u64;
-            let losses = EpochLosses { round: self.round, epoch: self.own_passes, ..std::mem::take(&mut self.losses) };
+            let losses = EpochLosses { round: self.round, epoch: self.own_epoch, ..std::mem::take(&mut self.losses) };
             (self.emit)(Event::Steps { step: Step::Training, times: StepColumns(steps) });
             (self.emit)(Event::EpochLosses(Box::new(losses)));
             (self.emit)(Event::PassEnd(Box::new(PassReport {
@@ -201,10 +212,15 @@ impl<'c> Collector<'c> {
                 ..PassReport::default()
             })));
             *self.passes += 1;
-            self.own_passes += 1;
+            self.has_passes = true;
             self.own_steps += count;
             self.interval_begin = at;
         }
+    }
+
+    /// Begins an epoch. One without a pass has no number of its own.
+    fn begin_epoch(&mut self) {
+        self.own_epoch += u32::from(std::mem::take(&mut self.has_passes));
     }
 
     /// Adds an evaluation. It took no longer than the time since the last report of the training.
@@ -219,9 +235,10 @@ impl<'c> Collector<'c> {
             self.interval_begin = Nanos(self.interval_begin.0 + (time_s.0 * 1e9) as u64);
         }
         self.end_pass(at);
+        self.evaluation_s = self.evaluation_s + time_s;
         (self.emit)(Event::Evaluation(Evaluation {
             round: self.round,
-            epochs: self.own_passes,
+            epochs: self.own_epoch + u32::from(self.has_passes),
             steps: self.own_steps,
             samples: 0,
             metrics: metrics.clone(),
@@ -271,6 +288,13 @@ impl<'c> Collector<'c> {
         }
         self.end_pass(self.last);
         let train_s = self.last.since(self.begin);
+        let share = self.evaluation_s.0 / train_s.0;
+        if share > EVALUATION_SHARE_MAX {
+            self.warn(format!(
+                "{:.0} % of the time is what the program calls evaluation: only `p_whole` contains it",
+                100.0 * share
+            ));
+        }
         (self.emit)(Event::TrainingEnd(TrainingEnd { round: self.round, train_s, init_s: Seconds(0.0) }));
         Ok(())
     }

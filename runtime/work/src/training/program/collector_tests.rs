@@ -54,6 +54,15 @@ fn steps(events: &[Event]) -> Vec<(u32, f64, f64)> {
     of_pass.flatten().map(|step| (step.samples, step.core_s.0, step.total().0)).collect()
 }
 
+/// The epoch of each pass.
+fn epochs(events: &[Event]) -> Vec<u32> {
+    let epoch = |event: &Event| match event {
+        Event::EpochLosses(losses) => Some(losses.epoch),
+        _ => None,
+    };
+    events.iter().filter_map(epoch).collect()
+}
+
 fn names(events: &[Event]) -> Vec<String> {
     let name = |event| serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned();
     events.iter().map(name).collect()
@@ -141,6 +150,30 @@ fn the_numbers_of_the_epochs_count_them_if_no_end_is_reported() {
     let (events, is_done, ended) = collected(json!({}), reports.to_vec());
     assert!(is_done && ended.is_ok(), "two epochs are all, and a third one began");
     assert_eq!(steps(&events).len(), 4, "the step of the third one does not count");
+    assert_eq!(epochs(&events), [0, 1]);
+}
+
+#[test]
+fn evaluations_within_an_epoch_and_trainings_without_one_add_no_epoch() {
+    let reports = vec![
+        (1, step(1, 2.0)),
+        (2, evaluation(0.5, None)),
+        (3, step(2, 2.0)),
+        (4, Report::EpochEnd),
+        (5, Report::EpochEnd),
+        (6, evaluation(0.5, None)),
+    ];
+    let (events, _, ended) = collected(json!({"top1": 0.9}), reports);
+    assert!(ended.is_ok());
+    assert_eq!(epochs(&events), [0, 0]);
+    let reports = vec![(1, step(1, 2.0)), (9, evaluation(0.5, Some(8.0)))];
+    let (events, ..) = collected(json!({"top1": 0.9}), reports);
+    let warning = events.iter().find_map(|event| match event {
+        Event::Log { message, .. } => Some(message.as_str()),
+        _ => None,
+    });
+    let expected = "89 % of the time is what the program calls evaluation: only `p_whole` contains it";
+    assert_eq!(warning, Some(expected));
 }
 
 #[test]

@@ -116,10 +116,11 @@ fn perf_report(line: &Map<String, Value>) -> Option<Report> {
 /// Returns all samples as the last line reports them: their number, or else their rate times the time of the training.
 pub(super) fn final_samples(values: &IndexMap<String, Value>) -> Option<u64> {
     let count = |name: &&str| values.get(*name)?.as_u64();
-    let time = || values.get("train_time").or_else(|| values.get("raw_train_time"))?.as_f64();
+    let positive = |value: &Value| value.as_f64().filter(|number| *number > 0.0);
+    let time = || positive(values.get("train_time").or_else(|| values.get("raw_train_time"))?);
     let is_rate =
         |name: &str| name.ends_with("_raw") || (name.starts_with("training_") && name.ends_with("_per_second"));
-    let rate = || values.iter().find(|(name, _)| is_rate(name))?.1.as_f64();
+    let rate = || positive(values.iter().find(|(name, _)| is_rate(name))?.1);
     let samples = || Some((rate()? * time()?).round()).filter(|samples| *samples >= 1.0).map(|samples| samples as u64);
     ["num_trained_samples", "train_samples"].iter().find_map(count).or_else(samples)
 }
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(samples(json!({"train_time": 2.0, "throughput(ips)_raw": 320.1})), Some(640));
         assert_eq!(samples(json!({"raw_train_time": 2.0, "training_images_per_second": 320})), Some(640));
         assert_eq!(samples(json!({"e2e_time": 2.0, "throughput(ips)_raw": 320.0})), None);
-        assert_eq!(samples(json!({"train_time": -2.0, "throughput(ips)_raw": 320.0})), None);
+        assert_eq!(samples(json!({"train_time": -2.0, "throughput(ips)_raw": -320.0})), None);
     }
 
     #[test]
