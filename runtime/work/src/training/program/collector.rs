@@ -116,11 +116,13 @@ impl<'c> Collector<'c> {
         if self.is_done && !matches!(report, Report::Finished(_)) {
             return Ok(());
         }
-        self.last = at;
+        if !self.is_done {
+            self.last = at;
+        }
         match report {
             Report::Begin(step) => {
                 self.announced = step.or(self.announced);
-                self.is_done |= self.has_all_epochs() || self.step >= self.steps_max();
+                self.is_done = self.has_whole_length();
             }
             Report::Step(step) => self.add_step(at, &step)?,
             Report::EpochEnd => {
@@ -138,12 +140,10 @@ impl<'c> Collector<'c> {
         Ok(())
     }
 
-    fn has_all_epochs(&self) -> bool {
-        self.ended_epochs.max(self.changed_epochs) >= self.settings.length.max_epochs
-    }
-
-    fn steps_max(&self) -> u64 {
-        self.settings.length.max_steps.map_or(u64::MAX, u64::from)
+    fn has_whole_length(&self) -> bool {
+        let length = &self.settings.length;
+        self.ended_epochs.max(self.changed_epochs) >= length.max_epochs
+            || length.max_steps.is_some_and(|steps| self.step >= u64::from(steps))
     }
 
     fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
@@ -156,10 +156,10 @@ impl<'c> Collector<'c> {
             self.end_pass(self.interval_begin);
             self.begin_epoch();
             self.changed_epochs += 1;
-            if self.has_all_epochs() {
-                self.is_done = true;
-                return Ok(());
-            }
+        }
+        if self.has_whole_length() {
+            self.is_done = true;
+            return Ok(());
         }
         if let Some(loss) = report.loss.filter(|loss| !loss.is_finite()) {
             let reason = format!("step {step}: the program reported the loss {loss}");
@@ -188,7 +188,6 @@ impl<'c> Collector<'c> {
         self.losses.loss.push(report.loss.unwrap_or(f64::NAN));
         self.losses.learning_rate.push(report.learning_rate.unwrap_or(f64::NAN));
         (self.step, self.samples, self.interval_begin) = (step, samples, at);
-        self.is_done |= step > self.steps_max();
         if self.steps.len() >= PASS_STEPS_MAX {
             self.end_pass(at);
         }
