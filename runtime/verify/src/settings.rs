@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::CaseReport;
 use super::difference::compare;
 use flagperf_config::{
-    CaseKey, Content, Environment, Origin, Overrides, SettingsFile, default_data_folder, env, find_parameter, is_size_section, load, parse_yaml,
+    CaseKey, Content, Environment, Origin, Overrides, SettingsFile, default_data_folder, env, find_parameter,
+    is_size_section, load, parse_yaml,
 };
 use flagperf_core::file::is_inside;
 use flagperf_core::run_files::{RECORD_FILE, SOURCES_FOLDER};
@@ -47,10 +48,12 @@ pub fn different_settings(
     for file in files {
         let Some(root) = read(&file).and_then(|text| parse_yaml(&text).ok()) else { continue };
         let Content::Map(entries) = root.content else { continue };
-        let (sections, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(key, _)| is_size_section(&own, key));
+        let (sections, entries): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|(key, _)| is_size_section(&own, key));
         // The section of the size decides before the keys for every size.
         let section = sections.into_iter().find(|(key, _)| Some(key) == size.as_ref());
-        let section = section.and_then(|(_, node)| if let Content::Map(keys) = node.content { Some(keys) } else { None });
+        let section =
+            section.and_then(|(_, node)| if let Content::Map(keys) = node.content { Some(keys) } else { None });
         for (key, node) in section.into_iter().flatten().chain(entries) {
             let used = &settings[&key]["value"];
             let known = own.find(&key).or(find_parameter(&key));

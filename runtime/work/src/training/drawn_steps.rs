@@ -6,11 +6,12 @@ use flagperf_core::event::Failure;
 use flagperf_core::hash::Seed;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::Value;
-use flagperf_onnx::StepScalars;
+use flagperf_onnx::{OptimizerKind, StepScalars};
 use flagperf_plan::AuditScope;
 
 use super::super::order::SampleOrder;
 use super::super::step::read_value;
+use super::remembered::RememberedNorms;
 
 /// Bytes of the steps that are kept; of steps with large states, fewer are kept.
 const KEPT_BYTES: usize = 8 << 30;
@@ -42,6 +43,8 @@ pub struct DrawnStep {
     pub results: Vec<f64>,
     /// The states after it.
     pub states: Vec<Tensor>,
+    /// What the optimizer can remember before it; `None` if that is unknown.
+    pub remembered: Option<RememberedNorms>,
 }
 
 /// A step and the one before it, if there was one.
@@ -64,6 +67,7 @@ pub struct ComputedStep {
     numbers: Vec<Value>,
     before: Vec<Value>,
     results: Vec<f64>,
+    remembered: Option<RememberedNorms>,
 }
 
 impl ComputedStep {
@@ -71,15 +75,15 @@ impl ComputedStep {
     pub fn new(step: u64, place: BatchPlace, mut inputs: Vec<Value>, results: &[f64], states: usize) -> Self {
         let before = inputs.split_off(inputs.len() - states);
         let numbers = inputs.split_off(inputs.len() - StepScalars::NAMES.len());
-        ComputedStep { step, place, numbers, before, results: results.to_vec() }
+        ComputedStep { step, place, numbers, before, results: results.to_vec(), remembered: None }
     }
 
     /// Returns the step of a training with the states before and after it.
     fn with_states(&self, round: u32, before: &[Tensor], states: Vec<Tensor>) -> Result<DrawnStep, Failure> {
         let numbers = read(&self.numbers)?;
         let inputs = numbers.into_iter().chain(before.iter().cloned()).collect();
-        let ComputedStep { step, place, results, .. } = self;
-        Ok(DrawnStep { round, step: *step, is_drawn: false, place: *place, inputs, results: results.clone(), states })
+        let ComputedStep { step, place, remembered, .. } = *self;
+        Ok(DrawnStep { round, step, is_drawn: false, place, inputs, results: self.results.clone(), states, remembered })
     }
 }
 
@@ -89,8 +93,9 @@ fn read(values: &[Value]) -> Result<Vec<Tensor>, Failure> {
 
 /// Draws steps of all trainings of a case, each of which is among the kept ones with the same probability in the end (Vitter,
 /// "Random sampling with a reservoir", 1985, algorithm R): step `n` is drawn with the probability `max / n` and takes the place
-/// of an earlier one. Also keeps the first two steps of each training, the last before its last evaluation, and the one whose loss
-/// fell most, relative to it: an engine that goes on from other states than it computed cannot hide that they are better.
+/// of an earlier one. Also keeps the first two steps of each training, the last before its last evaluation, the one whose loss
+/// fell most, relative to it, and the one with the largest gradients after those: an engine that goes on from other states than it
+/// computed cannot hide that they are better, nor claim gradients that explain them.
 ///
 /// Each is kept with the step before it, and all states are read once both were computed: when an engine gets the states that it
 /// computed last as inputs, it cannot know that they will not be read.
@@ -108,13 +113,19 @@ pub struct DrawnSteps {
     steepest: Vec<Pair>,
     /// The largest fall between two losses in a row.
     fall: f64,
+    largest: Vec<Pair>,
+    /// The largest norm of gradients after the first two steps.
+    norm: f64,
+    optimizer: OptimizerKind,
+    /// What the optimizer can remember now.
+    remembered: Option<RememberedNorms>,
     /// Number of pairs that were too large to keep.
     pub forgotten: u64,
 }
 
 impl DrawnSteps {
     /// Draws from the seed of a run. The full audit of an official result finds an engine that computes a fifth of the steps wrongly.
-    pub fn new(seed: Seed, scope: AuditScope) -> Self {
+    pub fn new(seed: Seed, scope: AuditScope, optimizer: OptimizerKind) -> Self {
         let drawn_max = match scope {
             AuditScope::Standard => 5,
             AuditScope::Full => 12,
@@ -130,30 +141,39 @@ impl DrawnSteps {
             last: Vec::new(),
             steepest: Vec::new(),
             fall: 0.0,
+            largest: Vec::new(),
+            norm: 0.0,
+            optimizer,
+            remembered: None,
             forgotten: 0,
         }
     }
 
-    /// Starts a training.
-    pub fn start(&mut self, round: u32) {
+    /// Starts a training. `remembered` is what its optimizer can remember, if that is known.
+    pub fn start(&mut self, round: u32, remembered: Option<RememberedNorms>) {
         self.round = round;
         self.recent.clear();
-        self.fall = 0.0;
+        (self.fall, self.norm) = (0.0, 0.0);
+        self.remembered = remembered;
     }
 
     /// Adds a step with the states after it. `is_last` states whether an evaluation follows.
     ///
     /// # Errors
     /// When a state cannot be read.
-    pub fn add(&mut self, step: ComputedStep, states: &[Value], is_last: bool) -> Result<(), Failure> {
+    pub fn add(&mut self, mut step: ComputedStep, states: &[Value], is_last: bool) -> Result<(), Failure> {
         let place = self.draw();
+        let norm = step.results[1];
+        step.remembered = self.remembered;
+        self.remembered = self.remembered.map(|remembered| remembered.after(&self.optimizer, norm));
         let previous = self.recent.back().map(|previous| previous.results[0]);
         let fall = previous.map_or(0.0, |previous| fall_of_loss(previous, step.results[0]));
         self.recent.push_back(step);
         let is_of_round = |pair: &Pair| pair[0].round == self.round;
         let is_first = previous.is_some() && !self.first.iter().any(is_of_round);
         let is_steepest = fall > self.fall;
-        if place.is_some() || is_first || is_steepest {
+        let is_largest = self.first.iter().any(is_of_round) && norm > self.norm;
+        if place.is_some() || is_first || is_steepest || is_largest {
             let pair = self.read_pair(read(states)?)?;
             if is_first {
                 let fitting = KEPT_BYTES / bytes_of(std::slice::from_ref(&pair)).max(1);
@@ -164,6 +184,11 @@ impl DrawnSteps {
                 self.fall = fall;
                 self.steepest.retain(|pair| pair[0].round != self.round);
                 self.steepest.push(pair.clone());
+            }
+            if is_largest {
+                self.norm = norm;
+                self.largest.retain(|pair| pair[0].round != self.round);
+                self.largest.push(pair.clone());
             }
             if let Some(place) = place.filter(|place| *place < self.drawn_max) {
                 self.keep_drawn(place, pair);
@@ -197,7 +222,7 @@ impl DrawnSteps {
     /// Returns the pairs' steps, each once. The last of a pair that was drawn counts as drawn.
     pub fn kept(&self) -> Vec<&DrawnStep> {
         let mut kept: Vec<&DrawnStep> = Vec::new();
-        let always = self.last.iter().chain(&self.first).chain(&self.steepest).flatten();
+        let always = self.last.iter().chain(&self.first).chain(&self.steepest).chain(&self.largest).flatten();
         let drawn = self.drawn.iter().filter_map(|pair| pair.last());
         // A step may be kept for several reasons; of two readings, that of the evaluated states counts. One that was drawn, and is also
         // the one before another, was drawn.
@@ -239,16 +264,16 @@ impl DrawnSteps {
 
     /// Forgets pairs of earlier trainings if all together are too large.
     fn forget(&mut self) {
-        let mut bytes = [&self.first, &self.last, &self.steepest].map(|pairs| bytes_of(pairs));
+        let mut bytes = [&self.first, &self.last, &self.steepest, &self.largest].map(|pairs| bytes_of(pairs));
         while bytes.iter().sum::<usize>() > KEPT_BYTES {
-            let lists = [&mut self.first, &mut self.last, &mut self.steepest];
+            let lists = [&mut self.first, &mut self.last, &mut self.steepest, &mut self.largest];
             let Some(longest) = lists.into_iter().max_by_key(|pairs| pairs.len()).filter(|pairs| pairs.len() > 1)
             else {
                 return;
             };
             longest.remove(0);
             self.forgotten += 1;
-            bytes = [&self.first, &self.last, &self.steepest].map(|pairs| bytes_of(pairs));
+            bytes = [&self.first, &self.last, &self.steepest, &self.largest].map(|pairs| bytes_of(pairs));
         }
     }
 }
@@ -259,12 +284,16 @@ mod tests {
 
     fn computed(step: u64, loss: f64) -> ComputedStep {
         let numbers = StepScalars::NAMES.map(|_| Value::Host(Tensor::scalar(0f32))).to_vec();
-        ComputedStep::new(step, BatchPlace::default(), numbers, &[loss], 0)
+        ComputedStep::new(step, BatchPlace::default(), numbers, &[loss, 1.0], 0)
     }
 
-    /// Trains with a constant loss.
+    fn of_seed(seed: u8, scope: AuditScope) -> DrawnSteps {
+        DrawnSteps::new([seed; 32].into(), scope, OptimizerKind::Sgd { momentum: 0.9, nesterov: false })
+    }
+
+    /// Trains with a constant loss and constant norms.
     fn train(drawn: &mut DrawnSteps, round: u32, steps: u64) {
-        drawn.start(round);
+        drawn.start(round, None);
         for step in 1..=steps {
             let is_last = step % 20 == 0;
             drawn.add(computed(step, 1.0), &[], is_last).unwrap();
@@ -278,7 +307,7 @@ mod tests {
     fn any_step_may_be_kept_and_each_drawn_one_with_the_step_before_it() {
         let mut halves = [0; 2];
         for seed in 0..100 {
-            let mut drawn = DrawnSteps::new([seed; 32].into(), AuditScope::Standard);
+            let mut drawn = of_seed(seed, AuditScope::Standard);
             train(&mut drawn, 0, 400);
             assert_eq!(drawn.drawn.len(), 5);
             for pair in &drawn.drawn {
@@ -294,9 +323,9 @@ mod tests {
     #[test]
     fn a_drawn_step_counts_as_drawn_also_before_another_drawn_one() {
         for seed in 0..20 {
-            let mut drawn = DrawnSteps::new([seed; 32].into(), AuditScope::Full);
+            let mut drawn = of_seed(seed, AuditScope::Full);
             train(&mut drawn, 0, 20);
-            let always = [1, 2, 19, 20];
+            let always = [1, 2, 3, 19, 20];
             let expected =
                 drawn.drawn.iter().filter(|pair| pair.last().is_some_and(|step| !always.contains(&step.step)));
             assert_eq!(drawn.kept().iter().filter(|step| step.is_drawn).count(), expected.count(), "seed {seed}");
@@ -305,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_two_steps_of_each_training_are_kept() {
-        let mut drawn = DrawnSteps::new([3; 32].into(), AuditScope::Standard);
+        let mut drawn = of_seed(3, AuditScope::Standard);
         (0..2).for_each(|round| train(&mut drawn, round, 60));
         let kept = drawn.kept();
         let has = |round, step| kept.iter().filter(|kept| (kept.round, kept.step) == (round, step)).count();
@@ -317,8 +346,8 @@ mod tests {
 
     #[test]
     fn the_step_whose_result_made_the_loss_fall_most_is_kept() {
-        let mut drawn = DrawnSteps::new([3; 32].into(), AuditScope::Standard);
-        drawn.start(0);
+        let mut drawn = of_seed(3, AuditScope::Standard);
+        drawn.start(0, None);
         for step in 1..=500 {
             // Earlier losses fell by more, but not relative to them.
             let loss = 100.0 * 0.97f64.powf(step as f64) * if step < 300 { 1.0 } else { 0.2 };
@@ -326,5 +355,20 @@ mod tests {
         }
         let kept: Vec<u64> = drawn.kept().iter().map(|kept| kept.step).collect();
         assert!(kept.contains(&299) && kept.contains(&300), "{kept:?}");
+    }
+
+    #[test]
+    fn a_step_that_claims_the_largest_gradients_is_kept_and_what_can_be_remembered_is_known() {
+        let mut drawn = of_seed(3, AuditScope::Standard);
+        drawn.start(0, Some(RememberedNorms::default()));
+        for step in 1..=500 {
+            let mut computed = computed(step, 1.0);
+            computed.results[1] = if step == 333 { 40.0 } else { 100.0f64.powf(1.0 / step as f64) };
+            drawn.add(computed, &[], false).unwrap();
+        }
+        let kept = drawn.kept();
+        let step =
+            kept.iter().find(|kept| kept.step == 333).expect("its gradients are the largest after the first two");
+        assert!(step.remembered.is_some_and(|remembered| remembered != RememberedNorms::default()));
     }
 }

@@ -5,8 +5,9 @@ mod drawn_steps;
 mod evaluation;
 mod labels;
 mod model;
-mod replay;
 mod program;
+mod remembered;
+mod replay;
 mod session;
 mod training_loop;
 

@@ -10,7 +10,7 @@ use flagperf_core::precision::Precision;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::Value;
-use flagperf_onnx::State;
+use flagperf_onnx::{Optimizer, State};
 use flagperf_plan::{EngineChoice, Job};
 use flagperf_script::Sessions;
 
@@ -76,6 +76,7 @@ pub fn samples_max(model: &TrainingModel) -> usize {
 /// Another engine with the training step.
 pub struct StepReplayer<'m> {
     states: &'m [State],
+    optimizer: Optimizer,
     /// The step, and the step with errors.
     sessions: [Sessions; 2],
     /// Number of steps for which there are enough operations.
@@ -102,7 +103,8 @@ impl<'m> StepReplayer<'m> {
         }
         let (other, role) = replay_job(job, job.settings.batch_size);
         let steps_max = (ALL_OPERATIONS_MAX / operations) as usize;
-        Ok(StepReplayer { states: &model.step.states, sessions: model.load_standard_steps(&other, role)?, steps_max })
+        let (states, optimizer) = (&model.step.states, model.optimizer.clone());
+        Ok(StepReplayer { states, optimizer, sessions: model.load_standard_steps(&other, role)?, steps_max })
     }
 
     /// Computes a step again and compares.
@@ -128,6 +130,11 @@ impl<'m> StepReplayer<'m> {
             let [found, expected, changed] = [&drawn.states[index], &again.states[index], &changed.states[index]];
             let scale = [distance(changed, expected), ROUNDING * norm(expected)];
             comparison.add(&state.name, distance(found, expected), scale, distance(expected, before));
+        }
+        let before = &drawn.inputs[first_state..];
+        let exceeded = drawn.remembered.and_then(|norms| norms.exceeded(&self.optimizer, self.states, before));
+        if let Some([norm, most]) = exceeded {
+            comparison.add_impossible("memory of the optimizer", norm, most);
         }
         let DrawnStep { round, step, is_drawn, .. } = *drawn;
         Ok(StepReplay { round, step, drawn: is_drawn, ..comparison.0 })
@@ -169,6 +176,15 @@ impl Comparison {
             replay.worst = ReplayedValue { name: name.to_owned(), difference, limit };
         }
     }
+
+    /// Adds a value that exceeds the largest possible one.
+    fn add_impossible(&mut self, name: &str, value: f64, most: f64) {
+        let replay = &mut self.0;
+        replay.values += 1;
+        replay.imprecise += 1;
+        replay.wrong += 1;
+        replay.worst = ReplayedValue { name: name.to_owned(), difference: value, limit: most };
+    }
 }
 
 fn l2(differences: impl Iterator<Item = f64>) -> f64 {
@@ -192,15 +208,21 @@ mod tests {
 
     use flagperf_engine::{Artifact, LoadOptions};
     use flagperf_onnx::{
-        DType, Graph, GraphBuilder, Model, Moments, Optimizer, OptimizerKind, TrainingOptions, TrainingStep, Var,
-        layers, training_step,
+        DType, Graph, GraphBuilder, Model, Moments, OptimizerKind, TrainingOptions, TrainingStep, Var, layers,
+        training_step,
     };
 
     use super::super::super::export::write_model;
     use super::super::drawn_steps::BatchPlace;
+    use super::super::remembered::RememberedNorms;
     use super::*;
 
     const ROWS: usize = 64;
+
+    fn sgd() -> Optimizer {
+        let kind = OptimizerKind::Sgd { momentum: 0.9, nesterov: false };
+        Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None }
+    }
 
     fn step() -> TrainingStep {
         let mut g = GraphBuilder::new("network");
@@ -212,9 +234,7 @@ mod tests {
         let options = layers::CrossEntropy { label_smoothing: 0.0, ignore_index: None };
         let loss = layers::cross_entropy(&mut g, "loss", &y, &labels, options).unwrap();
         g.output("loss", &loss).unwrap();
-        let kind = OptimizerKind::Sgd { momentum: 0.9, nesterov: false };
-        let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
-        let options = TrainingOptions::new(optimizer);
+        let options = TrainingOptions::new(sgd());
         training_step(&g.finish().unwrap(), "loss", &options).unwrap()
     }
 
@@ -248,11 +268,19 @@ mod tests {
     fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
         let step = step();
         let sessions = [&step.graph, &step.perturbed].map(sessions);
-        let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
+        let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
         let inputs = inputs(&step);
         let Computed { results, states } = compute(&replayer.sessions[0], cheat(&inputs)).unwrap();
-        let mut drawn =
-            DrawnStep { round: 0, step: 1, is_drawn: true, place: BatchPlace::default(), inputs, results, states };
+        let mut drawn = DrawnStep {
+            round: 0,
+            step: 1,
+            is_drawn: true,
+            place: BatchPlace::default(),
+            inputs,
+            results,
+            states,
+            remembered: None,
+        };
         forge(&mut drawn);
         replayer.replay(&drawn).unwrap()
     }
@@ -287,6 +315,16 @@ mod tests {
         });
         assert!(skipped.wrong >= 8, "{skipped:?}");
     }
+
+    #[test]
+    fn a_momentum_that_no_gradients_explain_is_wrong() {
+        let remembered = RememberedNorms::default().after(&sgd().kind, 0.5);
+        let found = compared(<[Tensor]>::to_vec, |drawn| drawn.remembered = Some(remembered));
+        assert_eq!((found.wrong, found.worst.name.as_str()), (1, "memory of the optimizer"), "{found:?}");
+        let enough = RememberedNorms::default().after(&sgd().kind, 50.0);
+        assert_eq!(compared(<[Tensor]>::to_vec, |drawn| drawn.remembered = Some(enough)).wrong, 0);
+    }
+
     /// Returns the comparison of a step of rten with the same step of the interpreter; `set` changes inputs by name.
     fn compared_with_rten(step: &TrainingStep, set: impl Fn(&str, &Tensor) -> Option<Tensor>) -> StepReplay {
         let mut inputs = inputs(step);
@@ -302,7 +340,7 @@ mod tests {
         let rten = [("step".to_owned(), Arc::new(Mutex::new(session)))].into();
         let Computed { results, states } = compute(&rten, inputs.clone()).unwrap();
         let sessions = [&step.graph, &step.perturbed].map(sessions);
-        let replayer = StepReplayer { states: &step.states, sessions, steps_max: 1 };
+        let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
         replayer
             .replay(&DrawnStep {
                 round: 0,
@@ -312,6 +350,7 @@ mod tests {
                 inputs,
                 results,
                 states,
+                remembered: None,
             })
             .unwrap()
     }

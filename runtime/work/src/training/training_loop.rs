@@ -25,6 +25,7 @@ use super::super::phase::{Emit, failure, peak_memory};
 use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
 use super::drawn_steps::{BatchPlace, ComputedStep, DrawnStep, DrawnSteps};
+use super::remembered::RememberedNorms;
 use super::{Evaluator, RESULTS, TrainingModel};
 
 /// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
@@ -104,7 +105,7 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        let drawn = DrawnSteps::new(job.run_seed, job.audit);
+        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind);
         let evaluated = Vec::new();
         Ok(TrainingLoop {
             job,
@@ -147,7 +148,9 @@ impl<'a> TrainingLoop<'a> {
         let start = clock.now();
         let mut progress = Progress { round, steps, skipped, skipped_in_a_row: 0, states, start, earlier };
         self.sampler.seed = seed;
-        self.drawn.start(round);
+        // A norm is that of one batch, and the optimizer of a checkpoint remembers earlier ones.
+        let is_known = steps == 0 && self.settings.gradient_accumulation_steps == 1;
+        self.drawn.start(round, is_known.then(RememberedNorms::default));
         while progress.steps < self.steps.all {
             let end = self.steps.pass_end(progress.steps);
             let is_due = self.steps.is_evaluated(end);
