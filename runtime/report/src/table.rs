@@ -181,7 +181,9 @@ pub fn origin_table(rows: &[[String; 3]], columns: u16) -> String {
     }
     let mut files: IndexMap<&str, Vec<(&str, &str, &str)>> = IndexMap::new();
     for [name, value, origin] in rows {
-        let placed = origin.rsplit_once(':').filter(|(_, line)| line.parse::<usize>().is_ok());
+        // The key of a training on the command line ends in a number, too.
+        let is_line = |(file, line): &(&str, &str)| !file.starts_with("--") && line.parse::<usize>().is_ok();
+        let placed = origin.rsplit_once(':').filter(is_line);
         let (file, line) = placed.unwrap_or((origin, ""));
         files.entry(file).or_default().push((line, name.as_str(), value.as_str()));
     }

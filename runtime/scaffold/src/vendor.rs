@@ -4,11 +4,13 @@ use std::path::Path;
 
 use super::case::{overlay, overlay_path};
 use super::{Checkout, Scaffold, ScaffoldError, name};
+use flagperf_config::SettingsFile;
+use flagperf_plan::CaseFolder;
 
 /// The compiler of a new vendor.
 const COMPILER: &str = "mock";
 
-/// Returns a new vendor, with an overlay for each case.
+/// Returns a new vendor, with an overlay for the inference of each case.
 ///
 /// # Errors
 /// When the name is not allowed, or the vendor has a folder or an overlay already.
@@ -49,7 +51,8 @@ pub(super) fn add_vendor(
             &format!("\nTo build the compiler `{compiler}`, at the root of the checkout:\n\n```sh\n{build}\n```\n");
     }
     scaffold.add(folder.join("README.md"), readme);
-    let cases = checkout.catalogue.cases.iter().filter(|(_, case)| case.configured);
+    let has_inference = |case: &CaseFolder| case.configured && case.overlays(SettingsFile::INFERENCE).is_some();
+    let cases = checkout.catalogue.cases.iter().filter(|(_, case)| has_inference(case));
     for (case, _) in cases {
         scaffold.add(overlay_path(case, name), overlay(compiler));
     }

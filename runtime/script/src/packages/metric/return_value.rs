@@ -4,6 +4,7 @@ use rhai::{Dynamic, Map};
 
 use crate::names::script_type;
 use crate::packages::options::number;
+use crate::packages::tensor::Tensor;
 use flagperf_core::metric::{Accumulator, range};
 
 /// Metrics over some samples.
@@ -42,6 +43,10 @@ pub(super) fn mean(name: &str, sum: f64, count: u64) -> Result<Accumulator, Stri
     Ok(Accumulator::mean(name, sum, count))
 }
 
+fn described(value: &Dynamic) -> String {
+    if value.is::<Tensor>() { "a tensor: `.item()` returns its only element".to_owned() } else { format!("`{value}`") }
+}
+
 /// Converts the return value of an evaluator. A map has the figures of the batch by name, each the mean of `rows`
 /// observations. The error is the reason why it contains no metrics.
 pub(crate) fn from_script(returned: &Dynamic, rows: usize) -> Result<Accumulator, String> {
@@ -54,7 +59,8 @@ pub(crate) fn from_script(returned: &Dynamic, rows: usize) -> Result<Accumulator
     };
     let mut figures = Accumulator::default();
     for (name, value) in map.iter() {
-        let value = number(value).ok_or_else(|| format!("the figure `{name}` must be a number, not `{value}`"))?;
+        let refused = || format!("the figure `{name}` must be a number, not {}", described(value));
+        let value = number(value).ok_or_else(refused)?;
         figures.merge(&mean(name, value * rows as f64, rows as u64)?).map_err(|error| error.to_string())?;
     }
     Ok(figures)
@@ -63,6 +69,9 @@ pub(crate) fn from_script(returned: &Dynamic, rows: usize) -> Result<Accumulator
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use flagperf_core::tensor::Tensor as HostTensor;
+    use flagperf_engine::Value;
 
     fn reason(figures: &[(&str, f64)]) -> String {
         let map: Map = figures.iter().map(|(name, value)| ((*name).into(), Dynamic::from(*value))).collect();
@@ -90,5 +99,9 @@ mod tests {
         assert_eq!(from_script(&Dynamic::from(7i64), 1).unwrap_err(), expected);
         let map = Map::from([("words".into(), Dynamic::from("many"))]);
         assert_eq!(from_script(&map.into(), 1).unwrap_err(), "the figure `words` must be a number, not `many`");
+        let map =
+            Map::from([("mse".into(), Dynamic::from(Tensor::uncounted(Value::Host(HostTensor::scalar(0.5f32)))))]);
+        let expected = "the figure `mse` must be a number, not a tensor: `.item()` returns its only element";
+        assert_eq!(from_script(&map.into(), 1).unwrap_err(), expected);
     }
 }
