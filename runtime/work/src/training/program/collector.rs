@@ -122,7 +122,7 @@ impl<'c> Collector<'c> {
         match report {
             Report::Begin(step) => {
                 self.announced = step.or(self.announced);
-                self.is_done = self.has_whole_length();
+                self.is_done = self.samples > 0 && self.has_whole_length();
             }
             Report::Step(step) => self.add_step(at, &step)?,
             Report::EpochEnd => {
@@ -157,7 +157,7 @@ impl<'c> Collector<'c> {
             self.begin_epoch();
             self.changed_epochs += 1;
         }
-        if self.has_whole_length() {
+        if self.samples > 0 && self.has_whole_length() {
             self.is_done = true;
             return Ok(());
         }

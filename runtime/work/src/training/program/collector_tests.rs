@@ -190,7 +190,9 @@ fn what_a_program_does_after_its_training_does_not_count() {
 fn a_training_without_steps_is_one_that_the_last_line_counts() {
     let values = json!({"train_time": 2.0, "throughput(ips)_raw": 320.0, "final_acc1": 0.75});
     let finished = Report::Finished(serde_json::from_value(values).unwrap());
-    let reports = vec![(5, Report::Begin(None)), (9, Report::End), (12, finished)];
+    let epochs = [6, 7, 8].map(|second| (second, Report::EpochEnd));
+    let mut reports = vec![(5, Report::Begin(None)), (9, Report::End), (12, finished)];
+    reports.splice(1..1, epochs);
     let (events, is_done, ended) = collected(json!({"acc1": 0.7}), reports);
     assert!(is_done && ended.is_ok(), "{ended:?}");
     assert_eq!(steps(&events), [(640, 9.0, 12.0)]);
