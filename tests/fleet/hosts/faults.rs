@@ -85,7 +85,8 @@ fn a_login_shell_that_hangs_and_a_port_on_which_nobody_listens_are_stated() {
 fn two_runs_on_one_host_wait_for_each_other_or_are_refused() {
     let Some(lab) = Lab::hosts(1) else { return };
     let [first, second, third] = [(); 3].map(|()| Site::on_hosts(&lab, ONE));
-    let run = first.start(&["run", "--plain"]);
+    // The first run is longer than the others take until they look at the host.
+    let run = first.start(&["run", "--plain", "--set", "repeat=24"]);
     first.wait_for_pass(ONLY_H1);
     let (code, text) = second.run(&["run", "--plain"]);
     assert_eq!(code, Some(2), "{text}");
