@@ -36,7 +36,7 @@ pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
 fn case_rows(catalogue: &Catalogue) -> Vec<[String; 2]> {
     // A training may be a program, which needs no scripts.
     let is_without_scripts =
-        |case: &flagperf_plan::CaseFolder| case.scripts.is_empty() && case.overlays(SettingsFile::TRAINING).is_none();
+        |case: &flagperf_plan::CaseFolder| case.scripts.is_empty() && case.overlays(&SettingsFile::TRAINING).is_none();
     let about = |case: &flagperf_plan::CaseFolder| match (case.configured, is_without_scripts(case)) {
         (true, false) => {
             let overlays = |file: &SettingsFile| Some(vendor_list(file, case.overlays(file)?));

@@ -51,7 +51,7 @@ pub(super) fn add_vendor(
             &format!("\nTo build the compiler `{compiler}`, at the root of the checkout:\n\n```sh\n{build}\n```\n");
     }
     scaffold.add(folder.join("README.md"), readme);
-    let has_inference = |case: &CaseFolder| case.configured && case.overlays(SettingsFile::INFERENCE).is_some();
+    let has_inference = |case: &CaseFolder| case.configured && case.overlays(&SettingsFile::INFERENCE).is_some();
     let cases = checkout.catalogue.cases.iter().filter(|(_, case)| has_inference(case));
     for (case, _) in cases {
         scaffold.add(overlay_path(case, name), overlay(compiler));
