@@ -248,7 +248,8 @@ impl<'c> Collector<'c> {
         let reaches = |(name, target): (&String, &f64)| {
             self.metrics.get(name).is_some_and(|value| metric::is_reached(name, *value, *target))
         };
-        self.is_done |= !target.is_empty() && target.iter().all(reaches);
+        // A model that reaches the target before its first step was not trained.
+        self.is_done |= self.samples > 0 && !target.is_empty() && target.iter().all(reaches);
     }
 
     /// Adds the last line. The training of a program that reported no step is one step, up to the end that it reported.
