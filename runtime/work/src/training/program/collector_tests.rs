@@ -134,7 +134,7 @@ fn a_step_without_a_number_is_the_one_that_the_program_began() {
 
 #[test]
 fn a_training_ends_with_an_epoch_too_many() {
-    let epoch = |at: u64| vec![(at, Report::Begin(None)), (at + 1, Report::EpochEnd)];
+    let epoch = |at: u64| vec![(at, Report::Begin(None)), (at, step(at, 1.0)), (at + 1, Report::EpochEnd)];
     assert!(!collected(json!({}), [epoch(1), epoch(3)].concat()).1);
     assert!(collected(json!({}), [epoch(1), epoch(3), epoch(5)].concat()).1);
 }
