@@ -3,7 +3,7 @@
 
 use super::file::ConfigFile;
 use super::yaml::{Content, Node};
-use super::{CaseKey, Finding, Origin, Scale, SettingsFile, TrainingKey, list_names};
+use super::{CaseKey, Finding, Origin, Scale, SettingsFile, list_names};
 
 /// Keys of an overlay that are applied together.
 pub struct OverlayPart<'f> {
@@ -47,8 +47,7 @@ impl<'f> OverlayPart<'f> {
 
     /// Returns whether the part applies to a case.
     pub(super) fn applies_to(&self, key: &CaseKey) -> bool {
-        let Some(TrainingKey { hardware, .. }) = &key.training else { return self.size.is_none() };
-        self.size.is_none_or(|size| parse_size(size) == Some((hardware.as_str(), key.scale)))
+        self.size.is_none_or(|size| key.size().as_deref() == Some(size))
     }
 
     /// Returns whether an origin is a line of this part.

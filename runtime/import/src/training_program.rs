@@ -199,9 +199,10 @@ fn target(benchmark: &Benchmark, standard: Option<&SizeConfig>, conversion: &mut
         let one = json!({metric: value});
         let setting = SettingsFile::TRAINING.find("target").expect("training.yaml has the key");
         let refused = match setting.read(&node(&one)) {
-            _ if is_unknown_cost(metric) => {
-                Some("only a small value can be meant, which the name of the metric does not tell the host".to_owned())
-            }
+            _ if is_unknown_cost(metric) => Some(
+                "a smaller value must be the better one, but under this name the host takes a greater one for better"
+                    .to_owned(),
+            ),
             Ok(_) => None,
             Err(finding) => Some(finding.message),
         };

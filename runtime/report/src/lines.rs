@@ -48,7 +48,11 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
         Notice::RunIsReady { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
         Notice::CutOff { key, kept } => {
-            let again = if key.training.is_some() { "goes on from its newest checkpoint" } else { "is run again" };
+            let again = if key.training.is_some() {
+                "goes on from its newest checkpoint, or begins again if it has none"
+            } else {
+                "is run again"
+            };
             vec![format!(
                 "note: case {key} was cut off and {again}; its earlier measurements are in {}",
                 kept.display()

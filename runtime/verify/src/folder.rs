@@ -106,7 +106,12 @@ fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
     catch_unwind(|| verify_files(path, trust)).unwrap_or_else(|panic| {
         let mut report = CaseReport::new(path);
-        report.add(RECORD_FILE, format!("its numbers cannot be: {}", panic_text(&*panic)), None, None);
+        report.add(
+            RECORD_FILE,
+            format!("no figure can be computed from its numbers: {}", panic_text(&*panic)),
+            None,
+            None,
+        );
         report
     })
 }

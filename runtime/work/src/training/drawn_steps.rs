@@ -55,6 +55,12 @@ fn fall_of_loss(before: f64, after: f64) -> f64 {
     if after > 0.0 { (before / after).ln() } else { before - after }
 }
 
+/// Keeps a pair in place of another one of its training.
+fn keep_one(pairs: &mut Vec<Pair>, pair: Pair) {
+    pairs.retain(|other| other[0].round != pair[0].round);
+    pairs.push(pair);
+}
+
 fn bytes_of(pairs: &[Pair]) -> usize {
     let tensors = pairs.iter().flatten().flat_map(|step| step.inputs.iter().chain(&step.states));
     tensors.map(|tensor| tensor.bytes().len()).sum()
@@ -169,10 +175,10 @@ impl DrawnSteps {
         let previous = self.recent.back().map(|previous| previous.results[0]);
         let fall = previous.map_or(0.0, |previous| fall_of_loss(previous, step.results[0]));
         self.recent.push_back(step);
-        let is_of_round = |pair: &Pair| pair[0].round == self.round;
-        let is_first = previous.is_some() && !self.first.iter().any(is_of_round);
+        let has_first = self.first.iter().any(|pair| pair[0].round == self.round);
+        let is_first = previous.is_some() && !has_first;
         let is_steepest = fall > self.fall;
-        let is_largest = self.first.iter().any(is_of_round) && norm > self.norm;
+        let is_largest = has_first && norm > self.norm;
         if place.is_some() || is_first || is_steepest || is_largest {
             let pair = self.read_pair(read(states)?)?;
             if is_first {
@@ -182,13 +188,11 @@ impl DrawnSteps {
             }
             if is_steepest {
                 self.fall = fall;
-                self.steepest.retain(|pair| pair[0].round != self.round);
-                self.steepest.push(pair.clone());
+                keep_one(&mut self.steepest, pair.clone());
             }
             if is_largest {
                 self.norm = norm;
-                self.largest.retain(|pair| pair[0].round != self.round);
-                self.largest.push(pair.clone());
+                keep_one(&mut self.largest, pair.clone());
             }
             if let Some(place) = place.filter(|place| *place < self.drawn_max) {
                 self.keep_drawn(place, pair);
@@ -209,8 +213,7 @@ impl DrawnSteps {
     pub fn keep_last(&mut self, states: &[Tensor]) -> Result<(), Failure> {
         let pair = self.read_pair(states.to_vec())?;
         if !pair.is_empty() {
-            self.last.retain(|pair| pair[0].round != self.round);
-            self.last.push(pair);
+            keep_one(&mut self.last, pair);
             self.forget();
         }
         if self.recent.len() > 1 {
