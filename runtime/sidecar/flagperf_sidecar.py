@@ -31,7 +31,7 @@ import types
 
 PROTOCOL = 1
 DTYPES = dict(f64="float64", f32="float32", f16="float16", bf16="bfloat16", bool="bool")
-DTYPES.update(i64="int64", i32="int32", i8="int8", u8="uint8")
+DTYPES.update(i64="int64", i32="int32", i16="int16", i8="int8", u64="uint64", u32="uint32", u16="uint16", u8="uint8")
 DTYPE_NAMES = {name: dtype for dtype, name in DTYPES.items()}
 # Lines of a traceback that are kept for the record.
 TRACEBACK_LINES = 8

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use indexmap::IndexMap;
+
 /// The variables that flagperf reads, each with a description.
 pub const VARIABLES: &[(&str, &str)] = &[
     (CONFIG, "folder of the site's host.yaml, or the file itself"),
@@ -152,8 +154,20 @@ pub fn slurm_nodes() -> Option<String> {
 }
 
 /// Variables with which a program executes code that neither its command nor the vendor's folder names.
-pub const CODE_VARIABLES: [&str; 8] =
-    ["BASH_ENV", "GCONV_PATH", "LD_AUDIT", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONUSERBASE"];
+pub const CODE_VARIABLES: [&str; 12] = [
+    "BASH_ENV",
+    "CUDA_INJECTION64_PATH",
+    "GCONV_PATH",
+    "LD_AUDIT",
+    "LD_PRELOAD",
+    "NVTX_INJECTION64_PATH",
+    "PYTHONBREAKPOINT",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONPLATLIBDIR",
+    "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
+];
 /// Such a variable of the shell, whose name is also an instruction of Dockerfiles, so that it cannot be searched for in texts.
 const SHELL_CODE_VARIABLE: &str = "ENV";
 
@@ -162,15 +176,66 @@ pub fn is_code_variable(name: &str) -> bool {
     CODE_VARIABLES.contains(&name) || name == SHELL_CODE_VARIABLE
 }
 
-/// Returns the variables with which a program executes other code, as `NAME=VALUE`: of those that `set` sets, and if it
-/// `inherits` the variables of this process, of those, too.
-pub fn code_variables<'s>(set: impl Fn(&str) -> Option<&'s String>, inherits: bool) -> Vec<String> {
-    let inherited = |name: &str| read_variable(name).filter(|_| inherits);
-    let value = |name: &str| set(name).cloned().or_else(|| Some(inherited(name)?.to_string_lossy().into_owned()));
+/// Returns those of the variables that `value` returns with which a program executes other code, as `NAME=VALUE`.
+pub fn code_variables<'s>(value: impl Fn(&str) -> Option<&'s String>) -> Vec<String> {
     let names = CODE_VARIABLES.into_iter().chain([SHELL_CODE_VARIABLE]);
     names.filter_map(|name| Some(format!("{name}={}", value(name).filter(|v| !v.is_empty())?))).collect()
 }
 
+/// The variables that a worker inherits from this process, beside those that flagperf reads and the one that selects the visible
+/// devices. What a case or a vendor needs beside them is in its `environment_variables.sh`.
+///
+/// `LD_LIBRARY_PATH` is one of them, because the record lists each library that a worker loads with its path and hash.
+pub const INHERITED: [&str; 13] = [
+    HOME,
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LC_MESSAGES",
+    "LC_NUMERIC",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    PATH,
+    "TMPDIR",
+    "TZ",
+    "USER",
+];
+/// The beginning of the names of flagperf's own variables.
+const OWN_VARIABLES: &str = "FLAGPERF_";
+
+/// Returns the variables of this process that a worker inherits.
+pub fn inherited_variables() -> IndexMap<String, String> {
+    let is_inherited = |name: &str| {
+        INHERITED.contains(&name)
+            || name.starts_with(OWN_VARIABLES)
+            || VARIABLES.iter().any(|(variable, _)| *variable == name)
+    };
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    let all = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    all.filter(|(name, _)| is_inherited(name)).collect()
+}
+
+/// Returns the names of the variables of this process with which a worker would execute other code if it inherited them.
+pub fn refused_variables() -> Vec<&'static str> {
+    let names = CODE_VARIABLES.into_iter().chain([SHELL_CODE_VARIABLE]);
+    names.filter(|name| read_variable(name).is_some()).collect()
+}
+
 fn read_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_inherits_the_search_path_but_not_the_other_variables_of_the_shell() {
+        let inherited = inherited_variables();
+        assert!(inherited.contains_key(PATH));
+        // cargo sets it for tests.
+        assert!(read_variable("CARGO_MANIFEST_DIR").is_some() && !inherited.contains_key("CARGO_MANIFEST_DIR"));
+        assert!(CODE_VARIABLES.iter().all(|name| !inherited.contains_key(*name) && !INHERITED.contains(name)));
+    }
 }

@@ -34,28 +34,22 @@ impl VisibleDevices {
         Some(VisibleDevices { inherited, variable, origin, is_named_by_site, device })
     }
 
-    /// Returns the name and value of the variable for a worker; `None` when the worker inherits it unchanged.
+    /// Returns the name and value of the variable for a worker, which inherits no other one; `None` when it has no value.
     pub fn worker_variable(&self) -> Option<(String, String)> {
-        if let Some(device) = self.device {
-            let own =
-                self.inherited.as_ref().map(|list| list.split(',').nth(device as usize).unwrap_or_default().trim());
-            return Some((self.variable.clone(), own.map_or_else(|| device.to_string(), str::to_owned)));
-        }
-        (self.is_named_by_site && self.inherited.is_none()).then(|| (self.variable.clone(), FIRST.to_owned()))
-    }
-
-    /// Returns the name and value of the variable for a worker in a container, which inherits nothing; `None` when it has no
-    /// value.
-    pub fn container_variable(&self) -> Option<(String, String)> {
-        let inherited = self.inherited.clone().map(|value| (self.variable.clone(), value));
-        inherited.or_else(|| self.worker_variable())
+        let value = match (self.device, &self.inherited) {
+            (Some(device), Some(list)) => list.split(',').nth(device as usize).unwrap_or_default().trim().to_owned(),
+            (Some(device), None) => device.to_string(),
+            (None, Some(value)) => value.clone(),
+            (None, None) if self.is_named_by_site => FIRST.to_owned(),
+            (None, None) => return None,
+        };
+        Some((self.variable.clone(), value))
     }
 
     /// Describes the devices visible to a worker, for listings: `CUDA_VISIBLE_DEVICES=0`.
     pub fn display(&self) -> String {
-        let given = self.worker_variable().map(|(_, value)| value);
-        match given.as_ref().or(self.inherited.as_ref()) {
-            Some(value) => format!("{}={value}", self.variable),
+        match self.worker_variable() {
+            Some((variable, value)) => format!("{variable}={value}"),
             None => format!("{} is not set", self.variable),
         }
     }
@@ -89,11 +83,7 @@ mod tests {
         assert_eq!(visible(of_site, of_vendor), row("FLAGPERF_TEST_DEVICES=0", true, "configs/host.yaml:4"));
         let path = env::visible_devices_value("PATH").unwrap();
         let inherited = visible("ACCE_VISIBLE_DEVICE_ENV_NAME: PATH\n", "").unwrap();
-        assert_eq!(
-            inherited,
-            (format!("PATH={path}"), false, "configs/host.yaml:4".to_owned()),
-            "the environment wins"
-        );
+        assert_eq!(inherited, (format!("PATH={path}"), true, "configs/host.yaml:4".to_owned()), "the environment wins");
         let refused = Checkout::new().with("configs/host.yaml", &format!("{HOST}ACCE_VISIBLE_DEVICE_ENV_NAME: A=B\n"));
         assert_eq!(
             refused.messages(Level::Error, &Overrides::default()),

@@ -44,14 +44,89 @@ fn copied_memory<T: Pod + Send + Sync>(bytes: &[u8]) -> Arc<dyn HostMemory> {
 pub trait Element: Pod + Send + Sync {
     /// The element type that this Rust type represents.
     const DTYPE: DType;
+
+    /// Returns the number as f64. Integers beyond 2^53 are rounded.
+    fn to_f64(self) -> f64;
+
+    /// Returns an integer; `None` for a float.
+    fn to_integer(self) -> Option<i128>;
+
+    /// Rounds a number to nearest even or, for integers, truncates it; the type's bounds limit it.
+    fn from_f64(number: f64) -> Self;
+
+    /// Returns the lowest bits of an integer or, for floats, the nearest number.
+    fn from_integer(integer: i128) -> Self;
+
+    /// Converts a number of any type. Floats are rounded to nearest even, and truncated when converted to integers; an integer
+    /// that is too large for another type of integers keeps its lowest bits.
+    #[inline(always)]
+    fn convert<T: Element>(number: T) -> Self {
+        match number.to_integer() {
+            Some(integer) => Self::from_integer(integer),
+            None => Self::from_f64(number.to_f64()),
+        }
+    }
 }
 
 macro_rules! element {
-    ($($rust:ty => $dtype:ident),* $(,)?) => {
-        $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
+    ($($rust:ty => $dtype:ident: $to_f64:expr, $to_integer:expr, $from_f64:expr, $from_integer:expr;)*) => {
+        $(impl Element for $rust {
+            const DTYPE: DType = DType::$dtype;
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                $to_f64(self)
+            }
+
+            #[inline(always)]
+            fn to_integer(self) -> Option<i128> {
+                $to_integer(self)
+            }
+
+            #[inline(always)]
+            fn from_f64(number: f64) -> Self {
+                $from_f64(number)
+            }
+
+            #[inline(always)]
+            fn from_integer(integer: i128) -> Self {
+                $from_integer(integer)
+            }
+        })*
     };
 }
-element!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i64 => I64, i32 => I32, i8 => I8, u8 => U8);
+element!(
+    f64 => F64: f64::from, |_| None, f64::from, |x| x as f64;
+    f32 => F32: f64::from, |_| None, |x| x as f32, |x| x as f32;
+    f16 => F16: f64::from, |_| None, f16_from_f64, |x| f16_from_f64(x as f64);
+    bf16 => BF16: f64::from, |_| None, bf16_from_f64, |x| bf16_from_f64(x as f64);
+    i64 => I64: |x| x as f64, |x| Some(i128::from(x)), |x| x as i64, |x| x as i64;
+    i32 => I32: f64::from, |x| Some(i128::from(x)), |x| x as i32, |x| x as i32;
+    i16 => I16: f64::from, |x| Some(i128::from(x)), |x| x as i16, |x| x as i16;
+    i8 => I8: f64::from, |x| Some(i128::from(x)), |x| x as i8, |x| x as i8;
+    u64 => U64: |x| x as f64, |x| Some(i128::from(x)), |x| x as u64, |x| x as u64;
+    u32 => U32: f64::from, |x| Some(i128::from(x)), |x| x as u32, |x| x as u32;
+    u16 => U16: f64::from, |x| Some(i128::from(x)), |x| x as u16, |x| x as u16;
+    u8 => U8: f64::from, |x| Some(i128::from(x)), |x| x as u8, |x| x as u8;
+);
+
+/// Evaluates an expression with a name for the Rust type that represents a [`DType`]; for booleans, it is `u8`.
+#[macro_export]
+macro_rules! with_element_type {
+    ($dtype:expr, $element:ident => $result:expr) => {
+        $crate::with_element_type!(@arms $dtype, $element, $result,
+            F64 f64, F32 f32, F16 half::f16, BF16 half::bf16, I64 i64, I32 i32, I16 i16, I8 i8,
+            U64 u64, U32 u32, U16 u16, U8 u8, Bool u8)
+    };
+    (@arms $dtype:expr, $element:ident, $result:expr, $($variant:ident $rust:ty),*) => {
+        match $dtype {
+            $($crate::tensor::DType::$variant => {
+                type $element = $rust;
+                $result
+            })*
+        }
+    };
+}
 
 /// A dense row-major tensor in host memory. Cloning shares the memory.
 #[derive(Clone)]
@@ -81,16 +156,7 @@ impl Tensor {
             let needed = byte_count(&shape, dtype).ok_or(TensorError::TooLarge)?;
             return Err(TensorError::Length { shape, dtype, needed, available: bytes.len() });
         }
-        let memory = match dtype {
-            DType::F64 => copied_memory::<f64>(bytes),
-            DType::F32 => copied_memory::<f32>(bytes),
-            DType::F16 => copied_memory::<f16>(bytes),
-            DType::BF16 => copied_memory::<bf16>(bytes),
-            DType::I64 => copied_memory::<i64>(bytes),
-            DType::I32 => copied_memory::<i32>(bytes),
-            DType::I8 => copied_memory::<i8>(bytes),
-            DType::U8 | DType::Bool => copied_memory::<u8>(bytes),
-        };
+        let memory = with_element_type!(dtype, T => copied_memory::<T>(bytes));
         Tensor::from_whole_memory(shape, dtype, memory)
     }
 
@@ -198,51 +264,26 @@ impl Tensor {
             .expect("the constructor checked the length against the shape"))
     }
 
-    /// Returns the elements converted to f64. Values of i64 beyond 2^53 are rounded.
+    /// Returns the elements converted to f64. Integers beyond 2^53 are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
-        let bytes = self.bytes();
-        match self.dtype {
-            DType::F64 => bytemuck::cast_slice::<u8, f64>(bytes).to_vec(),
-            DType::F32 => convert::<f32, _>(bytes, f64::from),
-            DType::F16 => convert::<f16, _>(bytes, f64::from),
-            DType::BF16 => convert::<bf16, _>(bytes, f64::from),
-            DType::I64 => convert::<i64, _>(bytes, |x| x as f64),
-            DType::I32 => convert::<i32, _>(bytes, f64::from),
-            DType::I8 => convert::<i8, _>(bytes, f64::from),
-            DType::U8 | DType::Bool => convert::<u8, _>(bytes, f64::from),
-        }
+        with_element_type!(self.dtype, T => convert(self.bytes(), T::to_f64))
     }
 
-    /// Returns the numbers converted to another element type. Floats are rounded to nearest even, and truncated when
-    /// converted to integers.
+    /// Returns the numbers converted to another element type, as [`Element::convert`] does.
     pub fn cast(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype {
             return self.clone();
         }
         let shape = self.shape.to_vec();
         let built = match (self.dtype, dtype) {
-            (DType::I64, DType::I32) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as i32)),
-            (DType::I32, DType::I64) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), i64::from)),
-            (DType::F32, DType::F16) => Tensor::from_vec(shape, convert::<f32, _>(self.bytes(), f16::from_f32)),
-            (DType::F16, DType::F32) => Tensor::from_vec(shape, convert::<f16, _>(self.bytes(), f32::from)),
+            (DType::F32, DType::F16) => Tensor::from_vec(shape, convert(self.bytes(), f16::from_f32)),
             (_, DType::Bool) => {
                 let bools: Vec<bool> = self.to_f64().into_iter().map(|x| x != 0.0).collect();
                 Tensor::from_bools(shape, &bools)
             }
-            (DType::I64, DType::I8) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as i8)),
-            (DType::I64, DType::U8) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as u8)),
-            (DType::I32, DType::I8) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), |x| x as i8)),
-            (DType::I32, DType::U8) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), |x| x as u8)),
-            (DType::I8, DType::U8) => Tensor::from_vec(shape, convert::<i8, _>(self.bytes(), |x| x as u8)),
-            (DType::U8, DType::I8) => Tensor::from_vec(shape, convert::<u8, _>(self.bytes(), |x| x as i8)),
-            (_, DType::F64) => Tensor::from_vec(shape, self.to_f64()),
-            (_, DType::F32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as f32)),
-            (_, DType::F16) => Tensor::from_vec(shape, convert_from_f64(self, f16_from_f64)),
-            (_, DType::BF16) => Tensor::from_vec(shape, convert_from_f64(self, bf16_from_f64)),
-            (_, DType::I64) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i64)),
-            (_, DType::I32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i32)),
-            (_, DType::I8) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i8)),
-            (_, DType::U8) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as u8)),
+            (from, to) => with_element_type!(from, T => with_element_type!(to, U => {
+                Tensor::from_vec(shape, convert(self.bytes(), U::convert::<T>))
+            })),
         };
         built.expect("a conversion keeps the number of elements")
     }
@@ -344,10 +385,6 @@ fn convert<T: Pod, U>(bytes: &[u8], to: impl Fn(T) -> U) -> Vec<U> {
     bytemuck::cast_slice::<u8, T>(bytes).iter().map(|x| to(*x)).collect()
 }
 
-fn convert_from_f64<U>(tensor: &Tensor, to: impl Fn(f64) -> U) -> Vec<U> {
-    tensor.to_f64().into_iter().map(to).collect()
-}
-
 /// Why a tensor could not be created or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
@@ -398,11 +435,21 @@ mod tests {
 
     #[test]
     fn small_integers_survive_a_cast_and_back() {
-        let start = Tensor::from_vec([3], vec![1i64, -2, 100]).unwrap();
-        for dtype in [DType::F16, DType::F32, DType::F64, DType::I32, DType::I8] {
+        let start = Tensor::from_vec([3], vec![1i64, 2, 100]).unwrap();
+        for dtype in DType::ALL.into_iter().filter(|dtype| ![DType::Bool, DType::BF16].contains(dtype)) {
             let back = start.cast(dtype).cast(DType::I64);
-            assert_eq!(back.as_slice::<i64>().unwrap(), &[1, -2, 100]);
+            assert_eq!(back.as_slice::<i64>().unwrap(), &[1, 2, 100], "{dtype}");
         }
+    }
+
+    #[test]
+    fn an_integer_that_is_too_large_keeps_its_lowest_bits_and_a_float_is_limited() {
+        let integers = Tensor::from_vec([2], vec![-1i64, 70_000]).unwrap();
+        assert_eq!(integers.cast(DType::U16).as_slice::<u16>().unwrap(), &[65_535, 4_464]);
+        assert_eq!(integers.cast(DType::U64).cast(DType::F64).as_slice::<f64>().unwrap(), &[2f64.powi(64), 70_000.0]);
+        let floats = Tensor::from_vec([3], vec![-1.5f32, 70_000.0, f32::NAN]).unwrap();
+        assert_eq!(floats.cast(DType::I16).as_slice::<i16>().unwrap(), &[-1, i16::MAX, 0]);
+        assert_eq!(floats.cast(DType::U32).as_slice::<u32>().unwrap(), &[0, 70_000, 0]);
     }
 
     #[test]

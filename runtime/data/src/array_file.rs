@@ -219,13 +219,15 @@ fn npy_type(descr: &str) -> Result<StoredType, String> {
         "<f2" => DType::F16,
         "<i8" => DType::I64,
         "<i4" => DType::I32,
+        "<i2" => DType::I16,
         "|i1" => DType::I8,
+        "<u8" => DType::U64,
         "|u1" => DType::U8,
         "|b1" => DType::Bool,
         other => {
             let other: String = other.chars().take(50).collect();
             return Err(format!(
-                "unsupported element type `{other}` (supported: <f8 <f4 <f2 <i8 <i4 |i1 |u1 |b1 <u2 <u4)"
+                "unsupported element type `{other}` (supported: <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u8 <u4 <u2 |u1 |b1)"
             ));
         }
     };

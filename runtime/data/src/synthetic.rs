@@ -1,13 +1,13 @@
 //! The synthetic dataset: samples of seeded random values in memory.
 
-use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::{DataError, Dataset, Field, FieldRole, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hash_bytes;
-use flagperf_core::tensor::{DType, byte_count};
+use flagperf_core::tensor::{DType, Element as _, byte_count};
+use flagperf_core::with_element_type;
 
 /// Largest number of random samples kept. A larger dataset repeats them, each time rotated by one more element, so that
 /// its memory does not grow and no two samples are equal.
@@ -50,9 +50,13 @@ impl SyntheticField {
         let (least, end) = match self.field.spec.dtype {
             dtype if dtype.is_float() => (f64::MIN, f64::MAX),
             DType::I8 => (-128.0, 128.0),
-            DType::U8 => (0.0, 256.0),
-            DType::Bool => (0.0, 2.0),
+            DType::I16 => (-2f64.powi(15), 2f64.powi(15)),
             DType::I32 => (-2f64.powi(31), 2f64.powi(31)),
+            DType::U8 => (0.0, 256.0),
+            DType::U16 => (0.0, 2f64.powi(16)),
+            DType::U32 => (0.0, 2f64.powi(32)),
+            DType::U64 => (0.0, 2f64.powi(53)),
+            DType::Bool => (0.0, 2.0),
             _ => (-2f64.powi(53), 2f64.powi(53)),
         };
         let is_float = self.field.spec.dtype.is_float();
@@ -180,14 +184,10 @@ fn random_values(random: &SyntheticField, source: &mut ChaCha8Rng) -> Result<Vec
         // Exact for ranges of up to 2^32 values.
         let whole = (min as i64).wrapping_add((u64::from(word) % (max - min).max(1.0) as u64) as i64);
         match random.field.spec.dtype {
-            DType::F64 => bytes.extend(float.to_ne_bytes()),
-            DType::F32 => bytes.extend((float as f32).to_ne_bytes()),
-            DType::F16 => bytes.extend(f16::from_f64(float).to_ne_bytes()),
-            DType::BF16 => bytes.extend(bf16::from_f64(float).to_ne_bytes()),
-            DType::I64 => bytes.extend(whole.to_ne_bytes()),
-            DType::I32 => bytes.extend((whole as i32).to_ne_bytes()),
-            DType::I8 => bytes.push((whole as i8) as u8),
-            DType::U8 | DType::Bool => bytes.push(whole as u8),
+            dtype @ (DType::F64 | DType::F32 | DType::F16 | DType::BF16) => {
+                with_element_type!(dtype, T => bytes.extend(bytemuck::bytes_of(&T::from_f64(float))));
+            }
+            dtype => with_element_type!(dtype, T => bytes.extend(bytemuck::bytes_of(&T::convert(whole)))),
         }
     }
     Ok(bytes)
@@ -195,6 +195,8 @@ fn random_values(random: &SyntheticField, source: &mut ChaCha8Rng) -> Result<Vec
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
     use flagperf_core::tensor::{Tensor, TensorSpec};
 

@@ -183,7 +183,7 @@ fn to_rten<'a>(name: &str, tensor: &'a Tensor) -> Result<ValueOrView<'a>, Engine
             fits(rten::Value::from_shape(shape, tensor.bytes().iter().copied().map(i32::from).collect())).into()
         }
         DType::I64 => fits(rten::Value::from_shape(shape, narrow(name, elements::<i64>(tensor))?)).into(),
-        DType::F64 | DType::F16 | DType::BF16 => {
+        _ => {
             return Err(EngineError::Failed(format!("input `{name}`: rten does not support `{}`", tensor.dtype())));
         }
     })

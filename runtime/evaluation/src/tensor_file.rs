@@ -10,14 +10,18 @@ use safetensors::{Dtype, SafeTensorError, View};
 
 use flagperf_core::tensor::{DType, Tensor};
 
-const DTYPES: [(DType, Dtype); 9] = [
+const DTYPES: [(DType, Dtype); 13] = [
     (DType::F64, Dtype::F64),
     (DType::F32, Dtype::F32),
     (DType::F16, Dtype::F16),
     (DType::BF16, Dtype::BF16),
     (DType::I64, Dtype::I64),
     (DType::I32, Dtype::I32),
+    (DType::I16, Dtype::I16),
     (DType::I8, Dtype::I8),
+    (DType::U64, Dtype::U64),
+    (DType::U32, Dtype::U32),
+    (DType::U16, Dtype::U16),
     (DType::U8, Dtype::U8),
     (DType::Bool, Dtype::BOOL),
 ];

@@ -49,7 +49,9 @@ pub struct Program {
     pub input: String,
     /// File to which its standard error is appended, up to 64 MiB.
     pub stderr: PathBuf,
-    /// Environment variables in addition to those of this process.
+    /// Whether it inherits the environment variables of this process.
+    pub inherits: bool,
+    /// Further environment variables.
     pub environment: IndexMap<String, String>,
 }
 
@@ -106,6 +108,9 @@ impl Process {
         let mut command = command_of(&program.argv)?;
         let (streams, theirs) = Streams::open(&program.input, &program.stderr, clock)?;
         let marker = descendants::new_marker();
+        if !program.inherits {
+            command.env_clear();
+        }
         command.envs(&program.environment).env(descendants::MARKER, &marker);
         command.stdin(theirs.stdin).stdout(theirs.stdout).stderr(theirs.stderr);
         let child = GroupChild::start(&mut command).map_err(|source| start_error(&command, source))?;
@@ -288,6 +293,7 @@ mod tests {
             argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
             input: input.into(),
             stderr: folder.path().join("stderr"),
+            inherits: true,
             environment: IndexMap::new(),
         };
         (Process::start(&program, Arc::new(MonotonicClock::start())).unwrap(), folder)
@@ -342,6 +348,7 @@ mod tests {
             argv: vec!["/no/such".into()],
             input: String::new(),
             stderr: folder.path().join("stderr"),
+            inherits: true,
             environment: IndexMap::new(),
         };
         let error = Process::start(&program, Arc::new(MonotonicClock::start())).unwrap_err();

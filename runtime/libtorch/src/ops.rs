@@ -40,7 +40,7 @@ impl TensorOps for TorchOps {
     }
 
     fn dtypes(&self) -> &'static [DType] {
-        &DType::ALL
+        &tensor::DTYPES
     }
 
     fn upload(&self, host: &HostTensor) -> OpResult {
@@ -261,7 +261,7 @@ impl TensorOps for TorchOps {
     }
 
     fn cast(&self, x: &TorchTensor, dtype: DType) -> OpResult {
-        wrap(x.0.f_to_kind(tensor::kind(dtype)))
+        wrap(x.0.f_to_kind(tensor::kind(dtype)?))
     }
 }
 

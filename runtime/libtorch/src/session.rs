@@ -86,7 +86,7 @@ impl TorchSession {
             Input::Own(own) => return Ok(own.0.clone()),
             Input::Host(view) => view,
         };
-        let (size, kind) = (sizes(view.shape), tensor::kind(dtype(view.dtype)?));
+        let (size, kind) = (sizes(view.shape), tensor::kind(dtype(view.dtype)?).map_err(to_plugin_error)?);
         let strides: Vec<i64> = (0..size.len()).map(|axis| size[axis + 1..].iter().product()).collect();
         // SAFETY: the bytes match the shape and type, dense and row-major, and the host leaves them unchanged until
         // `sync` has returned; outputs that would share them are copied.

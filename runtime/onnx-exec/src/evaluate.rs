@@ -217,11 +217,11 @@ fn conv<O: TensorOps>(
     })
 }
 
-/// Pools input 0. Integers of 8 bits are pooled in f32, which represents all of them.
+/// Pools input 0. Integers of 8 and 16 bits are pooled in f32, which represents all of them.
 fn max_pool<O: TensorOps>(operands: &Operands<O>, window: &Window) -> Result<O::Tensor, OpError> {
     let (ops, x) = (operands.ops, operands.tensor(0)?);
     let dtype = ops.dtype(&x);
-    let is_narrow = matches!(dtype, DType::I8 | DType::U8);
+    let is_narrow = matches!(dtype, DType::I16 | DType::I8 | DType::U16 | DType::U8);
     let wide = if is_narrow { ops.cast(&x, DType::F32)? } else { x };
     let pooled = pool(ops, wide, window, |x, window, size| ops.max_pool(x, &window.pool(size, false)?))?;
     if is_narrow { ops.cast(&pooled, dtype) } else { Ok(pooled) }

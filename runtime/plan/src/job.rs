@@ -62,7 +62,7 @@ pub struct Job {
     /// Whether a live display is attached: the worker then reports progress at every step instead of every `log_freq`
     /// steps.
     pub has_live_display: bool,
-    /// Environment variables of the worker, in addition to those of the conductor.
+    /// Environment variables of the worker, in addition to those that it inherits.
     #[serde(default)]
     pub environment: IndexMap<String, String>,
     /// Limits of scripts and of the worker.

@@ -333,13 +333,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the variables that a worker has beside those of the conductor.
+    /// Returns the variables that a worker has beside those that it inherits.
     fn worker_environment(&self) -> indexmap::IndexMap<String, String> {
-        let variable = match self.config.site.container {
-            Container::Docker => VisibleDevices::container_variable,
-            Container::None => VisibleDevices::worker_variable,
-        };
-        let visible = self.config.visible.iter().filter_map(variable);
+        let visible = self.config.visible.iter().filter_map(VisibleDevices::worker_variable);
         let level = self.config.site.flagperf_log_level.clone();
         visible.chain([(env::LOG_LEVEL.to_owned(), level)]).collect()
     }

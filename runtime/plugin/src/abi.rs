@@ -79,7 +79,8 @@ pub struct FlagperfValue {
     /// The name in the model.
     pub name: *const c_char,
     /// The dimensions, then the element type: `N,3,224,224,f32`. A dimension is a size, a name that stands for one size
-    /// in the whole model, or `?`. The types are `f64`, `f32`, `f16`, `bf16`, `i64`, `i32`, `i8`, `u8` and `bool`.
+    /// in the whole model, or `?`. The types are `f64`, `f32`, `f16`, `bf16`, `i64`, `i32`, `i16`, `i8`, `u64`, `u32`,
+    /// `u16`, `u8` and `bool`.
     pub spec: *const c_char,
 }
 

@@ -22,8 +22,16 @@ pub enum DType {
     I64,
     /// Signed 32-bit integer.
     I32,
+    /// Signed 16-bit integer.
+    I16,
     /// Signed 8-bit integer.
     I8,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 16-bit integer.
+    U16,
     /// Unsigned 8-bit integer.
     U8,
     /// Boolean in one byte, 0 or 1.
@@ -31,14 +39,18 @@ pub enum DType {
 }
 
 /// One row for each element type: its name in specifications, bytes of an element, code in DLPack, bit in `precisions`.
-const TYPES: [(DType, &str, usize, DLDataTypeCode, u32); 9] = [
+const TYPES: [(DType, &str, usize, DLDataTypeCode, u32); 13] = [
     (DType::F64, "f64", 8, DLDataTypeCode::FLOAT, abi::FLAGPERF_F64),
     (DType::F32, "f32", 4, DLDataTypeCode::FLOAT, abi::FLAGPERF_F32),
     (DType::F16, "f16", 2, DLDataTypeCode::FLOAT, abi::FLAGPERF_F16),
     (DType::BF16, "bf16", 2, DLDataTypeCode::BFLOAT, abi::FLAGPERF_BF16),
     (DType::I64, "i64", 8, DLDataTypeCode::INT, 0),
     (DType::I32, "i32", 4, DLDataTypeCode::INT, 0),
+    (DType::I16, "i16", 2, DLDataTypeCode::INT, 0),
     (DType::I8, "i8", 1, DLDataTypeCode::INT, 0),
+    (DType::U64, "u64", 8, DLDataTypeCode::UINT, 0),
+    (DType::U32, "u32", 4, DLDataTypeCode::UINT, 0),
+    (DType::U16, "u16", 2, DLDataTypeCode::UINT, 0),
     (DType::U8, "u8", 1, DLDataTypeCode::UINT, 0),
     (DType::Bool, "bool", 1, DLDataTypeCode::BOOL, 0),
 ];

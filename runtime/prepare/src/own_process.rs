@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 
+use flagperf_config::env;
 use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::units::Seconds;
 use flagperf_host::{Ending, Process, ProcessError, ProcessEvent, Program, Worker as _};
@@ -40,7 +40,8 @@ pub(super) fn run_for_reply<T: DeserializeOwned>(
     input: String,
     limit: Seconds,
 ) -> Result<T, NoReply> {
-    let program = Program { argv, input, stderr: "/dev/null".into(), environment: IndexMap::new() };
+    let environment = env::inherited_variables();
+    let program = Program { argv, input, stderr: "/dev/null".into(), inherits: false, environment };
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
     let mut process = Process::start(&program, clock.clone()).map_err(NoReply::NotStarted)?;
     let began = clock.now();

@@ -57,6 +57,23 @@ impl OutputTimeVerdict {
     }
 }
 
+/// Returns that an engine could compute unnoticed in the time of a copy, if that is long beside core: an engine that delays the
+/// measured copies, too, looks like a slow link.
+pub(super) fn unproven_copy(measured: &Measurement) -> Option<String> {
+    let (copy, core_s) = (measured.output_copy.as_ref()?, measured.latency.as_ref()?.mean_s.0);
+    let copy_s = copy.again_s[1].0.min(CopyTimeBound::SLOW.seconds(copy.count, copy.bytes.0));
+    (copy_s >= SHARE_MIN * (copy_s + core_s)).then(|| {
+        format!(
+            "{}: whether the engine computes while its outputs of {} bytes are copied to the host, which takes {:.3} ms beside \
+             {:.3} ms of core",
+            measured.step.name(),
+            copy.bytes.0,
+            1e3 * copy_s,
+            1e3 * core_s
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,8 +82,8 @@ mod tests {
     use flagperf_core::step::Step;
     use flagperf_core::units::{Bytes, Seconds};
 
-    /// Judges 100 steps.
-    fn judged(core_s: f64, again_s: f64, deferred_s: f64, bytes: u64) -> OutputTimeVerdict {
+    /// Returns the figures of 100 steps.
+    fn measured(core_s: f64, again_s: f64, deferred_s: f64, bytes: u64) -> Measurement {
         let mut measured = testing::measurement(Step::Inference);
         measured.steps = 100;
         measured.latency = Some(Latency { mean_s: Seconds(core_s), ..Latency::default() });
@@ -77,7 +94,20 @@ mod tests {
             deferred_s: Seconds(100.0 * deferred_s),
             ..OutputCopy::default()
         });
-        OutputTimeVerdict::judge(&measured)
+        measured
+    }
+
+    fn judged(core_s: f64, again_s: f64, deferred_s: f64, bytes: u64) -> OutputTimeVerdict {
+        OutputTimeVerdict::judge(&measured(core_s, again_s, deferred_s, bytes))
+    }
+
+    #[test]
+    fn a_copy_that_is_long_beside_core_is_named_as_unproven() {
+        let text = unproven_copy(&measured(1.4e-3, 5e-3, 0.0, 4_000_000)).expect("it is long");
+        let expected = "inference: whether the engine computes while its outputs of 4000000 bytes are copied to the host, which \
+                        takes 4.300 ms beside 1.400 ms of core";
+        assert_eq!(text, expected, "at most the time that is not counted as core");
+        assert_eq!(unproven_copy(&measured(1e-2, 1e-4, 0.0, 4000)), None);
     }
 
     #[test]

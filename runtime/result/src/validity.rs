@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::executed_code::{unhashed_code, untraced_code};
+use super::output_copy::unproven_copy;
 use super::training_verdict::{training_reasons, unknown_of_training};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
@@ -402,6 +403,7 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
         if conditions.is_none_or(|conditions| conditions.throttling.is_none()) {
             unknown.push(format!("{name}: throttling of the device{why}"));
         }
+        unknown.extend(phase.measured.iter().filter_map(unproven_copy));
         let engine = phase.engine.as_ref().filter(|engine| !engine.runs_on_processor());
         if record.device.is_some() && engine.is_some_and(|engine| engine.device_id.is_none()) {
             unknown.push(format!("{name}: which device the worker used"));

@@ -94,13 +94,13 @@ pub(super) struct EnvironmentBuilder<'b> {
 }
 
 impl EnvironmentBuilder<'_> {
-    /// Returns the environment variables for the workers of a case, and installs its packages.
+    /// Returns all environment variables of the workers of a case, and installs its packages.
     pub(super) fn variables(&mut self, case: &CasePlan) -> Result<IndexMap<String, String>, EnvironmentError> {
         let preparation = &case.preparation;
-        let mut variables = match preparation.variables.as_slice() {
-            [] => IndexMap::new(),
-            files => self.read_variables(files)?,
-        };
+        let mut variables = env::inherited_variables();
+        if !preparation.variables.is_empty() {
+            variables.extend(self.read_variables(&preparation.variables)?);
+        }
         if let Some(file) = &preparation.requirements {
             let requirements = Requirements::read(file, &preparation.variables, self.site.pip_source.as_deref())
                 .map_err(|source| EnvironmentError::File { what: "the requirements of the case".to_owned(), source })?;
@@ -112,14 +112,19 @@ impl EnvironmentBuilder<'_> {
         Ok(variables)
     }
 
-    /// Reads shell files and returns the variables that they set or change.
+    /// Reads shell files and returns the variables that they set or change, given those that workers inherit.
     fn read_variables(&mut self, files: &[PathBuf]) -> Result<IndexMap<String, String>, EnvironmentError> {
         let failed = |source| EnvironmentError::File { what: "a temporary folder".to_owned(), source };
         let folder = tempfile::tempdir().map_err(failed)?;
         let [before, after] = ["before", "after"].map(|name| folder.path().join(name));
         let shell = ["/bin/bash", "-c", READ_VARIABLES, "variables"].map(Into::into);
         let paths = [&before, &after].into_iter().chain(files).map(|path| path.clone().into_os_string());
-        self.run("environment_variables.sh", shell.into_iter().chain(paths).collect(), &IndexMap::new())?;
+        self.run(
+            "environment_variables.sh",
+            shell.into_iter().chain(paths).collect(),
+            false,
+            &env::inherited_variables(),
+        )?;
         let read = |path: &Path| read_environment(path).map_err(failed);
         let before = read(&before)?;
         let is_new =
@@ -136,7 +141,7 @@ impl EnvironmentBuilder<'_> {
         variables: &IndexMap<String, String>,
     ) -> Result<PathBuf, EnvironmentError> {
         let argv = |words: &[&str]| words.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>();
-        let python = self.run("python3", argv(&["python3", "-c", IDENTIFY]), variables)?;
+        let python = self.run("python3", argv(&["python3", "-c", IDENTIFY]), false, variables)?;
         let cache = cache_folder().ok_or_else(|| EnvironmentError::File {
             what: "the cache folder".to_owned(),
             source: io::Error::other("neither XDG_CACHE_HOME nor HOME is set"),
@@ -151,13 +156,13 @@ impl EnvironmentBuilder<'_> {
         (self.show_progress)(&line);
         let path = folder.to_string_lossy().into_owned();
         let system = ["python3", "-m", "venv", "--clear", "--system-site-packages", &path];
-        self.run(VENV, argv(&system), variables)?;
+        self.run(VENV, argv(&system), false, variables)?;
         let failed = |source| EnvironmentError::File { what: format!("`{}`", folder.display()), source };
         add_packages_of(&python, &folder).map_err(failed)?;
         let (python, file) = (format!("{path}/bin/python"), file.to_string_lossy());
         let pip = [&*python, "-m", "pip", "install", "--disable-pip-version-check", "-r", &file];
         let index = self.site.pip_source.as_deref().map(|index| ["-i", index]);
-        self.run(PIP, argv(&[&pip[..], index.as_slice().as_flattened()].concat()), variables)?;
+        self.run(PIP, argv(&[&pip[..], index.as_slice().as_flattened()].concat()), true, variables)?;
         File::create(folder.join(READY)).map_err(failed)?;
         Ok(folder)
     }
@@ -187,15 +192,17 @@ impl EnvironmentBuilder<'_> {
         if elapsed > self.site.phase_timeout.0 { Err(EnvironmentError::TimedOut(what)) } else { Ok(()) }
     }
 
-    /// Runs a program to its end and returns the last line of its output, which is empty if there is none.
+    /// Runs a program to its end and returns the last line of its output, which is empty if there is none. pip `inherits` all
+    /// variables of this process, because they may configure it.
     fn run(
         &mut self,
         what: &'static str,
         argv: Vec<std::ffi::OsString>,
+        inherits: bool,
         environment: &IndexMap<String, String>,
     ) -> Result<String, EnvironmentError> {
         let (stderr, environment) = (self.log.to_owned(), environment.clone());
-        let program = Program { argv, input: String::new(), stderr, environment };
+        let program = Program { argv, input: String::new(), stderr, inherits, environment };
         let mut process = Process::start(&program, self.options.clock.clone())?;
         let started = self.options.clock.now();
         let mut last = String::new();

@@ -71,7 +71,7 @@ impl Drop for Containers {
 
 /// How the workers of a case are started.
 pub(super) enum WorkerLauncher {
-    /// Directly on the machine, with these environment variables.
+    /// Directly on the machine, with these environment variables and no others.
     Direct(IndexMap<String, String>),
     /// In a container.
     Container(Box<ContainerLauncher>),
@@ -101,6 +101,7 @@ impl WorkerLauncher {
                     argv: options.worker.clone(),
                     input: input.to_owned(),
                     stderr: stderr.to_owned(),
+                    inherits: false,
                     environment: variables.clone().into_iter().chain(job.environment.clone()).collect(),
                 };
                 let process = Process::start(&program, options.clock.clone());
@@ -120,11 +121,11 @@ impl WorkerLauncher {
 impl WorkerLauncher {
     /// Returns the variables with which a worker executes code that the record does not describe, as `NAME=VALUE`.
     pub(super) fn code_variables(&self, job: &Job) -> Vec<String> {
-        let (own, inherits) = match self {
-            WorkerLauncher::Direct(variables) => (variables, true),
-            WorkerLauncher::Container(launcher) => (&launcher.spec.environment, false),
+        let own = match self {
+            WorkerLauncher::Direct(variables) => variables,
+            WorkerLauncher::Container(launcher) => &launcher.spec.environment,
         };
-        env::code_variables(|name| job.environment.get(name).or_else(|| own.get(name)), inherits)
+        env::code_variables(|name| job.environment.get(name).or_else(|| own.get(name)))
     }
 
     /// Returns the image for the record; `None` without a container.
@@ -178,6 +179,7 @@ pub(super) fn prepare_launcher(
             let log = &folder.join(WORKER_LOG);
             let (site, options, interrupt, show_progress) =
                 (&run.plan.site, run.options, run.interrupt, &mut show_progress);
+            record.warnings.extend(refused_variables());
             let variables = EnvironmentBuilder { site, options, interrupt, log, show_progress }.variables(case);
             variables.map(WorkerLauncher::Direct).map_err(|error| (error.to_string(), error.hint().to_owned()))
         }
@@ -191,6 +193,17 @@ pub(super) fn prepare_launcher(
         Err((reason, hint)) => record.fail(reason, &hint),
     }
     None
+}
+
+/// Returns the warning that workers do not inherit variables with which they would execute other code.
+fn refused_variables() -> Option<String> {
+    let names = env::refused_variables();
+    (!names.is_empty()).then(|| {
+        format!(
+            "workers do not inherit {} (what a case or a vendor needs is in its environment_variables.sh)",
+            names.join(", ")
+        )
+    })
 }
 
 /// Generates the data of a case, because a container cannot write there, checks what its containers may see, and finds or builds

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use flagperf_onnx::Element;
-use half::{bf16, f16};
 use indexmap::IndexMap;
 
 use flagperf_core::metric::PassDifference;
 use flagperf_core::tensor::{DType, Tensor};
+use flagperf_core::with_element_type;
 
 /// Elements that are compared of each output of a step.
 const ELEMENTS_PER_OUTPUT: usize = 4096;
@@ -168,19 +168,11 @@ impl Sums {
 
 /// Returns every `stride`-th element from `start` on, without converting the others.
 fn sampled_values(tensor: &Tensor, start: usize, stride: usize) -> Vec<f64> {
-    fn pick<T: Element>(tensor: &Tensor, start: usize, stride: usize, convert: impl Fn(T) -> f64) -> Vec<f64> {
-        let elements = tensor.as_slice::<T>().unwrap_or_default();
-        elements.iter().skip(start).step_by(stride).map(|element| convert(*element)).collect()
+    fn pick<T: Element>(tensor: &Tensor, start: usize, stride: usize) -> Vec<f64> {
+        let elements: &[T] = bytemuck::cast_slice(tensor.bytes());
+        elements.iter().skip(start).step_by(stride).map(|element| element.to_f64()).collect()
     }
-    match tensor.dtype() {
-        DType::F64 => pick::<f64>(tensor, start, stride, |x| x),
-        DType::F32 => pick::<f32>(tensor, start, stride, f64::from),
-        DType::F16 => pick::<f16>(tensor, start, stride, f64::from),
-        DType::BF16 => pick::<bf16>(tensor, start, stride, f64::from),
-        DType::I64 => pick::<i64>(tensor, start, stride, |x| x as f64),
-        DType::I32 => pick::<i32>(tensor, start, stride, f64::from),
-        _ => tensor.to_f64().into_iter().skip(start).step_by(stride).collect(),
-    }
+    with_element_type!(tensor.dtype(), T => pick::<T>(tensor, start, stride))
 }
 
 #[cfg(test)]

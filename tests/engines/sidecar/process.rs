@@ -366,3 +366,18 @@ fn doctor_shows_the_last_line_of_a_traceback() {
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(table.contains("ImportError: no x") && !table.contains("Traceback"), "{table}");
 }
+
+#[test]
+fn a_sidecar_has_no_variable_of_the_shell_beside_those_that_workers_inherit() {
+    let site = shell(&["env > variables", HELLO, "read x"]);
+    let mut command = program::command(site.path(), &["run", "--json"]);
+    command.env("PYTHONPATH", "/elsewhere").env("OTHER", "1").env("LD_LIBRARY_PATH", "/libraries");
+    let output = command.output().expect("the program starts");
+    let variables = fs::read_to_string(site.vendor_folder().join("variables")).expect("the sidecar was started");
+    assert!(!variables.contains("/elsewhere") && !variables.contains("OTHER=1"), "{variables}");
+    assert!(variables.contains("LD_LIBRARY_PATH=/libraries\n"), "{variables}");
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a record");
+    let expected =
+        "workers do not inherit PYTHONPATH (what a case or a vendor needs is in its environment_variables.sh)";
+    assert!(record["warnings"].as_array().expect("warnings").contains(&expected.into()), "{}", record["warnings"]);
+}

@@ -20,8 +20,16 @@ pub enum DType {
     I64,
     /// Signed 32-bit integer.
     I32,
+    /// Signed 16-bit integer.
+    I16,
     /// Signed 8-bit integer.
     I8,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 16-bit integer.
+    U16,
     /// Unsigned 8-bit integer.
     U8,
     /// Boolean: one byte per value, 0 or 1.
@@ -30,15 +38,28 @@ pub enum DType {
 
 impl DType {
     /// Every element type, in the order of the documentation.
-    pub const ALL: [DType; 9] =
-        [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8, DType::Bool];
+    pub const ALL: [DType; 13] = [
+        DType::F64,
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I64,
+        DType::I32,
+        DType::I16,
+        DType::I8,
+        DType::U64,
+        DType::U32,
+        DType::U16,
+        DType::U8,
+        DType::Bool,
+    ];
 
     /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
-            DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::BF16 => 2,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
             DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
@@ -52,7 +73,11 @@ impl DType {
             DType::BF16 => "bf16",
             DType::I64 => "i64",
             DType::I32 => "i32",
+            DType::I16 => "i16",
             DType::I8 => "i8",
+            DType::U64 => "u64",
+            DType::U32 => "u32",
+            DType::U16 => "u16",
             DType::U8 => "u8",
             DType::Bool => "bool",
         }
@@ -210,7 +235,7 @@ impl<'de> Deserialize<'de> for TensorSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The last part is not an element type.
-    #[error("unknown element type `{0}` (known: f64, f32, f16, bf16, i64, i32, i8, u8, bool)")]
+    #[error("unknown element type `{0}` (known: {known})", known = DType::ALL.map(DType::name).join(", "))]
     UnknownDType(String),
     /// A dimension is neither a size, nor a name, nor `?`.
     #[error("invalid dimension `{0}` (expected a size such as 224, a name such as N, or ?)")]

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use half::{bf16, f16};
-
 use super::random_resized_crop::CropRange;
 use crate::geometry::{Part, Size};
 use crate::random::RandomStream;
-use flagperf_core::tensor::DType;
+use flagperf_core::tensor::{DType, Element as _};
+use flagperf_core::with_element_type;
 
 /// Number of draws before the image stays as it is, as in torchvision.
 const DRAWS: usize = 10;
@@ -68,15 +67,7 @@ impl RandomErasing {
 
 /// Writes a number in the type of the values, which has as many bytes as `out`.
 fn write_number(number: f32, dtype: DType, out: &mut [u8]) {
-    match dtype {
-        DType::F64 => out.copy_from_slice(&f64::from(number).to_ne_bytes()),
-        DType::F32 => out.copy_from_slice(&number.to_ne_bytes()),
-        DType::F16 => out.copy_from_slice(&f16::from_f32(number).to_ne_bytes()),
-        DType::BF16 => out.copy_from_slice(&bf16::from_f32(number).to_ne_bytes()),
-        DType::I64 => out.copy_from_slice(&(number as i64).to_ne_bytes()),
-        DType::I32 => out.copy_from_slice(&(number as i32).to_ne_bytes()),
-        DType::U8 | DType::I8 | DType::Bool => out.fill(number as u8),
-    }
+    with_element_type!(dtype, T => out.copy_from_slice(bytemuck::bytes_of(&T::convert(number))));
 }
 
 impl fmt::Display for RandomErasing {

@@ -99,6 +99,9 @@ fn level_table(values: &Values) -> Option<LevelTable> {
         DType::I64 => LevelTable::Eight(table(|_, l| (l as i64).to_ne_bytes())),
         DType::I32 => LevelTable::Four(table(|_, l| (l as i32).to_ne_bytes())),
         DType::U8 => LevelTable::One(table(|_, l| [l as u8])),
+        DType::I16 | DType::U16 => LevelTable::Two(table(|_, l| (l as u16).to_ne_bytes())),
+        DType::U32 => LevelTable::Four(table(|_, l| (l as u32).to_ne_bytes())),
+        DType::U64 => LevelTable::Eight(table(|_, l| (l as u64).to_ne_bytes())),
         DType::I8 | DType::Bool => return None,
     })
 }

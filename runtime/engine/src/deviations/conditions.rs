@@ -41,7 +41,7 @@ pub(super) fn of_bools(usage: &NodeUse<'_>) -> bool {
 }
 
 pub(super) fn of_signed_integers(usage: &NodeUse<'_>) -> bool {
-    is_type(usage, 0, &[DType::I8, DType::I32, DType::I64])
+    is_type(usage, 0, &[DType::I8, DType::I16, DType::I32, DType::I64])
 }
 
 /// A softmax of an operator set below 13 that is not over the last dimension alone, or does not say so.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytemuck::{NoUninit, cast_slice};
 use flagperf_onnx::{Element, HostMemory};
-use half::{bf16, f16};
 use ort::session::SessionInputValue;
 use ort::value::{DynValue, PrimitiveTensorElementType, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType};
 
 use crate::EngineError;
 use flagperf_core::tensor::{DType, Tensor};
+use flagperf_core::with_element_type;
 
 /// Returns a view of the tensor's own memory; bool tensors are copied.
 pub(super) fn to_ort(tensor: &Tensor) -> ort::Result<SessionInputValue<'_>> {
@@ -19,20 +19,11 @@ pub(super) fn to_ort(tensor: &Tensor) -> ort::Result<SessionInputValue<'_>> {
         let elements = tensor.as_slice::<T>().expect("matched by the element type");
         TensorRef::from_array_view((tensor.shape(), elements)).map(Into::into)
     }
-    match tensor.dtype() {
-        DType::F64 => view::<f64>(tensor),
-        DType::F32 => view::<f32>(tensor),
-        DType::F16 => view::<f16>(tensor),
-        DType::BF16 => view::<bf16>(tensor),
-        DType::I64 => view::<i64>(tensor),
-        DType::I32 => view::<i32>(tensor),
-        DType::I8 => view::<i8>(tensor),
-        DType::U8 => view::<u8>(tensor),
-        DType::Bool => {
-            let bools: Vec<bool> = tensor.bytes().iter().map(|byte| *byte != 0).collect();
-            OrtTensor::from_array((tensor.shape(), bools.into_boxed_slice())).map(Into::into)
-        }
+    if tensor.dtype() == DType::Bool {
+        let bools: Vec<bool> = tensor.bytes().iter().map(|byte| *byte != 0).collect();
+        return OrtTensor::from_array((tensor.shape(), bools.into_boxed_slice())).map(Into::into);
     }
+    with_element_type!(tensor.dtype(), T => view::<T>(tensor))
 }
 
 /// Converts an output to a tensor over ONNX Runtime's own memory.
@@ -58,17 +49,10 @@ impl HostMemory for OutputMemory {
         fn bytes<T: PrimitiveTensorElementType + NoUninit>(value: &DynValue) -> &[u8] {
             value.try_extract_tensor::<T>().map_or(&[], |(_, elements)| cast_slice(elements))
         }
-        match self.dtype {
-            DType::F64 => bytes::<f64>(&self.value),
-            DType::F32 => bytes::<f32>(&self.value),
-            DType::F16 => bytes::<f16>(&self.value),
-            DType::BF16 => bytes::<bf16>(&self.value),
-            DType::I64 => bytes::<i64>(&self.value),
-            DType::I32 => bytes::<i32>(&self.value),
-            DType::I8 => bytes::<i8>(&self.value),
-            DType::U8 => bytes::<u8>(&self.value),
-            DType::Bool => bytes::<bool>(&self.value),
+        if self.dtype == DType::Bool {
+            return bytes::<bool>(&self.value);
         }
+        with_element_type!(self.dtype, T => bytes::<T>(&self.value))
     }
 }
 
@@ -81,7 +65,11 @@ pub(super) fn element_type(dtype: DType) -> TensorElementType {
         DType::BF16 => TensorElementType::Bfloat16,
         DType::I64 => TensorElementType::Int64,
         DType::I32 => TensorElementType::Int32,
+        DType::I16 => TensorElementType::Int16,
         DType::I8 => TensorElementType::Int8,
+        DType::U64 => TensorElementType::Uint64,
+        DType::U32 => TensorElementType::Uint32,
+        DType::U16 => TensorElementType::Uint16,
         DType::U8 => TensorElementType::Uint8,
         DType::Bool => TensorElementType::Bool,
     }
@@ -89,20 +77,11 @@ pub(super) fn element_type(dtype: DType) -> TensorElementType {
 
 /// Converts the element type of the input or output `name` from ONNX Runtime's.
 pub(super) fn dtype(name: &str, element_type: TensorElementType) -> Result<DType, EngineError> {
-    Ok(match element_type {
-        TensorElementType::Float64 => DType::F64,
-        TensorElementType::Float32 => DType::F32,
-        TensorElementType::Float16 => DType::F16,
-        TensorElementType::Bfloat16 => DType::BF16,
-        TensorElementType::Int64 => DType::I64,
-        TensorElementType::Int32 => DType::I32,
-        TensorElementType::Int8 => DType::I8,
-        TensorElementType::Uint8 => DType::U8,
-        TensorElementType::Bool => DType::Bool,
-        other => {
-            let supported = DType::ALL.map(|dtype| dtype.name()).join(", ");
-            let reason = format!("`{name}` has the unsupported element type `{other}` (supported: {supported})");
-            return Err(EngineError::Failed(reason));
-        }
+    let same = |dtype: &DType| self::element_type(*dtype) == element_type;
+    DType::ALL.into_iter().find(same).ok_or_else(|| {
+        let supported = DType::ALL.map(|dtype| dtype.name()).join(", ");
+        EngineError::Failed(format!(
+            "`{name}` has the unsupported element type `{element_type}` (supported: {supported})"
+        ))
     })
 }

@@ -152,7 +152,11 @@ fn element_type(dtype: DType) -> ov_element_type_e {
         DType::BF16 => ov_element_type_e::BF16,
         DType::I64 => ov_element_type_e::I64,
         DType::I32 => ov_element_type_e::I32,
+        DType::I16 => ov_element_type_e::I16,
         DType::I8 => ov_element_type_e::I8,
+        DType::U64 => ov_element_type_e::U64,
+        DType::U32 => ov_element_type_e::U32,
+        DType::U16 => ov_element_type_e::U16,
         DType::U8 => ov_element_type_e::U8,
         DType::Bool => ov_element_type_e::OV_BOOLEAN,
     }
@@ -160,19 +164,9 @@ fn element_type(dtype: DType) -> ov_element_type_e {
 
 /// Converts an element type from OpenVINO's.
 pub(super) fn dtype_of(element_type: ov_element_type_e) -> OpenVinoResult<DType> {
-    Ok(match element_type {
-        ov_element_type_e::F64 => DType::F64,
-        ov_element_type_e::F32 => DType::F32,
-        ov_element_type_e::F16 => DType::F16,
-        ov_element_type_e::BF16 => DType::BF16,
-        ov_element_type_e::I64 => DType::I64,
-        ov_element_type_e::I32 => DType::I32,
-        ov_element_type_e::I8 => DType::I8,
-        ov_element_type_e::U8 => DType::U8,
-        ov_element_type_e::OV_BOOLEAN => DType::Bool,
-        other => {
-            let supported = DType::ALL.map(|dtype| dtype.name()).join(", ");
-            return Err(format!("unsupported element type `{other:?}` (supported: {supported})"));
-        }
+    let same = |dtype: &DType| self::element_type(*dtype) == element_type;
+    DType::ALL.into_iter().find(same).ok_or_else(|| {
+        let supported = DType::ALL.map(|dtype| dtype.name()).join(", ");
+        format!("unsupported element type `{element_type:?}` (supported: {supported})")
     })
 }

@@ -156,7 +156,11 @@ fn datum_type(dtype: DType) -> Result<DatumType, TractError> {
         DType::F16 => DatumType::F16,
         DType::I64 => DatumType::I64,
         DType::I32 => DatumType::I32,
+        DType::I16 => DatumType::I16,
         DType::I8 => DatumType::I8,
+        DType::U64 => DatumType::U64,
+        DType::U32 => DatumType::U32,
+        DType::U16 => DatumType::U16,
         DType::U8 => DatumType::U8,
         DType::Bool => DatumType::Bool,
         DType::BF16 => return Err(TractError::msg("`bf16` is not supported")),
@@ -174,7 +178,11 @@ fn to_tract(tensor: &Tensor) -> Result<TractTensor, TractError> {
         DType::F16 => copy::<f16>(tensor),
         DType::I64 => copy::<i64>(tensor),
         DType::I32 => copy::<i32>(tensor),
+        DType::I16 => copy::<i16>(tensor),
         DType::I8 => copy::<i8>(tensor),
+        DType::U64 => copy::<u64>(tensor),
+        DType::U32 => copy::<u32>(tensor),
+        DType::U16 => copy::<u16>(tensor),
         DType::U8 => copy::<u8>(tensor),
         DType::Bool => {
             let bools: Vec<bool> = tensor.bytes().iter().map(|byte| *byte != 0).collect();

@@ -1,24 +1,26 @@
 //! Converts operands to a type that an operation is written for, and its result back: f16 and bf16 are computed in f32,
-//! 8-bit integers in i32, and each result is rounded once. Floating-point operations in f64 are those of the reference
+//! integers of 8 and 16 bits in i32, u32 in i64, and each result is rounded once. Floating-point operations in f64 are those of the reference
 //! library.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use ndarray::{ArrayD, IxDyn, LinalgScalar};
+use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 
 use super::OpError;
 use super::elementwise::CHUNK;
-use super::storage::{Dense, Elements, row_major};
+use super::storage::{Dense, Elements, row_major, with_elements};
 use crate::reference::Array;
-use flagperf_core::tensor::{bf16_from_f64, f16_from_f64};
+use flagperf_core::with_element_type;
 use flagperf_onnx::{DType, Element};
 
 /// Returns the type in which the arithmetic of elements of type `dtype` is computed.
 pub(super) fn compute_dtype(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::BF16 => DType::F32,
-        DType::I8 | DType::U8 | DType::Bool => DType::I32,
+        DType::I16 | DType::I8 | DType::U16 | DType::U8 | DType::Bool => DType::I32,
+        DType::U32 => DType::I64,
+        // No type that arithmetic is written for has all numbers of u64.
         wide => wide,
     }
 }
@@ -84,58 +86,19 @@ pub(super) fn cast(x: &Dense, dtype: DType) -> Dense {
         (Dense::BF16(x), DType::F32) => convert_chunks(x, |from, to| from.convert_to_f32_slice(to)),
         (Dense::F32(x), DType::F16) => convert_chunks::<_, f16>(x, |from, to| to.convert_from_f32_slice(from)),
         (Dense::F32(x), DType::BF16) => convert_chunks::<_, bf16>(x, |from, to| to.convert_from_f32_slice(from)),
-        (Dense::F64(x), DType::F16) => x.mapv(f16_from_f64).into(),
-        (Dense::F64(x), DType::BF16) => x.mapv(bf16_from_f64).into(),
-        (Dense::F16(_) | Dense::BF16(_), _) => cast(&cast(x, DType::F32), dtype),
-        (_, DType::F16 | DType::BF16) => cast(&cast(x, DType::F64), dtype),
-        (Dense::F64(x), DType::I8) => x.mapv(|x| x as i8).into(),
-        (Dense::F64(x), DType::U8) => x.mapv(|x| x as u8).into(),
-        (Dense::F32(x), DType::I8) => x.mapv(|x| x as i8).into(),
-        (Dense::F32(x), DType::U8) => x.mapv(|x| x as u8).into(),
-        (Dense::F64(x), _) => cast_number(x, dtype, |x| x, |x| x as f32, |x| x as i64, |x| x as i32),
-        (Dense::F32(x), _) => cast_number(x, dtype, f64::from, |x| x, |x| x as i64, |x| x as i32),
-        (Dense::I64(x), _) => cast_number(x, dtype, |x| x as f64, |x| x as f32, |x| x, |x| x as i32),
-        (Dense::I32(x), DType::I8) => x.mapv(|x| x as i8).into(),
-        (Dense::I32(x), DType::U8) => x.mapv(|x| x as u8).into(),
-        (Dense::I32(x), _) => cast_number(x, dtype, f64::from, |x| x as f32, i64::from, |x| x),
-        (Dense::I8(x), DType::U8) => x.mapv(|x| x as u8).into(),
-        (Dense::U8(x), DType::I8) => x.mapv(|x| x as i8).into(),
-        (Dense::I8(x), _) => cast_number(x, dtype, f64::from, f32::from, i64::from, i32::from),
-        (Dense::U8(x), _) => cast_number(x, dtype, f64::from, f32::from, i64::from, i32::from),
+        _ => with_elements!(x, x => with_element_type!(dtype, T => convert_each::<_, T>(x))),
     }
 }
 
-/// Converts numbers of a native type to a native type; to 8 bits by way of 32.
-fn cast_number<T: Element>(
-    x: &Elements<T>,
-    dtype: DType,
-    to_f64: impl Fn(T) -> f64,
-    to_f32: impl Fn(T) -> f32,
-    to_i64: impl Fn(T) -> i64,
-    to_i32: impl Fn(T) -> i32,
-) -> Dense {
-    match dtype {
-        DType::F64 => x.mapv(to_f64).into(),
-        DType::F32 => x.mapv(to_f32).into(),
-        DType::I64 => x.mapv(to_i64).into(),
-        DType::I32 => x.mapv(to_i32).into(),
-        narrow => cast(&x.mapv(to_i32).into(), narrow),
-    }
+fn convert_each<T: Element, U: Element>(x: &Elements<T>) -> Dense
+where
+    Dense: From<ArrayD<U>>,
+{
+    x.mapv(U::convert::<T>).into()
 }
 
 fn is_nonzero_each(x: &Dense) -> Dense {
-    fn each<T: LinalgScalar>(x: &Elements<T>) -> Dense {
-        x.mapv(|x| u8::from(!x.is_zero())).into()
-    }
-    match x {
-        Dense::F64(x) => each(x),
-        Dense::F32(x) => each(x),
-        Dense::F16(_) | Dense::BF16(_) => is_nonzero_each(&cast(x, DType::F32)),
-        Dense::I64(x) => each(x),
-        Dense::I32(x) => each(x),
-        Dense::I8(x) => each(x),
-        Dense::U8(x) => each(x),
-    }
+    with_elements!(x, x => x.mapv(|x| u8::from(x.to_f64() != 0.0)).into())
 }
 
 fn convert_chunks<T: Element, U: Element>(x: &Elements<T>, convert: impl Fn(&[T], &mut [U]) + Send + Sync) -> Dense

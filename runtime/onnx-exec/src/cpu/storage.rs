@@ -6,6 +6,7 @@ use ndarray::{ArcArray, ArrayD, ArrayViewD, IxDyn};
 use super::OpError;
 use crate::result_size::check_result_size;
 use flagperf_core::tensor::elements_in_order;
+use flagperf_core::with_element_type;
 use flagperf_onnx::{DType, Element, Tensor};
 
 /// Elements of one type with a shape. Cloning shares the memory.
@@ -27,8 +28,16 @@ pub enum Dense {
     I64(Elements<i64>),
     /// Elements of i32.
     I32(Elements<i32>),
+    /// Elements of i16.
+    I16(Elements<i16>),
     /// Elements of i8.
     I8(Elements<i8>),
+    /// Elements of u64.
+    U64(Elements<u64>),
+    /// Elements of u32.
+    U32(Elements<u32>),
+    /// Elements of u16.
+    U16(Elements<u16>),
     /// Elements of u8, or bools.
     U8(Elements<u8>),
 }
@@ -43,7 +52,11 @@ macro_rules! with_elements {
             $crate::cpu::storage::Dense::BF16($elements) => $result,
             $crate::cpu::storage::Dense::I64($elements) => $result,
             $crate::cpu::storage::Dense::I32($elements) => $result,
+            $crate::cpu::storage::Dense::I16($elements) => $result,
             $crate::cpu::storage::Dense::I8($elements) => $result,
+            $crate::cpu::storage::Dense::U64($elements) => $result,
+            $crate::cpu::storage::Dense::U32($elements) => $result,
+            $crate::cpu::storage::Dense::U16($elements) => $result,
             $crate::cpu::storage::Dense::U8($elements) => $result,
         }
     };
@@ -97,21 +110,17 @@ macro_rules! dense_element {
         }
     )*};
 }
-dense_element!(F64: f64, F32: f32, F16: f16, BF16: bf16, I64: i64, I32: i32, I8: i8, U8: u8);
+dense_element!(
+    F64: f64, F32: f32, F16: f16, BF16: bf16, I64: i64, I32: i32, I16: i16, I8: i8, U64: u64, U32: u32, U16: u16, U8: u8
+);
 
 impl Dense {
     /// Returns the element type as it is stored.
     pub(super) fn dtype(&self) -> DType {
-        match self {
-            Dense::F64(_) => DType::F64,
-            Dense::F32(_) => DType::F32,
-            Dense::F16(_) => DType::F16,
-            Dense::BF16(_) => DType::BF16,
-            Dense::I64(_) => DType::I64,
-            Dense::I32(_) => DType::I32,
-            Dense::I8(_) => DType::I8,
-            Dense::U8(_) => DType::U8,
+        fn dtype<T: Element>(_: &Elements<T>) -> DType {
+            T::DTYPE
         }
+        with_elements!(self, elements => dtype(elements))
     }
 
     /// Returns the sizes, outermost first.
@@ -132,16 +141,7 @@ impl Dense {
 }
 
 pub(super) fn upload(tensor: &Tensor) -> Result<Dense, OpError> {
-    Ok(match tensor.dtype() {
-        DType::F64 => tensor.to_array::<f64>()?.into(),
-        DType::F32 => tensor.to_array::<f32>()?.into(),
-        DType::F16 => tensor.to_array::<f16>()?.into(),
-        DType::BF16 => tensor.to_array::<bf16>()?.into(),
-        DType::I64 => tensor.to_array::<i64>()?.into(),
-        DType::I32 => tensor.to_array::<i32>()?.into(),
-        DType::I8 => tensor.to_array::<i8>()?.into(),
-        DType::U8 | DType::Bool => tensor.to_array::<u8>()?.into(),
-    })
+    with_element_type!(tensor.dtype(), T => Ok(tensor.to_array::<T>()?.into()))
 }
 
 /// Returns a number as a tensor without dimensions.

@@ -62,7 +62,7 @@ fn from_bytes(shape: Vec<usize>, dtype: DType, bytes: &[u8]) -> Result<Tensor, T
 }
 
 /// Reads the elements from the typed fields. Narrow types share `int32_data`, which contains 16-bit floats as their
-/// bits.
+/// bits, and the wide unsigned types `uint64_data`.
 fn from_fields(shape: Vec<usize>, dtype: DType, proto: &TensorProto) -> Result<Tensor, TensorError> {
     let narrow = &proto.int32_data;
     match dtype {
@@ -72,7 +72,11 @@ fn from_fields(shape: Vec<usize>, dtype: DType, proto: &TensorProto) -> Result<T
         DType::BF16 => Tensor::from_vec(shape, narrow.iter().map(|bits| bf16::from_bits(*bits as u16)).collect()),
         DType::I64 => Tensor::from_vec(shape, proto.int64_data.clone()),
         DType::I32 => Tensor::from_vec(shape, narrow.clone()),
+        DType::I16 => Tensor::from_vec(shape, narrow.iter().map(|value| *value as i16).collect()),
         DType::I8 => Tensor::from_vec(shape, narrow.iter().map(|value| *value as i8).collect()),
+        DType::U64 => Tensor::from_vec(shape, proto.uint64_data.clone()),
+        DType::U32 => Tensor::from_vec(shape, proto.uint64_data.iter().map(|value| *value as u32).collect()),
+        DType::U16 => Tensor::from_vec(shape, narrow.iter().map(|value| *value as u16).collect()),
         DType::U8 => Tensor::from_vec(shape, narrow.iter().map(|value| *value as u8).collect()),
         DType::Bool => bools(shape, narrow.iter().map(|value| *value != 0)),
     }

@@ -94,11 +94,15 @@ pub(crate) fn onnx_code(dtype: DType) -> i32 {
         DType::F32 => 1,
         DType::U8 => 2,
         DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
         DType::I32 => 6,
         DType::I64 => 7,
         DType::Bool => 9,
         DType::F16 => 10,
         DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
         DType::BF16 => 16,
     }
 }
@@ -110,13 +114,9 @@ pub fn dtype_from_onnx(code: i64) -> Option<DType> {
 
 /// Returns the name of a number of ONNX's `TensorProto.DataType`, for messages about types that are not supported.
 pub(crate) fn type_name(code: i64) -> String {
-    const OTHERS: [(i64, &str); 18] = [
+    const OTHERS: [(i64, &str); 14] = [
         (0, "undefined"),
-        (4, "uint16"),
-        (5, "int16"),
         (8, "string"),
-        (12, "uint32"),
-        (13, "uint64"),
         (14, "complex64"),
         (15, "complex128"),
         (17, "float8e4m3fn"),

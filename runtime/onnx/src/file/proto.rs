@@ -157,6 +157,8 @@ pub(super) struct TensorProto {
     pub(super) raw_data: Option<Bytes>,
     #[prost(double, repeated, tag = "10")]
     pub(super) double_data: Vec<f64>,
+    #[prost(uint64, repeated, tag = "11")]
+    pub(super) uint64_data: Vec<u64>,
     #[prost(string, optional, tag = "12")]
     pub(super) doc_string: Option<String>,
     #[prost(message, repeated, tag = "13")]

@@ -309,6 +309,10 @@ mod tests {
             TensorProto { int32_data: vec![-1], ..tensor("i8", 3, &[1]) },
             TensorProto { int32_data: vec![-70_000], ..tensor("i32", 6, &[1]) },
             TensorProto { int64_data: vec![1 << 40], ..tensor("i64", 7, &[1]) },
+            TensorProto { int32_data: vec![65_535], ..tensor("u16", 4, &[1]) },
+            TensorProto { int32_data: vec![-300], ..tensor("i16", 5, &[1]) },
+            TensorProto { uint64_data: vec![u64::from(u32::MAX)], ..tensor("u32", 12, &[1]) },
+            TensorProto { uint64_data: vec![1 << 63], ..tensor("u64", 13, &[1]) },
             TensorProto { int32_data: vec![0, 1], ..tensor("bool", 9, &[2]) },
             TensorProto { int32_data: vec![0x3c00], ..tensor("f16", 10, &[1]) },
             TensorProto { double_data: vec![1e300], ..tensor("f64", 11, &[]) },
@@ -320,6 +324,8 @@ mod tests {
         assert_eq!((values("f32"), values("u8"), values("i8")), (vec![0.5, -2.0], vec![255.0, 7.0], vec![-1.0]));
         assert_eq!((values("i32"), values("i64")), (vec![-70_000.0], vec![(1u64 << 40) as f64]));
         assert_eq!((values("bool"), values("f16"), values("bf16")), (vec![0.0, 1.0], vec![1.0], vec![1.0]));
+        assert_eq!((values("u16"), values("i16")), (vec![65_535.0], vec![-300.0]));
+        assert_eq!((values("u32"), values("u64")), (vec![f64::from(u32::MAX)], vec![2f64.powi(63)]));
         assert_eq!(values("f64"), [1e300]);
         let roles = ["f32", "f64", "i64"].map(|name| graph.weights[name].role);
         assert_eq!(roles, [WeightRole::Parameter, WeightRole::Constant, WeightRole::Constant]);
@@ -331,9 +337,9 @@ mod tests {
         let (_folder, graph) = read(GraphProto { initializer: vec![few], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
         assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, but 4 are available"), "{error}");
-        let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 13, &[2])], ..GraphProto::default() });
+        let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 14, &[2])], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
-        assert!(error.ends_with("has a weight `w` of the element type `uint64`, which is not supported"), "{error}");
+        assert!(error.ends_with("has a weight `w` of the element type `complex64`, which is not supported"), "{error}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ fn bounds(dtype: DType) -> Result<[f64; 2], String> {
     match dtype {
         DType::U8 => Ok([0.0, 255.0]),
         DType::I8 => Ok([-128.0, 127.0]),
+        DType::U16 => Ok([0.0, 65_535.0]),
+        DType::I16 => Ok([-32_768.0, 32_767.0]),
         other => Err(format!("quantisation to `{other}` is not supported")),
     }
 }

@@ -101,15 +101,19 @@ pub(crate) fn dropout(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
 pub(crate) fn cast(nodes: &mut NodeList<'_>, node: &Node) -> Converted {
     let mut node = node.clone();
     if let Some(Attribute::String(name)) = node.attributes.get("to") {
-        const NAMES: [(&str, DType); 9] = [
+        const NAMES: [(&str, DType); 13] = [
             ("BFLOAT16", DType::BF16),
             ("BOOL", DType::Bool),
             ("DOUBLE", DType::F64),
             ("FLOAT", DType::F32),
             ("FLOAT16", DType::F16),
+            ("INT16", DType::I16),
             ("INT32", DType::I32),
             ("INT64", DType::I64),
             ("INT8", DType::I8),
+            ("UINT16", DType::U16),
+            ("UINT32", DType::U32),
+            ("UINT64", DType::U64),
             ("UINT8", DType::U8),
         ];
         let known = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));

@@ -16,7 +16,7 @@ use super::{MappedFile, TensorListing, WeightError};
 use crate::{DType, Tensor, TensorSpec, byte_count};
 
 /// The storage classes of the supported element types.
-const STORAGES: [(&str, DType); 9] = [
+const STORAGES: [(&str, DType); 10] = [
     ("BFloat16Storage", DType::BF16),
     ("BoolStorage", DType::Bool),
     ("ByteStorage", DType::U8),
@@ -26,6 +26,7 @@ const STORAGES: [(&str, DType); 9] = [
     ("HalfStorage", DType::F16),
     ("IntStorage", DType::I32),
     ("LongStorage", DType::I64),
+    ("ShortStorage", DType::I16),
 ];
 
 /// Bytes of the fixed part of an entry in the directory of an archive (APPNOTE 4.3.12).

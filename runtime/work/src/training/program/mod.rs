@@ -98,6 +98,7 @@ impl Worker<'_> {
             input: String::new(),
             // The shell joins both streams, so that this file stays empty.
             stderr: scratch.join("program.err.log"),
+            inherits: true,
             // A line that waits in a buffer would be stamped late.
             environment: IndexMap::from([("PYTHONUNBUFFERED".to_owned(), "1".to_owned())]),
         };
