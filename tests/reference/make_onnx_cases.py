@@ -20,7 +20,9 @@ from onnx.reference import ReferenceEvaluator
 from safetensors.numpy import save_file
 
 # The element types of the host.
-DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
+DTYPES = (*FLOATS, *INTEGERS, "bool")
 LOCAL_URL = "onnx/backend/test/data/"
 PROTOS = {"tensor_type": onnx.TensorProto, "sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}
 

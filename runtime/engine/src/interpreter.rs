@@ -33,7 +33,7 @@ impl Engine for Interpreter {
     fn description(&self) -> EngineDescription {
         EngineDescription {
             roles: Roles { framework: true, compiler: false },
-            precisions: &[DType::F32],
+            precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
             opset_max: OPSET_NEWEST,
             loads_compiled: false,
             ..EngineDescription::unrestricted(

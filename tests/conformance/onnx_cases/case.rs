@@ -105,7 +105,11 @@ impl Case {
     }
 
     fn load(&self, harness: &Harness) -> Result<Box<dyn Session>, EngineError> {
-        let options = harness.options(DType::F32);
+        let supported = harness.subject.engine.precisions();
+        let mut floats =
+            self.tensors.iter().filter(|(name, _)| name.starts_with("0.in.")).map(|(_, tensor)| tensor.dtype());
+        let precision = floats.find(|dtype| supported.contains(dtype)).unwrap_or(DType::F32);
+        let options = harness.options(precision);
         match harness.form {
             ModelForm::File => harness.subject.engine.load(Artifact::Onnx(&self.model), &options),
             ModelForm::Graph => {
@@ -175,7 +179,11 @@ fn dtype(dtype: Dtype) -> DType {
         Dtype::BF16 => DType::BF16,
         Dtype::I64 => DType::I64,
         Dtype::I32 => DType::I32,
+        Dtype::I16 => DType::I16,
         Dtype::I8 => DType::I8,
+        Dtype::U64 => DType::U64,
+        Dtype::U32 => DType::U32,
+        Dtype::U16 => DType::U16,
         Dtype::U8 => DType::U8,
         Dtype::BOOL => DType::Bool,
         other => panic!("unsupported element type {other:?}"),
