@@ -20,7 +20,7 @@ use crate::executor_error;
 use crate::library::requested_bytes;
 use crate::ops::TorchOps;
 use crate::options::TorchOptions;
-use crate::shim::{RunMode, allocate_pinned, copy_all, prepare_devices};
+use crate::shim::{RunMode, allocate_pinned, copy_all, keep_freed_memory, prepare_devices};
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// A model loaded by libtorch.
@@ -59,6 +59,8 @@ impl TorchSession {
         if let Device::Cuda(index) = options.device {
             cuda::open(index)?;
             prepare_devices(options.tf32);
+        } else {
+            keep_freed_memory();
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);

@@ -13,6 +13,7 @@ unsafe extern "C" {
     fn flagperf_inference_end(mode: *mut c_void);
     fn flagperf_record(enabled: bool) -> bool;
     fn flagperf_prepare_devices(tf32: bool);
+    fn flagperf_keep_freed_memory();
     fn flagperf_pinned(bytes: i64) -> *mut c_void;
     fn flagperf_last_error() -> *const c_char;
     fn flagperf_norm(tensors: *const *const c_void, count: usize) -> *mut c_void;
@@ -62,6 +63,12 @@ pub fn record(enabled: bool) -> bool {
 pub fn prepare_devices(tf32: bool) {
     // SAFETY: the function sets three global settings of libtorch.
     unsafe { flagperf_prepare_devices(tf32) };
+}
+
+/// Makes the C library keep the memory that tensors on the processor free, for the next ones.
+pub fn keep_freed_memory() {
+    // SAFETY: the call changes settings of the allocator, which may change at any time.
+    unsafe { flagperf_keep_freed_memory() }
 }
 
 /// Allocates zeros in pinned memory, which a device reads directly; `None` when the allocation fails. tch's own
