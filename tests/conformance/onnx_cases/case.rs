@@ -156,8 +156,12 @@ fn compare(output: &Tensor, expected: &Tensor, rtol: f64, atol: f64) -> Result<(
     if output.dtype() != expected.dtype() || output.shape() != expected.shape() {
         return Err(format!("{} instead of {}", output.spec(), expected.spec()));
     }
-    // Two units in the last place of bf16.
-    let rtol = if expected.dtype() == DType::BF16 { rtol.max(0.5f64.powi(6)) } else { rtol };
+    // Two units in the last place of a type of 16 bits.
+    let rtol = match expected.dtype() {
+        DType::BF16 => rtol.max(0.5f64.powi(6)),
+        DType::F16 => rtol.max(0.5f64.powi(9)),
+        _ => rtol,
+    };
     let is_f32 = expected.dtype() == DType::F32;
     let (output, expected) = (output.to_f64(), expected.to_f64());
     let largest = expected.iter().filter(|x| x.is_finite()).fold(1.0, |largest: f64, x| largest.max(x.abs()));
