@@ -141,6 +141,9 @@ def own_cases():
     seven = array([2**40, 7], numpy.int64)
     yield own("large_constant", "g (int64[2] x) => (int64[2] y) { a = Constant<value = int64[2] {1099511627776, 1}>() y = Add(x, a) }", array([1, 2], numpy.int64))
     yield own("large_input", "g (int64[2] x) => (int64[2] y) { y = Identity(x) }", seven)
+    yield own("large_cast", "g (float[2] x) => (int64[2] y) { y = Cast<to: int = 7>(x) }", array([3e9, 7]))
+    yield own("relu_of_nan", "g (float[4] x) => (float[4] y) { a = Sqrt(x) y = Relu(a) }", array([-1, 0, 4, 9]))
+    yield own("clip_of_nan", "g (float[4] x) => (float[4] y) { low = Constant<value_float = 0.5>() high = Constant<value_float = 2.0>() a = Log(x) y = Clip(a, low, high) }", array([-1, 1, 4, 9]))
     yield own("large_end", "g (float[4] x) => (float[3] y) { s = Constant<value = int64[1] {1}>() e = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, s, e) }", f32(4))
     for zero, shape in (("", "1"), ("s", "0"), ("v", "1")):
         zeros = {"": "", "s": ", uint8 az, uint8 bz", "v": ", uint8[1] az, uint8[1] bz"}[zero]

@@ -24,10 +24,12 @@ pub enum EngineError {
         given: String,
     },
     /// The engine does not compute in this type.
-    #[error("engine `{engine}` does not compute in `{requested}` (supported: {supported})")]
+    #[error("engine `{engine}` does not compute in `{requested}`{} (supported: {supported})", type_of(.carrier.as_deref()))]
     Precision {
         engine: &'static str,
         requested: DType,
+        /// The first weight or input of the model that has the type; `None` if the case asks for it.
+        carrier: Option<String>,
         /// The supported types.
         supported: String,
     },
@@ -94,7 +96,21 @@ fn engine_prefix(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("engine `{name}`: "))
 }
 
+fn type_of(carrier: Option<&str>) -> String {
+    carrier.map_or_else(String::new, |carrier| format!(", the type of {carrier}"))
+}
+
 impl EngineError {
+    /// Names the first weight or input that has the unsupported type.
+    pub fn with_carrier(self, first: Option<String>) -> Self {
+        match self {
+            EngineError::Precision { engine, requested, supported, .. } => {
+                EngineError::Precision { engine, requested, carrier: first, supported }
+            }
+            other => other,
+        }
+    }
+
     /// Returns what to do about the error; empty when the message already contains it.
     pub fn hint(&self) -> &str {
         match self {

@@ -4,16 +4,22 @@
 //! [`ROWS`] is the table. In the subgraphs of `If`, `Loop` and `Scan`, nodes are not replaced: the model is refused.
 
 mod conditions;
+#[cfg(test)]
+mod fragment;
+mod nan;
+mod ranges;
 mod replacements;
 mod rows;
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 
 use flagperf_onnx::{
     Decomposition, Graph, Node, Subgraph, Tensor, TensorSpec, WeightSource, infer_values, replace_nodes,
 };
 
 use super::EngineError;
+use ranges::Ranges;
 use rows::ROWS;
 
 /// The operator of a row that applies to nodes of any operator.
@@ -41,8 +47,6 @@ enum Reaction {
     Replace(Decomposition),
     /// The model runs, with a warning in the record.
     Warn,
-    /// Nothing: what is computed differently cannot pass the checks of outputs. The row documents it.
-    Documented,
 }
 
 /// What is known about the values of a graph.
@@ -51,7 +55,24 @@ struct KnownValues<'a> {
     specs: HashMap<String, TensorSpec>,
     /// The `Constant` that defines a value.
     constants: HashMap<&'a str, &'a Node>,
+    ranges: OnceCell<Ranges>,
+    nan_values: OnceCell<HashSet<String>>,
 }
+
+impl KnownValues<'_> {
+    /// Returns the bounds of the values.
+    fn ranges(&self) -> &Ranges {
+        self.ranges.get_or_init(|| Ranges::of(self))
+    }
+
+    /// Returns the names of the values that can be NaN although every input is finite.
+    fn nan_values(&self) -> &HashSet<String> {
+        self.nan_values.get_or_init(|| nan::nan_values(self))
+    }
+}
+
+/// The rows that apply to each node, by the node's [`key`].
+type Found = HashMap<String, Vec<&'static Deviation>>;
 
 /// A node of a graph.
 struct NodeUse<'a> {
@@ -94,9 +115,11 @@ pub(super) fn apply(engine: &'static str, graph: Graph) -> Result<(Graph, Vec<St
     refuse(engine, &graph, &found, |reaction| matches!(reaction, Reaction::Refuse))?;
     let mut warnings = warnings(engine, &graph, &found);
     warnings.extend(nested);
-    let replacement = |node: &Node| match found.get(&key(node))?.reaction {
-        Reaction::Replace(decomposition) => Some(decomposition),
-        _ => None,
+    let replacement = |node: &Node| {
+        found.get(&key(node))?.iter().find_map(|row| match row.reaction {
+            Reaction::Replace(decomposition) => Some(decomposition),
+            _ => None,
+        })
     };
     if !graph.nodes.iter().any(|node| replacement(node).is_some()) {
         return Ok((graph, warnings));
@@ -110,11 +133,11 @@ pub(super) fn apply(engine: &'static str, graph: Graph) -> Result<(Graph, Vec<St
 fn refuse(
     engine: &'static str,
     graph: &Graph,
-    found: &HashMap<String, &'static Deviation>,
+    found: &Found,
     is_refused: fn(&Reaction) -> bool,
 ) -> Result<(), EngineError> {
     let refusal = |node: &Node| {
-        let row = found.get(&key(node)).filter(|row| is_refused(&row.reaction))?;
+        let row = found.get(&key(node))?.iter().find(|row| is_refused(&row.reaction))?;
         let op = format!("{} ({})", full_name(node), row.reason);
         Some(EngineError::Operator { engine, op, node: node.name.clone() })
     };
@@ -138,8 +161,8 @@ fn nested_warnings(engine: &'static str, graph: &Graph) -> Result<Vec<String>, E
     Ok(all)
 }
 
-/// Returns the row that applies to each node with a deviation, by the node's [`key`].
-fn find_deviations(engine: &str, graph: &Graph) -> HashMap<String, &'static Deviation> {
+/// Returns the rows that apply to each node with a deviation: every warning, and the first of the others.
+fn find_deviations(engine: &str, graph: &Graph) -> Found {
     let rows: Vec<&Deviation> = ROWS.iter().filter(|row| row.engines.contains(&engine)).collect();
     let is_concerned = |node: &Node| {
         let name = full_name(node);
@@ -149,23 +172,27 @@ fn find_deviations(engine: &str, graph: &Graph) -> HashMap<String, &'static Devi
         return HashMap::new();
     }
     let known = known_values(graph);
-    let deviation = |node: &Node| {
+    let deviations = |node: &Node| {
         let (name, usage) = (full_name(node), NodeUse { node, known: &known });
-        let applies = |row: &&&Deviation| (row.op == name || row.op == ANY_OPERATOR) && (row.applies)(&usage);
-        Some((key(node), *rows.iter().find(applies)?))
+        let applies = |row: &&&'static Deviation| (row.op == name || row.op == ANY_OPERATOR) && (row.applies)(&usage);
+        let is_warning = |row: &&'static Deviation| matches!(row.reaction, Reaction::Warn);
+        let (mut applied, others): (Vec<_>, Vec<_>) = rows.iter().filter(applies).copied().partition(is_warning);
+        applied.extend(others.first());
+        (!applied.is_empty()).then(|| (key(node), applied))
     };
-    graph.nodes.iter().filter_map(deviation).collect()
+    graph.nodes.iter().filter_map(deviations).collect()
 }
 
 /// Returns one warning for each row that applies to a node, with the name of the first one.
-fn warnings(engine: &str, graph: &Graph, found: &HashMap<String, &'static Deviation>) -> Vec<String> {
+fn warnings(engine: &str, graph: &Graph, found: &Found) -> Vec<String> {
     let warned = ROWS.iter().filter(|row| matches!(row.reaction, Reaction::Warn));
     let warning = |row: &'static Deviation| {
-        let concerned = |node: &&Node| found.get(&key(node)).is_some_and(|applied| std::ptr::eq(*applied, row));
+        let is_row = |applied: &&Deviation| std::ptr::eq(*applied, row);
+        let concerned = |node: &&Node| found.get(&key(node)).is_some_and(|rows| rows.iter().any(is_row));
         let first = graph.nodes.iter().find(concerned)?;
         let others = graph.nodes.iter().filter(concerned).count() - 1;
         let others = if others > 0 { format!(" and {others} more") } else { String::new() };
-        let (op, node, reason) = (row.op, &first.name, row.reason);
+        let (op, node, reason) = (full_name(first), &first.name, row.reason);
         Some(format!("engine `{engine}` deviates from ONNX in operator `{op}` (node `{node}`{others}): {reason}"))
     };
     warned.filter_map(warning).collect()
@@ -192,7 +219,8 @@ fn known_values(graph: &Graph) -> KnownValues<'_> {
     let inputs = graph.inputs.iter().map(|info| (info.name.clone(), info.spec.clone()));
     let constants = graph.nodes.iter().filter(|node| node.op == "Constant");
     let constants = constants.filter_map(|node| Some((node.outputs.first()?.as_str(), node))).collect();
-    KnownValues { graph, specs: stored.chain(inferred).chain(weights).chain(inputs).collect(), constants }
+    let specs = stored.chain(inferred).chain(weights).chain(inputs).collect();
+    KnownValues { graph, specs, constants, ranges: OnceCell::new(), nan_values: OnceCell::new() }
 }
 
 #[cfg(test)]

@@ -81,18 +81,84 @@ pub(super) fn write_temporary(graph: &Graph, scratch: &Path) -> Result<(PathBuf,
 /// [`EngineError::Precision`] or [`EngineError::Failed`].
 pub(super) fn check(engine: &dyn Engine, graph: &Graph, requested: DType) -> Result<(), EngineError> {
     check_limits(graph).map_err(|error| EngineError::Failed(format!("the model `{}`: {error}", graph.name)))?;
-    let learned =
-        graph.weights.values().filter(|weight| weight.role != WeightRole::Constant).map(|weight| weight.spec.dtype);
-    let mut floats: Vec<DType> = learned.filter(|dtype| dtype.is_float()).collect();
-    if floats.is_empty() {
-        floats = graph.inputs.iter().map(|info| info.spec.dtype).filter(|dtype| dtype.is_float()).collect();
-    }
+    let floats = float_types(graph);
     if let Some(unsupported) = floats.iter().find(|dtype| !engine.precisions().contains(dtype)) {
-        return Err(super::options::precision_error(engine, *unsupported));
+        return Err(name_carrier(super::options::precision_error(engine, *unsupported), graph));
     }
     if floats.is_empty() || floats.contains(&requested) {
         return Ok(());
     }
     let (name, actual) = (&graph.name, floats[0]);
-    Err(EngineError::Failed(format!("the model `{name}` is in `{actual}`, but the case computes in `{requested}`")))
+    let carrier = carrier(graph, actual).map_or_else(String::new, |carrier| format!(", the type of {carrier}"));
+    let reason = format!("the model `{name}` is in `{actual}`{carrier}, but the case computes in `{requested}`");
+    Err(EngineError::Failed(reason))
+}
+
+/// Returns the floating-point types of the learned weights or, if there are none, of the inputs.
+fn float_types(graph: &Graph) -> Vec<DType> {
+    let learned = graph.weights.values().filter(|weight| weight.role != WeightRole::Constant);
+    let learned: Vec<DType> = learned.map(|weight| weight.spec.dtype).filter(|dtype| dtype.is_float()).collect();
+    if learned.is_empty() {
+        return graph.inputs.iter().map(|info| info.spec.dtype).filter(|dtype| dtype.is_float()).collect();
+    }
+    learned
+}
+
+/// Returns the first learned weight of a type or, if there is none, the first input, for messages.
+pub(super) fn carrier(graph: &Graph, dtype: DType) -> Option<String> {
+    let mut learned = graph.weights.iter().filter(|(_, weight)| weight.role != WeightRole::Constant);
+    let weight = learned.find(|(_, weight)| weight.spec.dtype == dtype).map(|(name, _)| format!("weight `{name}`"));
+    let input = || graph.inputs.iter().find(|info| info.spec.dtype == dtype);
+    weight.or_else(|| input().map(|info| format!("input `{}`", info.name)))
+}
+
+/// Names the first weight or input in an error about an unsupported type.
+pub(super) fn name_carrier(error: EngineError, graph: &Graph) -> EngineError {
+    match &error {
+        EngineError::Precision { requested, .. } => {
+            let first = carrier(graph, *requested);
+            error.with_carrier(first)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagperf_onnx::{GraphBuilder, Init};
+
+    use super::*;
+
+    fn refusal(weight: Option<&str>, input: &str) -> String {
+        let mut builder = GraphBuilder::new("half");
+        let mut x = builder.input("x", format!("N,4,{input}").parse().unwrap()).unwrap();
+        for (name, dtype) in
+            weight.into_iter().flat_map(|dtype| [("first", "f32"), ("second", dtype), ("third", dtype)])
+        {
+            let spec = format!("4,{dtype}").parse().unwrap();
+            x = builder.weight(name, spec, WeightRole::Parameter, Init::Constant(1.0)).unwrap();
+        }
+        builder.output("y", &x).unwrap();
+        let graph = builder.finish().unwrap();
+        check(crate::find("interpreter").unwrap(), &graph, DType::F32).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_refused_type_is_named_with_the_first_weight_or_input_that_has_it() {
+        let expected =
+            |carrier| format!("engine `interpreter` does not compute in `f16`, the type of {carrier} (supported: f32)");
+        assert_eq!(refusal(Some("f16"), "f32"), expected("weight `second`"));
+        assert_eq!(refusal(None, "f16"), expected("input `x`"));
+    }
+
+    #[test]
+    fn the_error_for_a_model_in_another_type_names_the_first_weight_that_has_it() {
+        let mut builder = GraphBuilder::new("half");
+        builder.input("x", "N,4,f32".parse().unwrap()).unwrap();
+        let weight = builder.weight("w", "4,f16".parse().unwrap(), WeightRole::Parameter, Init::Constant(1.0)).unwrap();
+        builder.output("y", &weight).unwrap();
+        let graph = builder.finish().unwrap();
+        let error = check(crate::find("onnxruntime").unwrap(), &graph, DType::F32).unwrap_err().to_string();
+        assert_eq!(error, "the model `half` is in `f16`, the type of weight `w`, but the case computes in `f32`");
+    }
 }

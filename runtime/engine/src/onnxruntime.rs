@@ -75,7 +75,12 @@ impl Engine for OnnxRuntime {
             _ => return Err(settings.artifact_error("an ONNX file or a file that it wrote (.onnx, .ort)", artifact)),
         };
         if let Some(supported) = settings.provider.precision_alternative(options.precision) {
-            return Err(EngineError::Precision { engine: self.name(), requested: options.precision, supported });
+            let (engine, requested) = (self.name(), options.precision);
+            let error = EngineError::Precision { engine, requested, carrier: None, supported };
+            return Err(match declared {
+                Some(source) => model::name_carrier(error, &source.graph),
+                None => error,
+            });
         }
         let session = OrtSession::load(path, &settings)?;
         Ok(Box::new(match declared {

@@ -152,6 +152,16 @@ pub(super) fn has_large_integer(usage: &NodeUse<'_>) -> bool {
         && constants.any(|tensor| tensor.as_slice::<i64>().is_ok_and(|values| values.iter().any(is_large)))
 }
 
+/// Computes a 64-bit integer that may need more than 32 bits.
+pub(super) fn may_exceed_32_bits(usage: &NodeUse<'_>) -> bool {
+    usage.node.outputs.iter().any(|output| usage.known.ranges().may_exceed(output))
+}
+
+/// An input that can be NaN although every input of the graph is finite.
+pub(super) fn may_be_nan(usage: &NodeUse<'_>) -> bool {
+    usage.node.inputs.iter().any(|input| usage.known.nan_values().contains(input))
+}
+
 pub(super) fn has_zero_points(usage: &NodeUse<'_>) -> bool {
     let is_zero = |input| usage.constant(input).is_some_and(|zero| zero.to_f64().iter().all(|x| *x == 0.0));
     [2, 3].into_iter().any(|input| usage.input(input).is_some() && !is_zero(input))

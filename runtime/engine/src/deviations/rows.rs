@@ -4,12 +4,13 @@ use super::conditions as is;
 use super::replacements as by;
 use super::{ANY_OPERATOR, Deviation, NodeUse, Reaction};
 
-use Reaction::{Documented, Refuse, Replace, Warn};
+use Reaction::{Refuse, Replace, Warn};
 
 const RTEN: &[&str] = &["rten"];
 const TRACT: &[&str] = &["tract"];
 const OPENVINO: &[&str] = &["openvino"];
 const ONNXRUNTIME: &[&str] = &["onnxruntime"];
+const LOSING_NAN: &[&str] = &["openvino", "rten", "tract"];
 const ALL: &[&str] = &["interpreter", "onnxruntime", "openvino", "rten", "tract"];
 
 /// Reasons that several rows have.
@@ -30,10 +31,11 @@ const fn row(
     Deviation { engines, op, applies, reason, reaction }
 }
 
-/// Every known deviation, by operator. Of several rows for a node, the first applies.
+/// Every known deviation, by operator. Of several rows for a node, every warning applies, and the first of the others.
 #[rustfmt::skip]
 pub(super) static ROWS: &[Deviation] = &[
     row(&["openvino", "rten"], ANY_OPERATOR, is::has_large_integer, "computes 64-bit integers in 32 bits", Refuse),
+    row(&["openvino", "rten"], ANY_OPERATOR, is::may_exceed_32_bits, "a 64-bit integer that may need more than 32 bits is computed in 32", Warn),
     row(RTEN, "ArgMax", is::selects_first, "of equal elements, the last is selected", Replace(by::first_index)),
     row(RTEN, "ArgMin", is::selects_first, "of equal elements, the last is selected", Replace(by::first_index)),
     row(TRACT, "Attention", is::has_mask, "a row whose mask excludes everything gives NaN", Warn),
@@ -48,8 +50,9 @@ pub(super) static ROWS: &[Deviation] = &[
     row(ALL, "Bernoulli", is::always, RANDOM, Warn),
     row(OPENVINO, "BitShift", is::of_signed_integers, "signed integers are shifted in another way", Refuse),
     row(RTEN, "Cast", is::casts_to_bool, "to: bool keeps other numbers than 0 and 1", Replace(by::is_not_zero)),
+    row(TRACT, "Cast", is::may_exceed_32_bits, "a float beyond 32 bits becomes the nearest integer of 32 bits", Warn),
     row(OPENVINO, "Cast", is::widens_to_double, "infinite numbers become the largest number of f32", Warn),
-    row(RTEN, "Clip", is::always, "NaN becomes a bound", Documented),
+    row(LOSING_NAN, "Clip", is::may_be_nan, "NaN becomes a bound", Warn),
     row(RTEN, "Conv", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
     row(RTEN, "Conv", is::lacks_window_attributes, "needs all attributes", Replace(by::with_window_attributes)),
     row(RTEN, "ConvInteger", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
@@ -82,7 +85,7 @@ pub(super) static ROWS: &[Deviation] = &[
     row(ALL, "RandomUniformLike", is::always, RANDOM, Warn),
     row(RTEN, "ReduceMax", is::of_bools, "the largest of no elements is true", Refuse),
     row(&["openvino", "tract"], "ReduceMax", is::always, INFINITE, Warn),
-    row(RTEN, "Relu", is::always, "NaN becomes 0", Documented),
+    row(LOSING_NAN, "Relu", is::may_be_nan, "NaN becomes 0", Warn),
     row(RTEN, "Resize", is::is_cubic, "mode: cubic", Refuse),
     row(&["openvino", "rten"], "Resize", is::has_antialias, "antialias: 1", Refuse),
     row(OPENVINO, "Resize", is::excludes_outside, "exclude_outside: 1", Refuse),

@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::request::{SharedRequest, finished_output, pending_output};
 use super::tensor::{HostTensor, dtype_of};
 use super::{classify_error, library, strip_source_locations};
-use crate::{EngineError, LentMemory, Session, SessionFacts, Value, check_inputs};
+use crate::{EngineError, LentMemory, Session, SessionFacts, Value, check_inputs, model};
 use flagperf_core::tensor::{DType, Dim, Tensor, TensorSpec};
 
 /// The file that a session is loaded from.
@@ -49,7 +49,10 @@ impl OpenVinoSession {
     pub(super) fn load(source: ModelSource<'_>, settings: &OpenVinoOptions<'_>) -> Result<Self, EngineError> {
         let core =
             Core::new(&library::open(settings.library.as_deref())?).map_err(|message| classify_error(&message))?;
-        let name = device_name(&core, settings)?;
+        let name = device_name(&core, settings).map_err(|error| match source {
+            ModelSource::File { graph: Some(graph), .. } => model::name_carrier(error, graph),
+            _ => error,
+        })?;
         let compiled = compile(&core, source, settings)?;
         let devices = check_placement(&compiled, settings)?;
         let device = format!("{} {}", settings.device.to_lowercase(), name.unwrap_or(devices));
@@ -132,7 +135,8 @@ fn device_name(core: &Core, settings: &OpenVinoOptions<'_>) -> Result<Option<Str
     let capabilities = read("OPTIMIZATION_CAPABILITIES")?;
     if !capabilities.split_whitespace().any(|word| word == capability) {
         let supported = format!("on `{}`: {}", settings.device, capabilities.to_lowercase().replace("fp", "f"));
-        return Err(EngineError::Precision { engine: "openvino", requested: settings.precision, supported });
+        let requested = settings.precision;
+        return Err(EngineError::Precision { engine: "openvino", requested, carrier: None, supported });
     }
     read("FULL_DEVICE_NAME").map(Some)
 }

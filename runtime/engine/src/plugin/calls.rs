@@ -55,7 +55,12 @@ impl SessionHandle {
         let status = unsafe { function(load, &raw mut session) };
         if status == FLAGPERF_LACKS_PRECISION {
             let supported = last_error_message(library).unwrap_or_default();
-            return Err(EngineError::Precision { engine: library.name, requested: precision, supported });
+            return Err(EngineError::Precision {
+                engine: library.name,
+                requested: precision,
+                carrier: None,
+                supported,
+            });
         }
         check_status(library, status)?;
         let session =

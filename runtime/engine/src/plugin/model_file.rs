@@ -19,6 +19,8 @@ pub(super) struct ModelFile {
     pub(super) path: PathBuf,
     /// The parsed graph; `None` for a vendor's own format.
     pub(super) graph: Option<Graph>,
+    /// The first weight or input of the type to compute in, for messages.
+    pub(super) carrier: Option<String>,
     /// The temporary folder of a file that the host wrote; it lives as long as the session.
     pub(super) folder: Option<TempDir>,
 }
@@ -35,20 +37,27 @@ impl ModelFile {
             return Err(EngineError::Artifact { engine, accepts, given: describe_artifact(artifact) });
         }
         match artifact {
-            Artifact::Compiled(path) => {
-                Ok(ModelFile { kind: FLAGPERF_COMPILED, path: path.to_owned(), graph: None, folder: None })
-            }
+            Artifact::Compiled(path) => Ok(ModelFile {
+                kind: FLAGPERF_COMPILED,
+                path: path.to_owned(),
+                graph: None,
+                carrier: None,
+                folder: None,
+            }),
             Artifact::Onnx(path) => {
                 let ModelSource { path, graph, folder, .. } =
                     model::read_lowered(&library.description(), path, &options.scratch)?;
                 check_model(library, &graph, options.precision)?;
-                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), folder })
+                let carrier = model::carrier(&graph, options.precision);
+                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), carrier, folder })
             }
             Artifact::Graph(graph) => {
                 let graph = model::lower_for(&library.description(), graph)?;
                 check_model(library, &graph, options.precision)?;
                 let (path, folder) = model::write_temporary(&graph, &options.scratch).map_err(EngineError::Failed)?;
-                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(signature(&graph)), folder: Some(folder) })
+                let carrier = model::carrier(&graph, options.precision);
+                let (graph, folder) = (Some(signature(&graph)), Some(folder));
+                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph, carrier, folder })
             }
         }
     }

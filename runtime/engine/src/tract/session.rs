@@ -110,7 +110,8 @@ impl TractSession {
     fn compile(&self, shapes: &Shapes) -> Result<Plan, TractError> {
         let mut model = self.model.clone();
         for (index, (info, shape)) in self.inputs.iter().zip(shapes).enumerate() {
-            let fact = InferenceFact::dt_shape(datum_type(info.spec.dtype)?, shape);
+            let dtype = datum_type(info.spec.dtype).map_err(|error| error.context(format!("input `{}`", info.name)))?;
+            let fact = InferenceFact::dt_shape(dtype, shape);
             model.set_input_fact(index, fact)?;
         }
         let options = RunOptions { executor: Some(self.executor.clone()), ..RunOptions::default() };
