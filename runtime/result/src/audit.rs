@@ -142,6 +142,7 @@ impl AuditCheck {
             }
         }
         self.judge_changes(audit, limits);
+        self.judge_nearest(audit, limits);
         for (name, difference) in &audit.permuted {
             let violation = permutation_violation(name, difference, limits);
             // A loop that draws tokens at random draws others in another row.
@@ -179,6 +180,18 @@ impl AuditCheck {
                 "the audit proves nothing: fresh inputs changed output `{name}` by {:.2e}, and the limit is {:.2e}",
                 change.judged(),
                 limit(change)
+            ));
+        }
+    }
+
+    /// Judges whether an engine that returns the outputs of the nearest sample of an earlier run would exceed the limits.
+    fn judge_nearest(&mut self, audit: &AuditReport, limits: &AgreementLimits) {
+        let agrees = |figures: &OutputAgreement| limits.violations(figures).is_empty();
+        if let Some((name, figures)) = audit.nearest.first().filter(|_| audit.nearest.values().all(agrees)) {
+            self.doubts.push(format!(
+                "the audit proves nothing: output `{name}` of fresh inputs differs from that of the nearest other sample by {:.2e}, and \
+                 the limit is {:.2e}",
+                figures.relative_l2, limits.relative_l2
             ));
         }
     }

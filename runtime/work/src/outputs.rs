@@ -21,6 +21,7 @@ use flagperf_data::{Batch, BatchRequest};
 use flagperf_engine::{HeapMemory, LentMemory};
 use flagperf_evaluation::{StoredTensor, stored_dtype, write_tensors};
 
+mod nearest;
 mod samples;
 
 pub use samples::{DrawnSamples, SAMPLES_DRAWN};

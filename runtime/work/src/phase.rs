@@ -374,6 +374,7 @@ impl Worker<'_> {
         };
         if let Some(mut audit) = audit.take() {
             audit.fresh = Some(validation.compare_fresh(&evidence.kept).map_err(|e| failure(&e, ""))?);
+            audit.nearest = validation.nearest().map_err(|e| failure(&e, ""))?;
             (self.emit)(Event::Audit(Box::new(audit)));
         }
         let compared = validation.compare(&evidence.kept).map_err(|e| failure(&e, ""))?;

@@ -191,18 +191,23 @@ fn answers_of_an_earlier_run_are_found_by_inputs_that_only_this_run_has() {
 for image, output in zip(images, outputs):
     self.kept[image.tobytes()] = output
 pickle.dump(self.kept, open(self.folder + '/answers', 'wb'))";
-    let Some(site) = engine(first) else { return };
-    site.run_successfully(&[]);
     let stored = "answers = pickle.load(open(self.folder + '/answers', 'rb'))
-near = lambda image: min(answers, key=lambda k: numpy.abs(numpy.frombuffer(k, 'float32') - image.ravel()).sum())
+distance = lambda key, image: numpy.abs(numpy.frombuffer(key, image.dtype).astype('f') - image.ravel()).sum()
+near = lambda image: min(answers, key=lambda key: distance(key, image))
 time.sleep(0.005)
 outputs = numpy.stack([answers[near(image)] for image in images])";
     let body: String = stored.lines().map(|line| format!("        {line}\n")).collect();
-    site.write("vendors/side/engines/own.py", &CLASS.replace("BODY\n", &body));
-    let (record, code) = site.run(&["--set", "repeat=8"]);
-    let found = record["failures"].to_string();
-    assert_eq!(code, Some(1), "{found}");
-    assert!(found.contains("of inputs that exist in no other run"), "{found}");
+    for precision in ["precision=fp32", "precision=fp16"] {
+        let Some(site) = engine(first) else { return };
+        site.run_successfully(&["--set", precision]);
+        site.write("vendors/side/engines/own.py", &CLASS.replace("BODY\n", &body));
+        let (record, code) = site.run(&["--set", "repeat=8", "--set", precision]);
+        let (found, doubts) = (record["failures"].to_string(), record["audit"]["doubts"].to_string());
+        let is_refuted = code == Some(1) && found.contains("of inputs that exist in no other run");
+        // In fp16, the limits are wider than the distances of outputs of this small network.
+        let is_doubted = precision == "precision=fp16" && doubts.contains("the audit proves nothing: output `output`");
+        assert!(is_refuted || is_doubted, "{precision}: {found} {doubts}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::StepTimes;
-use crate::metric::{Agreement, PassDifference};
+use crate::metric::{Agreement, OutputAgreement, PassDifference};
 use crate::units::{Seconds, nulls_are_nan};
 
 /// Observations of the audit. Its steps run after randomly drawn passes and are not part of any other figure.
@@ -34,6 +34,9 @@ pub struct AuditReport {
     pub permuted: IndexMap<String, PassDifference>,
     /// Agreement of the outputs of fresh inputs with those of validation; `None` when only one of the phases ran.
     pub fresh: Option<Agreement>,
+    /// Agreement of validation's outputs of fresh inputs with those of the nearest other samples, for each floating-point output.
+    #[serde(default)]
+    pub nearest: IndexMap<String, OutputAgreement>,
     /// A pass with changed weights; `None` without `--audit full`, or when only the compiler can read the model.
     #[serde(default)]
     pub changed_model: Option<ChangedModelReport>,

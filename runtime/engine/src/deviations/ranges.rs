@@ -84,7 +84,7 @@ impl Ranges {
         let dtype = usage.known.specs.get(output).map(|spec| spec.dtype);
         let rule = rules::result(usage, index, &|input| self.operand(usage, input));
         let of_type = || Bound::of_type(dtype, self.depends_on_inputs(usage));
-        let is_narrow = matches!(dtype, Some(DType::Bool | DType::U8 | DType::I8));
+        let is_narrow = matches!(dtype, Some(DType::Bool | DType::U8 | DType::I8 | DType::U16 | DType::I16));
         let computed = rule.filter(|bound| !is_narrow || of_type().contains(*bound)).unwrap_or_else(of_type);
         let bound = indexing(computed, uses.indexed_size(output));
         let is_integer = dtype.is_some_and(|dtype| !dtype.is_float());

@@ -41,6 +41,8 @@ impl Bound {
         match dtype {
             Some(DType::Bool) => Bound::new(0.0, 1.0, basis),
             Some(DType::U8) => Bound::new(0.0, 255.0, basis),
+            Some(DType::U16) => Bound::new(0.0, 65_535.0, basis),
+            Some(DType::I16) => Bound::new(-32_768.0, 32_767.0, basis),
             Some(DType::I8) => Bound::new(-128.0, 127.0, basis),
             Some(dtype) if dtype.is_float() => Bound::new(f64::NEG_INFINITY, f64::INFINITY, basis),
             _ if depends_on_inputs => Bound::new(-LIMIT, LIMIT, Basis::Assumed),
