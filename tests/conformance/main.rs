@@ -54,6 +54,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("openvino", "limits::a_long_path", SLOW_COMPILATION),
     ("openvino_streams", "limits::a_long_path", SLOW_COMPILATION),
     ("null", "computes::", "computes nothing"),
+    ("interpreter", "refuses::unsupported_precision", "computes in every precision"),
     ("null", "refuses::unsupported_precision", "accepts every precision"),
     ("null", "refuses::model_in_another_precision", "accepts any model"),
     ("null", "refuses::unknown_operator", "ignores operators"),

@@ -137,7 +137,8 @@ fn every_element_type_keeps_its_own_type_and_is_rounded_once() {
         let spec = format!("3,{dtype}");
         let graph = Sketch::new().input("x", &spec).node("Relu", &["x"], &["r"]).node("Mul", &["r", "x"], &["y"]);
         let x = Tensor::from_vec([3], vec![1.0, 0.0, 3.0]).unwrap().cast(dtype);
-        if dtype == flagperf_onnx::DType::U8 {
+        // Relu has no unsigned numbers.
+        if dtype.name().starts_with('u') {
             continue;
         }
         let y = &Executor::load(&graph.output("y", &spec), crate::CpuOps).unwrap().run_host(&[x]).unwrap()[0];

@@ -24,6 +24,7 @@ fn audit() -> AuditReport {
         changes: changes(1.0),
         permuted: IndexMap::from([("output".to_owned(), PassDifference::default())]),
         fresh: Some(Agreement { outputs: IndexMap::from([("output".to_owned(), figures)]), ..Agreement::default() }),
+        nearest: IndexMap::new(),
         changed_model: None,
     }
 }

@@ -5,6 +5,7 @@
 
 use flagperf_core::metric::{AgreementMeter, OutputAgreement};
 use flagperf_core::tensor::Tensor;
+use flagperf_onnx::HostMemory as _;
 use indexmap::IndexMap;
 use safetensors::SafeTensors;
 
@@ -61,7 +62,7 @@ fn rows_of(tensor: &Tensor, samples: usize) -> Vec<Vec<f64>> {
 
 /// Compares each of the first fresh rows with the nearest of all other rows.
 fn nearest_agreement(fresh: &[Vec<f64>], pass: &[Vec<f64>]) -> Option<OutputAgreement> {
-    let (mut expected, mut replaced) = (Vec::new(), Vec::new());
+    let (mut expected, mut replaced) = (Vec::<f64>::new(), Vec::<f64>::new());
     let compared = fresh.iter().take(ROWS_MAX);
     for (place, row) in compared.enumerate() {
         let others = fresh.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, other)| other).chain(pass);
