@@ -140,13 +140,13 @@ mod tests {
         }
         builder.output("y", &x).unwrap();
         let graph = builder.finish().unwrap();
-        check(crate::find("interpreter").unwrap(), &graph, DType::F32).unwrap_err().to_string()
+        check(crate::find("rten").unwrap(), &graph, DType::F32).unwrap_err().to_string()
     }
 
     #[test]
     fn a_refused_type_is_named_with_the_first_weight_or_input_that_has_it() {
         let expected =
-            |carrier| format!("engine `interpreter` does not compute in `f16`, the type of {carrier} (supported: f32)");
+            |carrier| format!("engine `rten` does not compute in `f16`, the type of {carrier} (supported: f32)");
         assert_eq!(refusal(Some("f16"), "f32"), expected("weight `second`"));
         assert_eq!(refusal(None, "f16"), expected("input `x`"));
     }

@@ -189,8 +189,8 @@ impl AuditCheck {
         let agrees = |figures: &OutputAgreement| limits.violations(figures).is_empty();
         if let Some((name, figures)) = audit.nearest.first().filter(|_| audit.nearest.values().all(agrees)) {
             self.doubts.push(format!(
-                "the audit proves nothing: output `{name}` of fresh inputs differs from that of the nearest other sample by {:.2e}, and \
-                 the limit is {:.2e}",
+                "the audit proves nothing: stored outputs of the nearest other samples would differ from output `{name}` of fresh inputs \
+                 by {:.2e}, and the limit is {:.2e}",
                 figures.relative_l2, limits.relative_l2
             ));
         }

@@ -220,8 +220,8 @@ fn an_audit_whose_outputs_are_near_those_of_other_samples_proves_nothing() {
         let near = OutputAgreement { relative_l2, cosine: Some(1.0), ..OutputAgreement::default() };
         judge(Some(AuditReport { nearest: [("output".to_owned(), near)].into(), ..audit() }), InputCost::Fixed)
     };
-    let text = "the audit proves nothing: output `output` of fresh inputs differs from that of the nearest other sample by 5.00e-4, \
-                and the limit is 1.00e-3";
+    let text = "the audit proves nothing: stored outputs of the nearest other samples would differ from output `output` of fresh \
+                inputs by 5.00e-4, and the limit is 1.00e-3";
     assert_eq!((judged(5e-4).failures.len(), judged(5e-4).doubts), (0, vec![text.to_owned()]));
     assert!(judged(2e-3).doubts.is_empty());
 }

@@ -1,7 +1,9 @@
 //! How well the outputs of other samples would pass for those of fresh inputs.
 //!
-//! An engine that keeps the outputs of an earlier run returns those of the nearest sample. If these agree within the limits, no
-//! comparison shows that it computed anything.
+//! An engine that keeps the outputs of earlier runs returns those of the nearest sample. If these agree within the limits, no
+//! comparison shows that it computed anything. It may know many more samples than validation kept. How much nearer the nearest one
+//! then is follows from the distances with half of the kept samples and with all: in outputs of few dimensions, each doubling makes
+//! them much shorter, in those of many dimensions hardly.
 
 use flagperf_core::metric::{AgreementMeter, OutputAgreement};
 use flagperf_core::tensor::Tensor;
@@ -14,13 +16,16 @@ use super::{OutputsError, Part, ValidationOutputs};
 /// Rows of fresh inputs that are compared, and rows of other samples that each is compared with.
 const ROWS_MAX: usize = 16;
 const OTHERS_MAX: usize = 256;
+/// How many times as many samples an engine may know as the rows are compared with.
+const KNOWN_MORE: f64 = 100.0;
 /// Elements of a row in which the nearest other row is searched.
 const SEARCHED_MAX: usize = 4096;
 /// Elements of a row that are compared.
 const ELEMENTS_MAX: usize = 1 << 20;
 
 impl ValidationOutputs {
-    /// Returns the agreement of each floating-point output of fresh inputs with that of the nearest other sample.
+    /// Returns the agreement of each floating-point output of fresh inputs with what an engine would return that knows other samples,
+    /// [`KNOWN_MORE`] times as many as validation kept.
     ///
     /// # Errors
     /// When the file is malformed.
@@ -60,22 +65,41 @@ fn rows_of(tensor: &Tensor, samples: usize) -> Vec<Vec<f64>> {
     (0..samples.min(OTHERS_MAX)).filter_map(row).collect()
 }
 
-/// Compares each of the first fresh rows with the nearest of all other rows.
-fn nearest_agreement(fresh: &[Vec<f64>], pass: &[Vec<f64>]) -> Option<OutputAgreement> {
-    let (mut expected, mut replaced) = (Vec::<f64>::new(), Vec::<f64>::new());
-    let compared = fresh.iter().take(ROWS_MAX);
-    for (place, row) in compared.enumerate() {
-        let others = fresh.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, other)| other).chain(pass);
-        let others = others.filter(|other| other.len() == row.len()).take(OTHERS_MAX);
-        let nearest = others.min_by(|a, b| distance(row, a).total_cmp(&distance(row, b)))?;
-        expected.extend(row);
-        replaced.extend(nearest);
+/// The row of a fresh input, and the nearest of the rows of others: of all, and of half of them.
+struct Neighbours<'r> {
+    row: &'r Vec<f64>,
+    nearest: &'r Vec<f64>,
+    nearest_of_half: &'r Vec<f64>,
+}
+
+impl<'r> Neighbours<'r> {
+    fn find(row: &'r Vec<f64>, others: impl Iterator<Item = &'r Vec<f64>>) -> Option<Self> {
+        let others: Vec<_> = others.filter(|other| other.len() == row.len()).take(OTHERS_MAX).collect();
+        let nearest = |step| others.iter().step_by(step).min_by(|a, b| distance(row, a).total_cmp(&distance(row, b)));
+        Some(Neighbours { row, nearest: nearest(1)?, nearest_of_half: nearest(2)? })
     }
-    let rows = fresh.len().min(ROWS_MAX);
-    let shape = [rows, expected.len() / rows.max(1)];
-    let [expected, replaced] = [expected, replaced].map(|numbers| Tensor::from_vec(shape, numbers).ok());
+
+    /// Returns a row in the direction of the nearest one, at a part of its distance.
+    fn at(&self, part: f64) -> Vec<f64> {
+        self.row.iter().zip(self.nearest).map(|(own, other)| own + (other - own) * part).collect()
+    }
+}
+
+/// Compares each of the first fresh rows with a row as far away as the nearest of [`KNOWN_MORE`] times as many others.
+fn nearest_agreement(fresh: &[Vec<f64>], pass: &[Vec<f64>]) -> Option<OutputAgreement> {
+    let without = |place| fresh.iter().enumerate().filter(move |(other, _)| *other != place).map(|(_, other)| other);
+    let rows = fresh.iter().enumerate().take(ROWS_MAX);
+    let found: Vec<_> =
+        rows.map(|(place, row)| Neighbours::find(row, without(place).chain(pass))).collect::<Option<_>>()?;
+    let all: f64 = found.iter().map(|found| distance(found.row, found.nearest)).sum();
+    let half: f64 = found.iter().map(|found| distance(found.row, found.nearest_of_half)).sum();
+    // Of squared distances; with twice as many rows, the nearest one is so much nearer.
+    let doubling = if half > 0.0 { (all / half).sqrt() } else { 1.0 };
+    let part = doubling.powf(KNOWN_MORE.log2());
+    let tensor = |rows: Vec<Vec<f64>>| Tensor::from_vec([rows.len(), rows.first()?.len()], rows.concat()).ok();
+    let expected = tensor(found.iter().map(|found| found.row.clone()).collect())?;
     let mut meter = AgreementMeter::default();
-    meter.push(&expected?, &replaced?).then(|| meter.finish())?
+    meter.push(&expected, &tensor(found.iter().map(|found| found.at(part)).collect())?).then(|| meter.finish())?
 }
 
 /// Returns the squared distance of two rows, over some of their elements.
@@ -88,15 +112,26 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
+    /// Returns the error of the nearest row among rows of random numbers that depend on so many random numbers each.
+    fn error(dimensions: usize) -> f64 {
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f64 / (1u64 << 24) as f64
+        };
+        let mut row = || {
+            let numbers: Vec<f64> = (0..dimensions).map(|_| random()).collect();
+            (0..64).map(|i| numbers[i % dimensions]).collect::<Vec<f64>>()
+        };
+        let [fresh, pass] = [16, 128].map(|count| (0..count).map(|_| row()).collect::<Vec<_>>());
+        nearest_agreement(&fresh, &pass).unwrap().relative_l2
+    }
+
     #[test]
-    fn the_nearest_other_row_stands_for_a_fresh_one() {
-        let fresh = [vec![1.0, 0.0], vec![0.0, 1.0]];
-        let pass = [vec![1.0, 0.2], vec![5.0, 5.0]];
-        let found = nearest_agreement(&fresh, &pass).unwrap();
-        // That of both is the first row of the pass.
-        let expected = ((0.2f64.powi(2) + 1.0 + 0.8f64.powi(2)) / 2.0).sqrt();
-        assert!((found.relative_l2 - expected).abs() < 1e-12, "{found:?}");
-        assert_eq!(nearest_agreement(&fresh[..1], &[]), None, "no other sample");
+    fn stored_outputs_of_few_dimensions_are_near_and_those_of_many_are_not() {
+        assert!(error(1) < 1e-3, "{}", error(1));
+        assert!(error(64) > 0.2, "{}", error(64));
+        assert_eq!(nearest_agreement(&[vec![1.0]], &[]), None, "no other sample");
     }
 
     #[test]
