@@ -34,7 +34,7 @@ pub struct AuditReport {
     pub permuted: IndexMap<String, PassDifference>,
     /// Agreement of the outputs of fresh inputs with those of validation; `None` when only one of the phases ran.
     pub fresh: Option<Agreement>,
-    /// Agreement of validation's outputs of fresh inputs with what an engine would return that knows a hundred times as many other
+    /// Agreement of validation's outputs of fresh inputs with what an engine would return that knows a thousand times as many other
     /// samples as validation kept: the output of the nearest one. For each floating-point output.
     #[serde(default)]
     pub nearest: IndexMap<String, OutputAgreement>,

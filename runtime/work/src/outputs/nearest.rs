@@ -2,8 +2,7 @@
 //!
 //! An engine that keeps the outputs of earlier runs returns those of the nearest sample. If these agree within the limits, no
 //! comparison shows that it computed anything. It may know many more samples than validation kept. How much nearer the nearest one
-//! then is follows from the distances with half of the kept samples and with all: in outputs of few dimensions, each doubling makes
-//! them much shorter, in those of many dimensions hardly.
+//! then is follows from the number of dimensions in which the outputs lie.
 
 use flagperf_core::metric::{AgreementMeter, OutputAgreement};
 use flagperf_core::tensor::Tensor;
@@ -17,7 +16,9 @@ use super::{OutputsError, Part, ValidationOutputs};
 const ROWS_MAX: usize = 16;
 const OTHERS_MAX: usize = 256;
 /// How many times as many samples an engine may know as the rows are compared with.
-const KNOWN_MORE: f64 = 100.0;
+const KNOWN_MORE: f64 = 1000.0;
+/// The nearest rows from whose distances the number of dimensions is estimated.
+const NEIGHBOURS: usize = 8;
 /// Elements of a row in which the nearest other row is searched.
 const SEARCHED_MAX: usize = 4096;
 /// Elements of a row that are compared.
@@ -65,18 +66,25 @@ fn rows_of(tensor: &Tensor, samples: usize) -> Vec<Vec<f64>> {
     (0..samples.min(OTHERS_MAX)).filter_map(row).collect()
 }
 
-/// The row of a fresh input, and the nearest of the rows of others: of all, and of half of them.
+/// The row of a fresh input, and the rows of others around it.
 struct Neighbours<'r> {
     row: &'r Vec<f64>,
     nearest: &'r Vec<f64>,
-    nearest_of_half: &'r Vec<f64>,
+    /// The inverse of the number of dimensions in which the rows lie: the mean logarithm of the ratio between the distance of the last of
+    /// the nearest rows and those of the others (Levina and Bickel, "Maximum likelihood estimation of intrinsic dimension", 2004).
+    inverse_dimension: f64,
 }
 
 impl<'r> Neighbours<'r> {
     fn find(row: &'r Vec<f64>, others: impl Iterator<Item = &'r Vec<f64>>) -> Option<Self> {
-        let others: Vec<_> = others.filter(|other| other.len() == row.len()).take(OTHERS_MAX).collect();
-        let nearest = |step| others.iter().step_by(step).min_by(|a, b| distance(row, a).total_cmp(&distance(row, b)));
-        Some(Neighbours { row, nearest: nearest(1)?, nearest_of_half: nearest(2)? })
+        let others = others.filter(|other| other.len() == row.len()).take(OTHERS_MAX);
+        let mut others: Vec<_> = others.map(|other| (distance(row, other).sqrt(), other)).collect();
+        others.sort_by(|a, b| a.0.total_cmp(&b.0));
+        others.truncate(NEIGHBOURS);
+        let (last, nearer) = others.split_last()?;
+        let ratios = nearer.iter().map(|(distance, _)| (last.0 / distance).ln());
+        let inverse_dimension = ratios.sum::<f64>() / nearer.len().max(1) as f64;
+        Some(Neighbours { row, nearest: others[0].1, inverse_dimension })
     }
 
     /// Returns a row in the direction of the nearest one, at a part of its distance.
@@ -91,11 +99,9 @@ fn nearest_agreement(fresh: &[Vec<f64>], pass: &[Vec<f64>]) -> Option<OutputAgre
     let rows = fresh.iter().enumerate().take(ROWS_MAX);
     let found: Vec<_> =
         rows.map(|(place, row)| Neighbours::find(row, without(place).chain(pass))).collect::<Option<_>>()?;
-    let all: f64 = found.iter().map(|found| distance(found.row, found.nearest)).sum();
-    let half: f64 = found.iter().map(|found| distance(found.row, found.nearest_of_half)).sum();
-    // Of squared distances; with twice as many rows, the nearest one is so much nearer.
-    let doubling = if half > 0.0 { (all / half).sqrt() } else { 1.0 };
-    let part = doubling.powf(KNOWN_MORE.log2());
+    let inverse_dimension = found.iter().map(|found| found.inverse_dimension).sum::<f64>() / found.len().max(1) as f64;
+    // The number of rows within a distance grows with its power of the dimension.
+    let part = KNOWN_MORE.powf(-inverse_dimension);
     let tensor = |rows: Vec<Vec<f64>>| Tensor::from_vec([rows.len(), rows.first()?.len()], rows.concat()).ok();
     let expected = tensor(found.iter().map(|found| found.row.clone()).collect())?;
     let mut meter = AgreementMeter::default();
