@@ -105,10 +105,12 @@ impl Case {
     }
 
     fn load(&self, harness: &Harness) -> Result<Box<dyn Session>, EngineError> {
+        let is_input = |dtype: &DType| {
+            self.tensors.iter().any(|(name, tensor)| name.starts_with("0.in.") && tensor.dtype() == *dtype)
+        };
         let supported = harness.subject.engine.precisions();
-        let mut floats =
-            self.tensors.iter().filter(|(name, _)| name.starts_with("0.in.")).map(|(_, tensor)| tensor.dtype());
-        let precision = floats.find(|dtype| supported.contains(dtype)).unwrap_or(DType::F32);
+        let mut floats = [DType::F32, DType::F64, DType::F16, DType::BF16].into_iter();
+        let precision = floats.find(|dtype| supported.contains(dtype) && is_input(dtype)).unwrap_or(DType::F32);
         let options = harness.options(precision);
         match harness.form {
             ModelForm::File => harness.subject.engine.load(Artifact::Onnx(&self.model), &options),
