@@ -123,7 +123,7 @@ impl<'a> MeasuredLoop<'a> {
         self.batches.start_requests(requests)?;
         let mut outputs = Vec::new();
         while let Some(batch) = self.batches.next()? {
-            let (_, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+            let (_, _, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
             let (_, output) = step::select_samples(&batch, step::sample_rows(&batch).as_deref(), output)?;
             outputs.push(name_outputs(&output));
             self.batches.recycle(batch)?;

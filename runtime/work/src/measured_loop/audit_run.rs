@@ -3,7 +3,7 @@
 //! Decides nothing about what they show.
 
 use super::super::audit::{self, Audit, AuditOptions};
-use super::super::step::{sample_rows, select_samples};
+use super::super::step::{output_bytes, output_count, sample_rows, select_samples};
 use super::MeasuredLoop;
 use flagperf_config::InputCost;
 use flagperf_core::event::Failure;
@@ -29,10 +29,12 @@ impl MeasuredLoop<'_> {
         debug!(steps = requests.len(), pass, "auditing");
         self.batches.start_requests(requests)?;
         while let Some(batch) = self.batches.next()? {
-            let (core, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+            let (core, copy, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+            // As in a measured step: an engine could otherwise compute fresh inputs only while their outputs are copied.
+            let deferred = self.totals.link.deferred(copy, output_count(&output), output_bytes(&output));
             let rows = sample_rows(&batch);
             let (samples, output) = select_samples(&batch, rows.as_deref(), output)?;
-            if let Some((request, outputs)) = audit.add(core, name_outputs(&output)) {
+            if let Some((request, outputs)) = audit.add(core + deferred, name_outputs(&output)) {
                 self.evidence.kept.keep_fresh(request, samples, outputs);
             }
             drop(output);

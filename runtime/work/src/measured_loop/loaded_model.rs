@@ -46,7 +46,8 @@ impl LoadedModel {
         Ok(output)
     }
 
-    /// Runs a step that is part of no figure. Returns its core time and its outputs, with padding.
+    /// Runs a step that is part of no figure. Returns its core time, the time in which its outputs reached the host, and the
+    /// outputs, with padding.
     ///
     /// # Errors
     /// When computing fails, or the forward function did not run every row.
@@ -54,13 +55,14 @@ impl LoadedModel {
         &mut self,
         batch: &Batch,
         clock: &dyn Clock,
-    ) -> Result<(Seconds, StepOutput<Tensor>), Failure> {
+    ) -> Result<(Seconds, Seconds, StepOutput<Tensor>), Failure> {
         let start = clock.now();
         let output = self.run(batch)?;
-        let core = clock.now().since(start);
+        let computed = clock.now();
         let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
+        let copy = clock.now().since(computed);
         self.check_all_rows_ran(batch)?;
-        Ok((core, output))
+        Ok((computed.since(start), copy, output))
     }
 
     /// Runs steps that are part of no figure and copies their outputs to the host several times, to measure the link. A busy

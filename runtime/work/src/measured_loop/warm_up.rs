@@ -19,7 +19,7 @@ impl MeasuredLoop<'_> {
         let batch = self.batches.start_with_first()?;
         let inputs = if self.job.parameters.preloaded { InputHashes::of(&batch) } else { InputHashes::default() };
         while !warmup.is_done() {
-            let (core, _) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+            let (core, _, _) = self.model.run_unmeasured(&batch, self.progress.clock)?;
             warmup.push(core);
             self.progress.report(true, 0, u64::from(warmup.steps()), 0);
         }

@@ -114,7 +114,7 @@ impl Evaluator {
         let mut metrics = Accumulator::default();
         self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
-            let (_, output) = self.model.run_unmeasured(&batch, clock)?;
+            let (_, _, output) = self.model.run_unmeasured(&batch, clock)?;
             let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
             let outputs = evaluated.stored.output.iter();
             self.non_finite += outputs.map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
@@ -141,7 +141,7 @@ impl Evaluator {
         self.loader.start_requests(requests).map_err(|e| failure(&e, e.hint()))?;
         let mut outputs = Vec::new();
         while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
-            let (_, output) = self.model.run_unmeasured(&batch, clock)?;
+            let (_, _, output) = self.model.run_unmeasured(&batch, clock)?;
             let (_, output) = step::select_samples(&batch, step::sample_rows(&batch).as_deref(), output)?;
             outputs.push(name_outputs(&output));
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
