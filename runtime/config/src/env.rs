@@ -173,13 +173,16 @@ const SHELL_CODE_VARIABLE: &str = "ENV";
 
 /// Returns whether a program executes other code with this variable.
 pub fn is_code_variable(name: &str) -> bool {
-    CODE_VARIABLES.contains(&name) || name == SHELL_CODE_VARIABLE
+    all_code_variables().any(|variable| variable == name)
+}
+
+fn all_code_variables() -> impl Iterator<Item = &'static str> {
+    CODE_VARIABLES.into_iter().chain([SHELL_CODE_VARIABLE])
 }
 
 /// Returns those of the variables that `value` returns with which a program executes other code, as `NAME=VALUE`.
 pub fn code_variables<'s>(value: impl Fn(&str) -> Option<&'s String>) -> Vec<String> {
-    let names = CODE_VARIABLES.into_iter().chain([SHELL_CODE_VARIABLE]);
-    names.filter_map(|name| Some(format!("{name}={}", value(name).filter(|v| !v.is_empty())?))).collect()
+    all_code_variables().filter_map(|name| Some(format!("{name}={}", value(name).filter(|v| !v.is_empty())?))).collect()
 }
 
 /// The variables that a worker inherits from this process, beside those that flagperf reads and the one that selects the visible
@@ -218,8 +221,7 @@ pub fn inherited_variables() -> IndexMap<String, String> {
 
 /// Returns the names of the variables of this process with which a worker would execute other code if it inherited them.
 pub fn refused_variables() -> Vec<&'static str> {
-    let names = CODE_VARIABLES.into_iter().chain([SHELL_CODE_VARIABLE]);
-    names.filter(|name| read_variable(name).is_some()).collect()
+    all_code_variables().filter(|name| read_variable(name).is_some()).collect()
 }
 
 fn read_variable(name: &str) -> Option<OsString> {

@@ -24,12 +24,12 @@ pub enum EngineError {
         given: String,
     },
     /// The engine does not compute in this type.
-    #[error("engine `{engine}` does not compute in `{requested}`{} (supported: {supported})", type_of(.carrier.as_deref()))]
+    #[error("engine `{engine}` does not compute in `{requested}`{} (supported: {supported})", type_of(.first_tensor.as_deref()))]
     Precision {
         engine: &'static str,
         requested: DType,
         /// The first weight or input of the model that has the type; `None` if the case asks for it.
-        carrier: Option<String>,
+        first_tensor: Option<String>,
         /// The supported types.
         supported: String,
     },
@@ -96,16 +96,16 @@ fn engine_prefix(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("engine `{name}`: "))
 }
 
-fn type_of(carrier: Option<&str>) -> String {
-    carrier.map_or_else(String::new, |carrier| format!(", the type of {carrier}"))
+fn type_of(tensor: Option<&str>) -> String {
+    tensor.map_or_else(String::new, |tensor| format!(", the type of {tensor}"))
 }
 
 impl EngineError {
     /// Names the first weight or input that has the unsupported type.
-    pub fn with_carrier(self, first: Option<String>) -> Self {
+    pub fn with_first_tensor(self, first_tensor: Option<String>) -> Self {
         match self {
             EngineError::Precision { engine, requested, supported, .. } => {
-                EngineError::Precision { engine, requested, carrier: first, supported }
+                EngineError::Precision { engine, requested, first_tensor, supported }
             }
             other => other,
         }

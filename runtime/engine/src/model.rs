@@ -83,14 +83,14 @@ pub(super) fn check(engine: &dyn Engine, graph: &Graph, requested: DType) -> Res
     check_limits(graph).map_err(|error| EngineError::Failed(format!("the model `{}`: {error}", graph.name)))?;
     let floats = float_types(graph);
     if let Some(unsupported) = floats.iter().find(|dtype| !engine.precisions().contains(dtype)) {
-        return Err(name_carrier(super::options::precision_error(engine, *unsupported), graph));
+        return Err(name_first_tensor(super::options::precision_error(engine, *unsupported), graph));
     }
     if floats.is_empty() || floats.contains(&requested) {
         return Ok(());
     }
     let (name, actual) = (&graph.name, floats[0]);
-    let carrier = carrier(graph, actual).map_or_else(String::new, |carrier| format!(", the type of {carrier}"));
-    let reason = format!("the model `{name}` is in `{actual}`{carrier}, but the case computes in `{requested}`");
+    let first = first_tensor(graph, actual).map_or_else(String::new, |tensor| format!(", the type of {tensor}"));
+    let reason = format!("the model `{name}` is in `{actual}`{first}, but the case computes in `{requested}`");
     Err(EngineError::Failed(reason))
 }
 
@@ -105,7 +105,7 @@ fn float_types(graph: &Graph) -> Vec<DType> {
 }
 
 /// Returns the first learned weight of a type or, if there is none, the first input, for messages.
-pub(super) fn carrier(graph: &Graph, dtype: DType) -> Option<String> {
+pub(super) fn first_tensor(graph: &Graph, dtype: DType) -> Option<String> {
     let mut learned = graph.weights.iter().filter(|(_, weight)| weight.role != WeightRole::Constant);
     let weight = learned.find(|(_, weight)| weight.spec.dtype == dtype).map(|(name, _)| format!("weight `{name}`"));
     let input = || graph.inputs.iter().find(|info| info.spec.dtype == dtype);
@@ -113,11 +113,11 @@ pub(super) fn carrier(graph: &Graph, dtype: DType) -> Option<String> {
 }
 
 /// Names the first weight or input in an error about an unsupported type.
-pub(super) fn name_carrier(error: EngineError, graph: &Graph) -> EngineError {
+pub(super) fn name_first_tensor(error: EngineError, graph: &Graph) -> EngineError {
     match &error {
         EngineError::Precision { requested, .. } => {
-            let first = carrier(graph, *requested);
-            error.with_carrier(first)
+            let first = first_tensor(graph, *requested);
+            error.with_first_tensor(first)
         }
         _ => error,
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_refused_type_is_named_with_the_first_weight_or_input_that_has_it() {
         let expected =
-            |carrier| format!("engine `rten` does not compute in `f16`, the type of {carrier} (supported: f32)");
+            |tensor| format!("engine `rten` does not compute in `f16`, the type of {tensor} (supported: f32)");
         assert_eq!(refusal(Some("f16"), "f32"), expected("weight `second`"));
         assert_eq!(refusal(None, "f16"), expected("input `x`"));
     }

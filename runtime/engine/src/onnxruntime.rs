@@ -76,9 +76,9 @@ impl Engine for OnnxRuntime {
         };
         if let Some(supported) = settings.provider.precision_alternative(options.precision) {
             let (engine, requested) = (self.name(), options.precision);
-            let error = EngineError::Precision { engine, requested, carrier: None, supported };
+            let error = EngineError::Precision { engine, requested, first_tensor: None, supported };
             return Err(match declared {
-                Some(source) => model::name_carrier(error, &source.graph),
+                Some(source) => model::name_first_tensor(error, &source.graph),
                 None => error,
             });
         }

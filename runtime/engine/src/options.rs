@@ -167,7 +167,7 @@ pub(super) fn thread_start_error(engine: &'static str, threads: usize, why: &dyn
 /// Returns an error about a floating-point type that the engine does not compute in.
 pub(super) fn precision_error(engine: &dyn Engine, requested: DType) -> EngineError {
     let supported = engine.precisions().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ");
-    EngineError::Precision { engine: engine.name(), requested, carrier: None, supported }
+    EngineError::Precision { engine: engine.name(), requested, first_tensor: None, supported }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl OpenVinoSession {
         let core =
             Core::new(&library::open(settings.library.as_deref())?).map_err(|message| classify_error(&message))?;
         let name = device_name(&core, settings).map_err(|error| match source {
-            ModelSource::File { graph: Some(graph), .. } => model::name_carrier(error, graph),
+            ModelSource::File { graph: Some(graph), .. } => model::name_first_tensor(error, graph),
             _ => error,
         })?;
         let compiled = compile(&core, source, settings)?;
@@ -136,7 +136,7 @@ fn device_name(core: &Core, settings: &OpenVinoOptions<'_>) -> Result<Option<Str
     if !capabilities.split_whitespace().any(|word| word == capability) {
         let supported = format!("on `{}`: {}", settings.device, capabilities.to_lowercase().replace("fp", "f"));
         let requested = settings.precision;
-        return Err(EngineError::Precision { engine: "openvino", requested, carrier: None, supported });
+        return Err(EngineError::Precision { engine: "openvino", requested, first_tensor: None, supported });
     }
     read("FULL_DEVICE_NAME").map(Some)
 }

@@ -58,7 +58,7 @@ impl SessionHandle {
             return Err(EngineError::Precision {
                 engine: library.name,
                 requested: precision,
-                carrier: None,
+                first_tensor: None,
                 supported,
             });
         }

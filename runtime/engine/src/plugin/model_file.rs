@@ -20,7 +20,7 @@ pub(super) struct ModelFile {
     /// The parsed graph; `None` for a vendor's own format.
     pub(super) graph: Option<Graph>,
     /// The first weight or input of the type to compute in, for messages.
-    pub(super) carrier: Option<String>,
+    pub(super) first_tensor: Option<String>,
     /// The temporary folder of a file that the host wrote; it lives as long as the session.
     pub(super) folder: Option<TempDir>,
 }
@@ -41,23 +41,23 @@ impl ModelFile {
                 kind: FLAGPERF_COMPILED,
                 path: path.to_owned(),
                 graph: None,
-                carrier: None,
+                first_tensor: None,
                 folder: None,
             }),
             Artifact::Onnx(path) => {
                 let ModelSource { path, graph, folder, .. } =
                     model::read_lowered(&library.description(), path, &options.scratch)?;
                 check_model(library, &graph, options.precision)?;
-                let carrier = model::carrier(&graph, options.precision);
-                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), carrier, folder })
+                let first_tensor = model::first_tensor(&graph, options.precision);
+                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), first_tensor, folder })
             }
             Artifact::Graph(graph) => {
                 let graph = model::lower_for(&library.description(), graph)?;
                 check_model(library, &graph, options.precision)?;
                 let (path, folder) = model::write_temporary(&graph, &options.scratch).map_err(EngineError::Failed)?;
-                let carrier = model::carrier(&graph, options.precision);
+                let first_tensor = model::first_tensor(&graph, options.precision);
                 let (graph, folder) = (Some(signature(&graph)), Some(folder));
-                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph, carrier, folder })
+                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph, first_tensor, folder })
             }
         }
     }

@@ -64,7 +64,7 @@ impl PluginSession {
             log_folder: log_folder.as_ref().map_or(null(), |folder| folder.as_ptr()),
         };
         let handle = SessionHandle::load(library, &load, options.precision, model.folder)
-            .map_err(|error| error.with_carrier(model.carrier))?;
+            .map_err(|error| error.with_first_tensor(model.first_tensor))?;
         let inputs = handle.declared_values("inputs", library.table.inputs)?;
         let outputs = handle.declared_values("outputs", library.table.outputs)?;
         if let Some(graph) = &model.graph {

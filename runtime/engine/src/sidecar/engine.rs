@@ -224,7 +224,7 @@ fn check_capabilities(
     }
     if !description.precisions.contains(&precision) {
         let supported = description.precisions.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
-        return Err(EngineError::Precision { engine: "sidecar", requested: precision, carrier: None, supported });
+        return Err(EngineError::Precision { engine: "sidecar", requested: precision, first_tensor: None, supported });
     }
     Ok(())
 }

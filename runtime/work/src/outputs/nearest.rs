@@ -48,13 +48,19 @@ impl ValidationOutputs {
     fn rows(&self, stored: &SafeTensors<'_>, part: Part, name: &str, count: usize) -> Vec<Vec<f64>> {
         let read = |key: &str| stored.tensor(key).ok().and_then(|view| self.tensor(&view));
         let batch = |index| Some((read(&part.tickets_key(index))?.len(), read(&part.output_key(index, name))?));
-        let batches = (0..).map_while(batch);
-        batches.flat_map(|(samples, tensor)| rows_of(&tensor, samples)).take(count).collect()
+        let mut rows = Vec::new();
+        for (samples, tensor) in (0..).map_while(batch) {
+            rows.extend(rows_of(&tensor, samples, count - rows.len()));
+            if rows.len() == count {
+                break;
+            }
+        }
+        rows
     }
 }
 
-/// Returns the beginning of each row of a floating-point output; none if it has no row per sample.
-fn rows_of(tensor: &Tensor, samples: usize) -> Vec<Vec<f64>> {
+/// Returns the beginning of at most `count` rows of a floating-point output; none if it has no row per sample.
+fn rows_of(tensor: &Tensor, samples: usize, count: usize) -> Vec<Vec<f64>> {
     if !tensor.dtype().is_float() || tensor.shape().first() != Some(&samples) || tensor.is_empty() {
         return Vec::new();
     }
@@ -63,7 +69,7 @@ fn rows_of(tensor: &Tensor, samples: usize) -> Vec<Vec<f64>> {
         let elements = row.len().min(ELEMENTS_MAX);
         row.reshape([row.len()]).and_then(|row| row.first_rows(elements)).ok().map(|row| row.to_f64())
     };
-    (0..samples.min(OTHERS_MAX)).filter_map(row).collect()
+    (0..samples.min(count)).filter_map(row).collect()
 }
 
 /// The row of a fresh input, and the rows of others around it.
@@ -143,9 +149,11 @@ mod tests {
     #[test]
     fn integers_and_outputs_without_a_row_per_sample_have_no_rows() {
         let floats = Tensor::from_vec([2, 2], vec![1.0f32, 2.0, 3.0, 4.0]).unwrap();
-        assert_eq!(rows_of(&floats, 2), [[1.0, 2.0], [3.0, 4.0]]);
+        assert_eq!(rows_of(&floats, 2, 2), [[1.0, 2.0], [3.0, 4.0]]);
+        assert_eq!(rows_of(&floats, 2, 1), [[1.0, 2.0]], "no more than asked for");
         assert!(
-            rows_of(&floats, 3).is_empty() && rows_of(&floats.cast(flagperf_core::tensor::DType::I64), 2).is_empty()
+            rows_of(&floats, 3, 2).is_empty()
+                && rows_of(&floats.cast(flagperf_core::tensor::DType::I64), 2, 2).is_empty()
         );
     }
 }
