@@ -60,7 +60,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let report = PassReport { step: Step::Inference, ..PassReport::default() };
     let step = Step::Inference;
     let pass = vec![
-        Event::Started { pid: 7, run_seed: [7; 32].into() },
+        Event::Started { pid: 7, run_seed_sha256: "ab".to_owned() },
         Event::StepBegin { step, detail: "inference".to_owned() },
         Event::PassBegin { step, pass: 0 },
         Event::Steps { step, times: StepColumns(vec![times; 4]) },
