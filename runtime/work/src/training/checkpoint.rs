@@ -115,7 +115,7 @@ impl<'e> Checkpoints<'e> {
     fn read(&self, name: &str, states: &[State], sha256: Option<&String>) -> Result<Checkpoint, String> {
         let (checkpoint, found) = read_files(&self.folder.join(name), states)?;
         match sha256 {
-            None => return Err("no event states its hash".to_owned()),
+            None => return Err("no event in `events.jsonl` states its hash".to_owned()),
             Some(sha256) if *sha256 != found => {
                 return Err("its files are not those that the training wrote".to_owned());
             }
@@ -323,7 +323,10 @@ mod tests {
         assert_eq!(epochs, Some(3));
         assert!(reason.ends_with("`model.safetensors` is a link"), "{reason}");
         let (newest, unusable) = checkpoints.newest(&states, &IndexMap::new());
-        assert!(newest.is_none() && unusable[1].ends_with("no event states its hash"), "{unusable:?}");
+        assert!(
+            newest.is_none() && unusable[1].ends_with("no event in `events.jsonl` states its hash"),
+            "{unusable:?}"
+        );
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct DrawnStep {
     pub states: Vec<Tensor>,
     /// What the optimizer can remember before it; `None` if that is unknown.
     pub remembered: Option<RememberedNorms>,
+    /// The same after it.
+    pub remembered_after: Option<RememberedNorms>,
 }
 
 /// A step and the one before it, if there was one.
@@ -74,6 +76,7 @@ pub struct ComputedStep {
     before: Vec<Value>,
     results: Vec<f64>,
     remembered: Option<RememberedNorms>,
+    remembered_after: Option<RememberedNorms>,
 }
 
 impl ComputedStep {
@@ -81,15 +84,17 @@ impl ComputedStep {
     pub fn new(step: u64, place: BatchPlace, mut inputs: Vec<Value>, results: &[f64], states: usize) -> Self {
         let before = inputs.split_off(inputs.len() - states);
         let numbers = inputs.split_off(inputs.len() - StepScalars::NAMES.len());
-        ComputedStep { step, place, numbers, before, results: results.to_vec(), remembered: None }
+        let results = results.to_vec();
+        ComputedStep { step, place, numbers, before, results, remembered: None, remembered_after: None }
     }
 
     /// Returns the step of a training with the states before and after it.
     fn with_states(&self, round: u32, before: &[Tensor], states: Vec<Tensor>) -> Result<DrawnStep, Failure> {
         let numbers = read(&self.numbers)?;
         let inputs = numbers.into_iter().chain(before.iter().cloned()).collect();
-        let ComputedStep { step, place, remembered, .. } = *self;
-        Ok(DrawnStep { round, step, is_drawn: false, place, inputs, results: self.results.clone(), states, remembered })
+        let ComputedStep { step, place, remembered, remembered_after, .. } = *self;
+        let results = self.results.clone();
+        Ok(DrawnStep { round, step, is_drawn: false, place, inputs, results, states, remembered, remembered_after })
     }
 }
 
@@ -171,7 +176,9 @@ impl DrawnSteps {
         let place = self.draw();
         let norm = step.results[1];
         step.remembered = self.remembered;
-        self.remembered = self.remembered.map(|remembered| remembered.after(&self.optimizer, norm));
+        let learning_rate = read_value(&step.numbers[0])?.to_f64()[0];
+        self.remembered = self.remembered.map(|remembered| remembered.after(&self.optimizer, learning_rate, norm));
+        step.remembered_after = self.remembered;
         let previous = self.recent.back().map(|previous| previous.results[0]);
         let fall = previous.map_or(0.0, |previous| fall_of_loss(previous, step.results[0]));
         self.recent.push_back(step);

@@ -6,6 +6,7 @@ mod evaluation;
 mod labels;
 mod model;
 mod program;
+mod reach;
 mod remembered;
 mod replay;
 mod session;
@@ -30,6 +31,7 @@ use super::export::{file_facts, written};
 use super::phase::{Worker, failure};
 use super::{facts, reference};
 use checkpoint::{Checkpoint, Checkpoints, MODEL_FILE, write_model};
+use drawn_steps::DrawnStep;
 use evaluation::Evaluator;
 use model::TrainingModel;
 use replay::StepReplayer;
@@ -144,7 +146,12 @@ impl Worker<'_> {
             |what: &str, failed: Failure| format!("{what}: {}", failed.reason.lines().next().unwrap_or_default());
         let steps = StepReplayer::new(model, self.job).and_then(|replayer| {
             let kept = training.kept_steps(replayer.steps_max)?;
-            kept.iter().map(|drawn| replayer.replay(drawn)).collect::<Result<Vec<_>, _>>()
+            let earlier = |drawn: &DrawnStep| {
+                kept.iter()
+                    .filter(|other| other.round == drawn.round && other.step < drawn.step)
+                    .max_by_key(|other| other.step)
+            };
+            kept.iter().map(|drawn| replayer.replay(drawn, earlier(drawn))).collect::<Result<Vec<_>, _>>()
         });
         match steps {
             Ok(steps) => replay.steps = steps,

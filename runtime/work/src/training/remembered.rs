@@ -2,6 +2,7 @@
 //! other numbers there once, in a step that is not computed again, would otherwise have every later step carry the parameters to a
 //! model that it knows.
 
+use super::reach::Reach;
 use flagperf_core::tensor::Tensor;
 use flagperf_onnx::{Optimizer, OptimizerKind, State, StateKind};
 
@@ -17,6 +18,8 @@ pub struct RememberedNorms {
     mean: f64,
     /// The sum of the mean squares.
     square: f64,
+    /// How far the parameters can have moved.
+    pub reach: Reach,
 }
 
 /// The weights of the earlier and of the new value, in the mean and in the mean square; `None` for what is not remembered.
@@ -36,7 +39,7 @@ impl RememberedNorms {
     /// Returns the norms after a step whose gradients have this norm before it is limited. A step that mixed precision skips
     /// changes nothing.
     #[must_use]
-    pub fn after(self, kind: &OptimizerKind, norm: f64) -> Self {
+    pub fn after(self, kind: &OptimizerKind, learning_rate: f64, norm: f64) -> Self {
         if !norm.is_finite() {
             return self;
         }
@@ -44,7 +47,8 @@ impl RememberedNorms {
         let next = |weights: Option<[f64; 2]>, before: f64, new: f64| {
             weights.map_or(0.0, |[earlier, own]| earlier * before + own * new)
         };
-        RememberedNorms { mean: next(mean, self.mean, norm), square: next(square, self.square, norm * norm) }
+        let (mean, square) = (next(mean, self.mean, norm), next(square, self.square, norm * norm));
+        RememberedNorms { mean, square, reach: self.reach.after(kind, learning_rate, norm, mean) }
     }
 
     /// Returns the norm of the means among `values`, and the largest possible one, if they contain more than the gradients allow.
@@ -96,7 +100,7 @@ mod tests {
 
     fn exceeded(kind: OptimizerKind, norms: &[f64], memory: &[(&str, [f32; 2])]) -> Option<[f64; 2]> {
         let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
-        let after = norms.iter().fold(RememberedNorms::default(), |found, norm| found.after(&kind, *norm));
+        let after = norms.iter().fold(RememberedNorms::default(), |found, norm| found.after(&kind, 0.1, *norm));
         let own = memory.iter().map(|(name, values)| state(&format!("w:{name}"), StateKind::Memory, *values));
         let (states, values): (Vec<_>, Vec<_>) =
             std::iter::once(state("w", StateKind::Parameter, [100.0, 0.0])).chain(own).unzip();

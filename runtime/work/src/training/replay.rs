@@ -102,16 +102,20 @@ impl<'m> StepReplayer<'m> {
             return Err(failure(&reason, ""));
         }
         let (other, role) = replay_job(job, job.settings.batch_size);
+        let (engine, precision) = (flagperf_engine::find(&other.engine.engine), job.settings.precision);
+        if engine.is_ok_and(|engine| !engine.precisions().contains(&precision.dtype())) {
+            return Err(failure(&format!("it does not compute in {precision}"), ""));
+        }
         let steps_max = (ALL_OPERATIONS_MAX / operations) as usize;
         let (states, optimizer) = (&model.step.states, model.optimizer.clone());
         Ok(StepReplayer { states, optimizer, sessions: model.load_standard_steps(&other, role)?, steps_max })
     }
 
-    /// Computes a step again and compares.
+    /// Computes a step again and compares, also how far the parameters moved since an earlier one.
     ///
     /// # Errors
     /// When the other engine fails.
-    pub fn replay(&self, drawn: &DrawnStep) -> Result<StepReplay, Failure> {
+    pub fn replay(&self, drawn: &DrawnStep, earlier: Option<&DrawnStep>) -> Result<StepReplay, Failure> {
         let [again, changed] = self.sessions.each_ref().map(|sessions| compute(sessions, drawn.inputs.clone()));
         let (again, changed) = (again?, changed?);
         let first_state = drawn.inputs.len() - drawn.states.len();
@@ -135,6 +139,13 @@ impl<'m> StepReplayer<'m> {
         let exceeded = drawn.remembered.and_then(|norms| norms.exceeded(&self.optimizer, self.states, before));
         if let Some([norm, most]) = exceeded {
             comparison.add_impossible("memory of the optimizer", norm, most);
+        }
+        if let Some(earlier) = earlier
+            && let (Some(reach), Some(norms)) = (earlier.remembered_after, drawn.remembered)
+            && let Some([moved, most]) =
+                norms.reach.exceeded(&self.optimizer, self.states, (reach.reach, &earlier.states), before)
+        {
+            comparison.add_impossible(&format!("distance of the parameters from step {}", earlier.step), moved, most);
         }
         let DrawnStep { round, step, is_drawn, .. } = *drawn;
         Ok(StepReplay { round, step, drawn: is_drawn, ..comparison.0 })
@@ -280,9 +291,10 @@ mod tests {
             results,
             states,
             remembered: None,
+            remembered_after: None,
         };
         forge(&mut drawn);
-        replayer.replay(&drawn).unwrap()
+        replayer.replay(&drawn, None).unwrap()
     }
 
     /// Rounds f32 to so many bits of the mantissa.
@@ -318,11 +330,47 @@ mod tests {
 
     #[test]
     fn a_momentum_that_no_gradients_explain_is_wrong() {
-        let remembered = RememberedNorms::default().after(&sgd().kind, 0.5);
+        let remembered = RememberedNorms::default().after(&sgd().kind, 0.1, 0.5);
         let found = compared(<[Tensor]>::to_vec, |drawn| drawn.remembered = Some(remembered));
         assert_eq!((found.wrong, found.worst.name.as_str()), (1, "memory of the optimizer"), "{found:?}");
-        let enough = RememberedNorms::default().after(&sgd().kind, 50.0);
+        let enough = RememberedNorms::default().after(&sgd().kind, 0.1, 50.0);
         assert_eq!(compared(<[Tensor]>::to_vec, |drawn| drawn.remembered = Some(enough)).wrong, 0);
+    }
+
+    #[test]
+    fn parameters_that_moved_farther_than_updates_can_are_wrong() {
+        let step = step();
+        let sessions = [&step.graph, &step.perturbed].map(sessions);
+        let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
+        let inputs = inputs(&step);
+        let Computed { results, states } = compute(&replayer.sessions[0], inputs.clone()).unwrap();
+        let before = inputs[inputs.len() - states.len()..].to_vec();
+        let remembered = RememberedNorms::default().after(&sgd().kind, 0.1, 50.0);
+        let drawn = DrawnStep {
+            round: 0,
+            step: 9,
+            is_drawn: true,
+            place: BatchPlace::default(),
+            inputs,
+            results,
+            states,
+            remembered: Some(remembered),
+            remembered_after: Some(remembered),
+        };
+        let far = |value: &Tensor| {
+            Tensor::from_vec(value.shape(), value.to_f64().into_iter().map(|x| x as f32 + 100.0).collect()).unwrap()
+        };
+        let earlier = |states: Vec<Tensor>| {
+            let remembered_after = Some(RememberedNorms::default());
+            DrawnStep { step: 7, states, remembered_after, ..drawn.clone() }
+        };
+        assert_eq!(replayer.replay(&drawn, Some(&earlier(before.clone()))).unwrap().wrong, 0);
+        let found = replayer.replay(&drawn, Some(&earlier(before.iter().map(far).collect()))).unwrap();
+        assert_eq!(
+            (found.wrong, found.worst.name.as_str()),
+            (1, "distance of the parameters from step 7"),
+            "{found:?}"
+        );
     }
 
     /// Returns the comparison of a step of rten with the same step of the interpreter; `set` changes inputs by name.
@@ -341,18 +389,18 @@ mod tests {
         let Computed { results, states } = compute(&rten, inputs.clone()).unwrap();
         let sessions = [&step.graph, &step.perturbed].map(sessions);
         let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
-        replayer
-            .replay(&DrawnStep {
-                round: 0,
-                step: 1,
-                is_drawn: true,
-                place: BatchPlace::default(),
-                inputs,
-                results,
-                states,
-                remembered: None,
-            })
-            .unwrap()
+        let drawn = DrawnStep {
+            round: 0,
+            step: 1,
+            is_drawn: true,
+            place: BatchPlace::default(),
+            inputs,
+            results,
+            states,
+            remembered: None,
+            remembered_after: None,
+        };
+        replayer.replay(&drawn, None).unwrap()
     }
 
     /// Makes a step that trains a classifier with the optimizer Adam; `layer` follows the first linear layer.

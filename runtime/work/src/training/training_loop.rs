@@ -422,6 +422,7 @@ impl<'a> TrainingLoop<'a> {
                 batches: per_epoch,
                 samples: progress.steps * u64::from(self.job.settings.batch_size),
                 elapsed_s: clock.now().since(progress.start),
+                repetition: Some([progress.round + 1, self.job.settings.repeat]).filter(|[_, all]| *all > 1),
             });
         }
     }
