@@ -58,7 +58,7 @@ pub use masking::Masking;
 pub use mixing::{Mix, Mixing};
 pub use padding::{PaddingOptions, PaddingSide};
 pub use perturbation::Perturbation;
-pub use pipeline::{Pipeline, SampleSource};
+pub use pipeline::{DataCheck, Pipeline, SampleSource};
 pub use prompts::{NumberList, PromptOptions};
 pub use questions::QuestionOptions;
 pub use random::Epoch;

@@ -61,6 +61,15 @@ pub enum SampleSource {
     Coco(CocoOptions),
 }
 
+/// What a check finds out about the data without listing the samples; `None` for what it would have to read them for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataCheck {
+    /// The number of samples.
+    pub samples: Option<usize>,
+    /// The names of the fields of a batch.
+    pub fields: Option<Vec<String>>,
+}
+
 impl Pipeline {
     /// Opens the dataset under `root`: lists its samples without reading them. Float inputs get the type `dtype`.
     ///
@@ -161,11 +170,11 @@ impl Pipeline {
     }
 
     /// Checks the data directory, the class folders, the class list and the transforms, without listing the samples:
-    /// there may be millions. Returns the number of samples if it is known nevertheless.
+    /// there may be millions.
     ///
     /// # Errors
     /// Those errors of [`Pipeline::open`] that can be found this way.
-    pub fn check(&self, root: &Path, dtype: DType) -> Result<Option<usize>, DataError> {
+    pub fn check(&self, root: &Path, dtype: DType) -> Result<DataCheck, DataError> {
         self.check_not_random()?;
         self.check_source(root, dtype)
     }
@@ -174,27 +183,34 @@ impl Pipeline {
     ///
     /// # Errors
     /// As [`Pipeline::check`].
-    pub fn check_for_training(&self, root: &Path, dtype: DType) -> Result<Option<usize>, DataError> {
+    pub fn check_for_training(&self, root: &Path, dtype: DType) -> Result<DataCheck, DataError> {
         mixing_of(&self.transforms)?;
         self.check_source(root, dtype)
     }
 
-    fn check_source(&self, root: &Path, dtype: DType) -> Result<Option<usize>, DataError> {
+    fn check_source(&self, root: &Path, dtype: DType) -> Result<DataCheck, DataError> {
+        let unknown = DataCheck::default();
         match &self.source {
             SampleSource::ImageFolder { images, classes } => {
                 ImageTransforms::new(&self.transforms, dtype)?;
-                ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref()).map(|()| None)
+                ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref()).map(|()| unknown)
             }
             SampleSource::Synthetic { fields, samples, .. } => {
                 self.check_no_transforms("synthetic samples")?;
-                check_fields(fields, *samples, dtype).map(|_| Some(*samples))
+                check_fields(fields, *samples, dtype)?;
+                let fields = fields.iter().map(|field| field.field.name.clone()).collect();
+                Ok(DataCheck { samples: Some(*samples), fields: Some(fields) })
             }
             SampleSource::Squad(options) => {
                 self.check_no_transforms("questions")?;
-                Squad::check(&DataRoot::open(root)?, options).map(|()| None)
+                Squad::check(&DataRoot::open(root)?, options).map(|()| unknown)
             }
             // Opening these reads only headers, the positions of lines, annotations without pixels, and the tokenizer.
-            _ => self.open_source(root, dtype, 0).map(|dataset| Some(dataset.len())),
+            _ => {
+                let dataset = self.open_source(root, dtype, 0)?;
+                let fields = dataset.fields().iter().map(|field| field.name.clone()).collect();
+                Ok(DataCheck { samples: Some(dataset.len()), fields: Some(fields) })
+            }
         }
     }
 }

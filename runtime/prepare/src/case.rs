@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagperf_core::regular_file::open_regular;
-use flagperf_onnx::{Model, find_unknown_operator, read_onnx};
+use flagperf_onnx::{Graph, Model, find_unknown_operator, read_onnx};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
 use flagperf_core::tensor::DType;
-use flagperf_data::{DataError, DataRoot, Pipeline, drawn};
+use flagperf_data::{DataCheck, DataError, DataRoot, Pipeline, drawn};
 use flagperf_plan::{
     CasePlan, CaseSettings, EngineChoice, Manifest, ModelInput, Task, TrainingSettings, graph_name_fault,
 };
@@ -92,7 +92,9 @@ pub fn check(requests: &[CheckRequest]) -> Vec<Vec<Fault>> {
     let check_all = || {
         let mut compiled = None;
         let mut check = |request| {
-            let mut checker = Checker { request, compiled: compiled.take(), faults: Vec::new(), model: None };
+            let (compiled_before, faults) = (compiled.take(), Vec::new());
+            let mut checker =
+                Checker { request, compiled: compiled_before, faults, training_fields: None, model: None };
             checker.check_all();
             compiled = checker.compiled;
             checker.faults
@@ -118,6 +120,8 @@ struct Checker<'r> {
     /// The scripts of the request before.
     compiled: Option<CompiledCase>,
     faults: Vec<Fault>,
+    /// The fields of the training data, if they are known.
+    training_fields: Option<Vec<String>>,
     /// The model that the scripts build, in the form in which it would be exported.
     model: Option<Model>,
 }
@@ -181,9 +185,11 @@ impl Checker<'_> {
         if let Some((settings, training)) = &self.request.training {
             let pipeline = scripts.build_training_dataloader(&self.request.config);
             let at = |error: &str| scripts.training_data_error(error);
-            if let Some(samples) = self.check_pipeline(pipeline, Pipeline::check_for_training, at) {
+            let DataCheck { samples, fields } = self.check_pipeline(pipeline, Pipeline::check_for_training, at);
+            if let Some(samples) = samples {
                 self.check_steps(samples as u64, settings, training);
             }
+            self.training_fields = fields;
         }
     }
 
@@ -201,24 +207,24 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the data of a dataloader, and returns the number of samples if it is known; `at` returns an error at the line of the script that describes them.
+    /// Checks the data of a dataloader; `at` returns an error at the line of the script that describes them.
     fn check_pipeline(
         &mut self,
         pipeline: Result<Pipeline, ScriptError>,
-        check: fn(&Pipeline, &Path, DType) -> Result<Option<usize>, DataError>,
+        check: fn(&Pipeline, &Path, DType) -> Result<DataCheck, DataError>,
         at: impl Fn(&str) -> ScriptError,
-    ) -> Option<usize> {
+    ) -> DataCheck {
         let CheckRequest { data_dir, precision, .. } = self.request;
         match pipeline {
             // Files that are drawn on first use do not exist yet.
             Ok(_) if drawn::is_pending(data_dir) => {}
             Ok(pipeline) => match check(&pipeline, data_dir, precision.dtype()) {
-                Ok(samples) => return samples,
+                Ok(found) => return found,
                 Err(error) => self.add_dataset_fault(at, &error),
             },
             Err(error) => self.faults.push(error.into()),
         }
-        None
+        DataCheck::default()
     }
 
     /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get
@@ -256,7 +262,10 @@ impl Checker<'_> {
             let CaseSettings { batch_size, precision, .. } = *settings;
             let accumulated = training.gradient_accumulation_steps;
             let built = scripts.build_training(&model, config, batch_size, precision, accumulated);
-            self.faults.extend(built.err().map(Fault::from));
+            match built {
+                Ok(built) => self.check_inputs(scripts, &built.with_loss),
+                Err(error) => self.faults.push(error.into()),
+            }
             return;
         }
         // A function of the case for its engines may run a model with other inputs and outputs.
@@ -275,6 +284,19 @@ impl Checker<'_> {
             // A case that does not export does not need the function.
             Err(_) if !self.request.exports_model => {}
             Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    /// Checks that each input of a model with its loss is a field of the training data, if these are known.
+    fn check_inputs(&mut self, scripts: &CaseScripts, model: &Graph) {
+        let Some(fields) = &self.training_fields else { return };
+        let mut names = model.inputs.iter().map(|input| &input.name);
+        if let Some(unknown) = names.find(|name| !fields.contains(name)) {
+            let known = fields.join(", ");
+            let reason = format!(
+                "the model with its loss has the input `{unknown}`, which is no field of these data (known: {known})"
+            );
+            self.faults.push(scripts.training_data_error(&reason).into());
         }
     }
 

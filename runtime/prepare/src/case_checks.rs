@@ -5,10 +5,11 @@ use super::case::CheckRequest;
 use super::fault::{Fault, FaultPlace, finding, unchecked_finding};
 use super::own_process::{NoReply, TIME_LIMIT, run_for_reply};
 use flagperf_config::{CaseConfig, Config, Finding};
+use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::Level;
 use flagperf_core::units::Seconds;
 use flagperf_host::THIS_PROGRAM;
-use flagperf_plan::CasePlan;
+use flagperf_plan::{CasePlan, TrainingProgram};
 
 /// Checks each planned case and returns what is wrong, each once: cases share scripts.
 pub(super) fn check_cases(config: &Config, cases: &[CasePlan]) -> Vec<Finding> {
@@ -40,7 +41,11 @@ pub fn check_together(cases: &[PlannedCase<'_>]) -> Vec<Vec<Finding>> {
     // A case that runs nothing has no request.
     let (checked, requests): (Vec<_>, Vec<CheckRequest>) =
         cases.iter().enumerate().filter_map(|(place, case)| Some((place, CheckRequest::new(case.plan)?))).unzip();
-    let mut found = vec![Vec::new(); cases.len()];
+    let own = |case: &PlannedCase<'_>| {
+        let fault = program_fault(case.plan)?;
+        finding(fault, case.configured, &case.config.site.flagperf_path)
+    };
+    let mut found: Vec<Vec<Finding>> = cases.iter().map(|case| own(case).into_iter().collect()).collect();
     let Some(first) = checked.first().map(|place| &cases[*place]) else { return found };
     let faults = match run_check(&requests, first.config.site.phase_timeout) {
         Ok(faults) => faults,
@@ -57,6 +62,32 @@ pub fn check_together(cases: &[PlannedCase<'_>]) -> Vec<Vec<Finding>> {
         found[place] = own.filter(|finding| finding.level == Level::Error || !is_known(finding)).collect();
     }
     found
+}
+
+/// Returns why the training program of a case cannot be started, as far as that is known without starting it: `PATH` may become another
+/// one by the vendor's `environment_variables.sh`, and a container has other files.
+fn program_fault(plan: &CasePlan) -> Option<Fault> {
+    let job = plan.jobs.first().filter(|job| job.engine.engine == PROGRAM_ENGINE)?;
+    if plan.container.is_some() || !job.data_dir.is_dir() {
+        return None;
+    }
+    let TrainingProgram { argv, folder } = job.program().ok()?;
+    let fault = |key: &str, reason: String| Some(Fault { place: FaultPlace::Program(key.to_owned()), reason });
+    if !folder.is_dir() {
+        return fault("command_folder", format!("`command_folder`: there is no folder `{}`", folder.display()));
+    }
+    let (program, arguments) = argv.split_first()?;
+    if program.contains('/') && !folder.join(program).exists() {
+        return fault("command", format!("`command`: there is no program `{}`", folder.join(program).display()));
+    }
+    let first = arguments.iter().take_while(|argument| !["-c", "-m"].contains(&argument.as_str()));
+    let script = first.into_iter().find(|argument| !argument.starts_with('-'))?;
+    let is_script =
+        program.rsplit('/').next().is_some_and(|name| name.starts_with("python")) && script.ends_with(".py");
+    if is_script && !folder.join(script).exists() {
+        return fault("command", format!("`command`: there is no script `{}`", folder.join(script).display()));
+    }
+    None
 }
 
 /// Runs `flagperf check`, and returns the faults of each request.

@@ -50,6 +50,8 @@ pub enum FaultPlace {
         /// What to do about the fault; may be empty.
         hint: String,
     },
+    /// A key of training.yaml that says how the training program is started.
+    Program(String),
     /// The data directory of the case.
     DataDirectory {
         /// What to do about the fault; may be empty.
@@ -113,6 +115,10 @@ fn error_finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
                 "exist_onnx_path" => "it must be a complete ONNX file; `exist_onnx_path: null` exports a new one",
                 _ => "give more data, or a smaller value",
             };
+            (origin_in(&case.settings, key), Cause::Machine, hint)
+        }
+        FaultPlace::Program(key) => {
+            let hint = "the folder is relative to the data directory, and a program or script to this folder";
             (origin_in(&case.settings, key), Cause::Machine, hint)
         }
         FaultPlace::DataDirectory { hint } => (case.data_dir.origin.clone(), Cause::Machine, hint.as_str()),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::augmentation::tests::{Reference, ReferenceMixture, reference};
-use crate::{ArrayField, DataError, FieldRole, Pipeline, SampleSource};
+use crate::{ArrayField, DataCheck, DataError, FieldRole, Pipeline, SampleSource};
 use flagperf_core::tensor::TensorSpec;
 
 /// Width and height of the images of the reference.
@@ -111,7 +111,7 @@ fn random_transforms_and_mixing_are_refused_where_they_have_no_meaning() {
     let expected = "`random_horizontal_flip with probability 0.5` draws for each epoch, which only a training has (";
     assert!(refused(&random, &folder, false).starts_with(expected));
     assert_eq!(random.check(folder.path(), DType::F32).unwrap_err().to_string(), refused(&random, &folder, false));
-    assert_eq!(random.check_for_training(folder.path(), DType::F32), Ok(None));
+    assert_eq!(random.check_for_training(folder.path(), DType::F32), Ok(DataCheck::default()));
     let different = pipeline(vec![Transform::MixUp(mix(3)), Transform::CutMix(mix(4))]);
     let expected = refused(&different, &folder, true);
     assert!(expected.starts_with("mixup and cutmix have 3 and 4 classes ("));
