@@ -38,13 +38,16 @@ pub(super) fn write_result(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes a part of a listing, as [`write_result`] does. A reader that has closed the pipe, such as `head`, has read all
-/// that it wanted, which is no error.
+/// Writes a part of a listing, as [`write_result`] does; on a terminal, long lines of text that is not JSON are wrapped between words.
+/// A reader that has closed the pipe, such as `head`, has read all that it wanted, which is no error.
 ///
 /// # Errors
 /// Fails when the text cannot be written for any other reason.
 pub(super) fn write_listing(text: &str) -> io::Result<()> {
-    match write_result(text) {
+    let columns = Term::stdout().is_term().then(|| Term::stdout().size_checked()).flatten();
+    let wrapped =
+        columns.filter(|_| !text.starts_with(['{', '['])).map(|(_, columns)| wrap(text, usize::from(columns)));
+    match write_result(wrapped.as_deref().unwrap_or(text)) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }

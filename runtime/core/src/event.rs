@@ -8,7 +8,6 @@ mod budget;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::hash::Seed;
 use crate::measure::{
     AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TrainingEnd, TrainingProgress, TrainingReplay,
 };
@@ -52,9 +51,10 @@ pub enum Event {
     Started {
         /// Process id of the worker.
         pid: u32,
-        /// The seed of the order of samples and of the audit. It is repeated here for the record of a case whose process was lost.
+        /// The SHA-256 of the seed of the order of samples and of the audit. An engine can read events while it is measured, so the
+        /// seed itself is only in the record, which is written when the case has ended.
         #[serde(default)]
-        run_seed: Seed,
+        run_seed_sha256: String,
     },
     /// The worker has restricted itself and its children.
     Protected(Protection),
@@ -88,6 +88,9 @@ pub enum Event {
         samples: u64,
         /// Time since the loop began.
         elapsed_s: Seconds,
+        /// The number of the repetition of a training, from 1, and of all; `None` if there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        repetition: Option<[u32; 2]>,
     },
     /// The model: created in the validation phase, or read from its files in the inference phase.
     Model(ModelFacts),

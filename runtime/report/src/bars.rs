@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::lines::{LoopProgress, notice_lines};
-use super::text::display_text;
+use super::text::{display_text, wrap};
 use flagperf_core::event::Event;
 use flagperf_core::text::one_line;
 use flagperf_run::Notice;
@@ -91,7 +91,8 @@ impl BarDisplay {
     }
 
     fn print_lines(&self, notice: &Notice<'_>) {
-        for line in notice_lines(notice) {
+        let columns = console::Term::stderr().size_checked().map_or(usize::MAX, |(_, columns)| usize::from(columns));
+        for line in notice_lines(notice).iter().map(|line| wrap(line, columns)) {
             match &self.bar {
                 Some(bar) => bar.println(line),
                 None if !self.replicas.bars.is_empty() => drop(self.replicas.all.println(line)),

@@ -5,6 +5,7 @@ use std::io::Write;
 use super::rows::plural;
 use super::text::{display_text, duration, rate};
 use flagperf_core::event::{Event, Level};
+use flagperf_core::step::Step;
 use flagperf_core::text::one_line;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 use flagperf_run::Notice;
@@ -135,6 +136,8 @@ fn plain_lines(notice: &Notice<'_>) -> Vec<String> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LoopProgress {
     pub(super) name: String,
+    /// The epoch of a training: `repetition 2/3, epoch 1/20`.
+    pub(super) epoch: Option<String>,
     /// Batches done, in all passes.
     pub(super) done: u64,
     /// Number of batches of all passes; 0 when unknown.
@@ -147,7 +150,8 @@ pub(super) struct LoopProgress {
 impl LoopProgress {
     /// Creates the progress from a progress event; returns `None` for any other event.
     pub(super) fn from_event(event: &Event) -> Option<Self> {
-        let Event::Progress { step, warmup, pass, passes, batch, batches, samples, elapsed_s } = event else {
+        let Event::Progress { step, warmup, pass, passes, batch, batches, samples, elapsed_s, repetition } = event
+        else {
             return None;
         };
         let done = u64::from(*pass) * batches + batch;
@@ -156,10 +160,14 @@ impl LoopProgress {
         let name = if *warmup { format!("{} warm-up", step.name()) } else { step.name().to_owned() };
         if *warmup {
             let pass = format!("{}, not measured", plural(*batch, "step", "steps"));
-            return Some(LoopProgress { name, done, total: 0, pass, rate: None, left: None });
+            return Some(LoopProgress { name, epoch: None, done, total: 0, pass, rate: None, left: None });
         }
-        let pass = format!("pass {}/{passes}  batch {batch}/{batches}", pass + 1);
-        Some(LoopProgress { name, done, total, pass, rate: SamplesPerSecond::of(*samples, *elapsed_s), left })
+        let repetition = repetition.map_or_else(String::new, |[number, all]| format!("repetition {number}/{all}, "));
+        let epoch = (*step == Step::Training).then(|| format!("{repetition}epoch {}/{passes}", pass + 1));
+        let pass = epoch.clone().unwrap_or_else(|| format!("pass {}/{passes}", pass + 1));
+        let pass = format!("{pass}  batch {batch}/{batches}");
+        let rate = SamplesPerSecond::of(*samples, *elapsed_s);
+        Some(LoopProgress { name, epoch, done, total, pass, rate, left })
     }
 
     fn line(&self) -> String {
@@ -167,9 +175,14 @@ impl LoopProgress {
         text.trim_end().to_owned()
     }
 
-    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `3 steps, not measured` during warm-up.
+    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `3 steps, not measured` during warm-up. The epochs of a training
+    /// are evaluated one by one, so that its text begins with their number.
     pub(super) fn bar_text(&self) -> String {
-        if self.total == 0 && self.rate.is_none() { self.pass.clone() } else { self.rate_text() }
+        match (&self.epoch, self.total, self.rate) {
+            (Some(epoch), ..) => format!("{epoch}, {}", self.rate_text()),
+            (None, 0, None) => self.pass.clone(),
+            _ => self.rate_text(),
+        }
     }
 
     /// `1234.5 samples/s, 12.3 s left`; empty during warm-up, whose samples are not counted.
@@ -178,6 +191,8 @@ impl LoopProgress {
         // After the last batch, the audit runs.
         let left = self.left.map(|left| match left.0 {
             0.0 => "checking".to_owned(),
+            // It may reach its target earlier.
+            _ if self.epoch.is_some() => format!("at most {} left", duration(left)),
             _ => format!("{} left", duration(left)),
         });
         rate.into_iter().chain(left).collect::<Vec<_>>().join(", ")
@@ -200,7 +215,21 @@ mod tests {
             batches: 10,
             samples: 120,
             elapsed_s: Seconds(3.0),
+            repetition: None,
         }
+    }
+
+    #[test]
+    fn the_progress_of_a_training_has_the_repetition_and_the_epoch() {
+        let Event::Progress { batch, batches, samples, elapsed_s, .. } = progress(false) else { unreachable!() };
+        let (step, repetition) = (Step::Training, Some([2, 3]));
+        let event =
+            Event::Progress { step, warmup: false, pass: 1, passes: 4, batch, batches, samples, elapsed_s, repetition };
+        let progress = LoopProgress::from_event(&event).unwrap();
+        insta::assert_snapshot!(format!("{}\n{}", progress.line(), progress.bar_text()), @r"
+          training   repetition 2/3, epoch 2/4  batch 5/10  40.0 samples/s, at most 5.00 s left
+        repetition 2/3, epoch 2/4, 40.0 samples/s, at most 5.00 s left
+        ");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(
     let perf =
         |found: Option<SamplesPerSecond>| found.map_or_else(|| "none: the training did not end".to_owned(), rate);
     let memory = |value: Option<f64>| value.map_or_else(|| "unknown: not reported".to_owned(), digits);
-    vec![
+    let mut rows = vec![
         ("vendor", info.vendor.clone()),
         ("precision", info.precision.clone()),
         ("batchsize", info.batchsize.to_string()),
@@ -32,7 +32,17 @@ pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(
         ("vendor_usage(GiB)", memory(info.vendor_usage)),
         ("vendor_max_mem(GiB)", memory(info.vendor_max_mem)),
         (HEADLINE_MFU, mfu(record)),
-    ]
+    ];
+    if record.repeat() > 1 {
+        rows.insert(0, ("repetition", repetition(record, training)));
+    }
+    rows
+}
+
+/// Says which repetition the figures are of.
+fn repetition(record: &Record, training: &TrainingRecord) -> String {
+    let begun = training.rounds.len() as u32 + training.resumed.map_or(0, |resumed| resumed.rounds);
+    format!("{begun} of {}", record.repeat())
 }
 
 /// Returns the utilisation by the declared operations, or else by the counted ones.
@@ -46,14 +56,17 @@ fn mfu(record: &Record) -> String {
 fn converged(record: &Record, round: &TrainingRound, resumed: Option<TrainingProgress>) -> String {
     let target = record.accuracy.target.iter().map(|(name, value)| format!("{name} {value}"));
     let target = target.collect::<Vec<_>>().join(", ");
-    let time = round.train_s.map_or_else(|| "not ended".to_owned(), duration);
-    let work = format!("after {}, {time}{}", work(record, round), earlier(resumed));
+    let time = round.train_s.map_or_else(String::new, |time| format!(", {}", duration(time)));
+    let work = format!("after {}{time}{}", work(record, round), earlier(resumed));
     match record.accuracy.verdict {
         _ if round.train_s.is_none() => format!("no: the training did not end, {work}"),
         Verdict::Met => format!("yes ({target}), {work}"),
         Verdict::NoTarget => format!("no target, {work}"),
         Verdict::Missed => format!("no ({target}), {work}"),
-        Verdict::Unknown => format!("unknown, {work}"),
+        Verdict::Unknown => {
+            let reason = record.accuracy.unknown.as_deref().unwrap_or("nothing was evaluated");
+            format!("unknown: {reason}; {work}")
+        }
     }
 }
 
@@ -75,7 +88,11 @@ fn work(record: &Record, round: &TrainingRound) -> String {
     let (step, steps) =
         if record.is_reported_by_program() { ("reported step", "reported steps") } else { ("step", "steps") };
     let (epochs, steps) = (plural(round.epochs.into(), "epoch", "epochs"), plural(round.steps, step, steps));
-    format!("{epochs}, {steps}, {}", plural(round.samples, "sample", "samples"))
+    // The samples of a pass are counted when it has ended.
+    match round.samples {
+        0 => format!("{epochs}, {steps}"),
+        samples => format!("{epochs}, {steps}, {}", plural(samples, "sample", "samples")),
+    }
 }
 
 /// Returns the rows of the details: the data, and each repetition with its figures and its last epochs.

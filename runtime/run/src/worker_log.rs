@@ -195,6 +195,7 @@ mod tests {
             batches: 1000,
             samples: 77,
             elapsed_s: Seconds(1.0),
+            repetition: None,
         };
         let collector = PhaseCollector::new(Phase::Infer, at(0));
         log.write_update(Phase::Infer, WorkerUpdate::Event(ReceivedEvent { at: at(100), event: &begin }, &collector));

@@ -51,6 +51,7 @@ impl<'a> Progress<'a> {
                 batches: self.batches,
                 samples,
                 elapsed_s: now.since(self.started),
+                repetition: None,
             });
         }
     }
