@@ -262,7 +262,7 @@ fn unread_overlays(folder: &Path, root: &Path) -> Vec<Finding> {
     };
     let message = |name: &String| {
         let note = nearest_note(nearest(name, overlays.iter().map(String::as_str)));
-        format!("this file is not read: its name matches no folder in vendors/{note}")
+        format!("this file is not read: its name is not that of an overlay of a folder in vendors/{note}")
     };
     unread.iter().map(|name| Finding::warning(place(name), message(name))).collect()
 }

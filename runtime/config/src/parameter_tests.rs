@@ -224,6 +224,6 @@ fn an_invalid_limit_of_agreement_is_refused_with_its_line() {
 fn a_misspelled_overlay_is_a_warning_with_the_nearest_name() {
     let checkout = Checkout::new().with("configs/toy/vendor_config/CHIP_configurations.yaml", "batch_size: 8\n");
     let warning = checkout.messages(Level::Warning, &Overrides::default()).join("\n");
-    let expected = "configs/toy/vendor_config/CHIP_configurations.yaml:1: this file is not read: its name matches no folder in vendors/";
+    let expected = "configs/toy/vendor_config/CHIP_configurations.yaml:1: this file is not read: its name is not that of an overlay of a folder in vendors/";
     assert!(warning.starts_with(expected), "{warning}");
 }

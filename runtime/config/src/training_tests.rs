@@ -165,7 +165,7 @@ fn a_set_departs_from_training_yaml() {
 #[test]
 fn an_overlay_of_a_training_belongs_to_a_vendor() {
     let checkout = checkout().with("configs/toy/vendor_config/chop_training.yaml", "batch_size: 1\n");
-    let expected = "configs/toy/vendor_config/chop_training.yaml:1: this file is not read: its name matches no folder in vendors/ \
+    let expected = "configs/toy/vendor_config/chop_training.yaml:1: this file is not read: its name is not that of an overlay of a folder in vendors/ \
                     (nearest: `chip_training.yaml`)";
     assert_eq!(checkout.messages(Level::Warning, &Overrides::default()), [expected]);
 }

@@ -9,6 +9,8 @@ use flagperf_config::{ConfigFile, Finding, Origin, display_name, read_text};
 pub(super) const CONFIGS: &str = "configs";
 /// Folder with the cases in Python in FlagPerf's inference and training.
 pub(super) const BENCHMARKS: &str = "benchmarks";
+/// How the names of files begin that an import does not read.
+const README: &str = "README";
 /// Maximum number of entries of a folder of the source that are looked at.
 const ENTRIES_MAX: usize = 10_000;
 /// How the lines begin between which an unfinished merge left both versions.
@@ -108,6 +110,7 @@ impl SourceTree {
             let name = entry.file_name().to_string_lossy().into_owned();
             match entry.file_type() {
                 _ if name.starts_with(['.', '_']) => {}
+                Ok(kind) if kind.is_symlink() && name.starts_with(README) => {}
                 Ok(kind) if kind.is_symlink() => problems.push(self.link_finding(&below.join(name))),
                 Ok(kind) => entries.push(Entry { name, is_folder: kind.is_dir() }),
                 Err(error) => problems.push(self.finding(&below.join(name), 0, &error.to_string(), "")),

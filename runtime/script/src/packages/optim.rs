@@ -122,10 +122,12 @@ mod functions {
         let mut options = FunctionOptions::new("sgd", options);
         let momentum = bounded(&mut options, "momentum", 0.0, 0.0..1.0)?;
         let nesterov = options.flag("nesterov", false)?;
-        if nesterov && momentum == 0.0 {
-            return Err("`nesterov` needs a `momentum`".into());
+        // A misspelled `momentum` is an unknown option first.
+        let optimizer = finish(options, OptimizerKind::Sgd { momentum, nesterov }, 0.0)?;
+        match nesterov && momentum == 0.0 {
+            true => Err("`nesterov` needs a `momentum`".into()),
+            false => Ok(optimizer),
         }
-        finish(options, OptimizerKind::Sgd { momentum, nesterov }, 0.0)
     }
 
     /// Adam with the options `betas` ([0.9, 0.999]), `eps` (1e-8), and those of `sgd` from `weight_decay` on.
