@@ -3,7 +3,8 @@
 //! Knows nothing about the hashed content.
 
 use std::fmt::Write as _;
-use std::io::{self, Read};
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write as _};
 use std::path::Path;
 
 use crate::regular_file::open_regular;
@@ -24,13 +25,16 @@ pub fn hash_file(path: &Path) -> io::Result<String> {
     hash_reader(open_regular(path)?)
 }
 
+/// Bytes of a file that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Returns the SHA-256 of the rest of `file` in hexadecimal, reading 1 MiB at a time.
 ///
 /// # Errors
 /// Fails when `file` cannot be read.
 pub fn hash_reader(mut file: impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
-    let mut piece = vec![0; 1 << 20];
+    let mut piece = vec![0; PIECE_BYTES];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok(hexadecimal(&hasher.finalize())),
@@ -131,6 +135,33 @@ impl Seed {
         u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 1
     }
 
+    /// Combines the content of a file, in place, with bytes that follow from this seed, so that nobody can read it without the seed.
+    /// A second time restores the content.
+    ///
+    /// # Errors
+    /// When it is not a regular file, or cannot be read or written.
+    pub fn mask_file(&self, path: &Path) -> io::Result<()> {
+        let mut source = open_regular(path)?;
+        let mut target = OpenOptions::new().write(true).open(path)?;
+        let mut stream = blake3::Hasher::new_keyed(&self.derive("mask", 0).0).finalize_xof();
+        let (mut piece, mut mask) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
+        loop {
+            match source.read(&mut piece)? {
+                0 => return target.sync_data(),
+                count => {
+                    stream.fill(&mut mask[..count]);
+                    piece.iter_mut().zip(&mask).for_each(|(byte, mask)| *byte ^= mask);
+                    target.write_all(&piece[..count])?;
+                }
+            }
+        }
+    }
+
+    /// Returns the SHA-256 of the seed in hexadecimal.
+    pub fn sha256(&self) -> String {
+        hash_bytes(&self.0)
+    }
+
     /// Returns the 32 bytes of the seed.
     pub fn bytes(&self) -> [u8; 32] {
         self.0
@@ -191,6 +222,22 @@ pub fn from_hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_masked_file_is_as_large_and_is_restored_by_the_same_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let content = vec![7u8; PIECE_BYTES + 3];
+        std::fs::write(&path, &content).unwrap();
+        let seed = Seed::from([1; 32]);
+        seed.mask_file(&path).unwrap();
+        let masked = std::fs::read(&path).unwrap();
+        assert!(
+            masked.len() == content.len() && masked.iter().filter(|byte| **byte == 7).count() < content.len() / 100
+        );
+        seed.mask_file(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), content);
+    }
 
     #[test]
     fn a_file_and_its_bytes_have_the_same_hash() {

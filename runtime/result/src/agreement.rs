@@ -63,7 +63,14 @@ impl AgreementCheck {
                     .collect()
             }
         };
-        missed.extend(reference_violations(validation, limits, cost));
+        let unseen = inference.audit.as_ref().and_then(|audit| audit.unseen.as_ref());
+        let computed_again = [
+            ("validation", validation.agreement.as_ref()),
+            ("inference, for inputs that validation did not compute", unseen),
+        ];
+        missed.extend(
+            computed_again.into_iter().flat_map(|(of, agreement)| reference_violations(of, agreement, limits, cost)),
+        );
         let outputs = inference.agreement.iter().flat_map(|agreement| &agreement.outputs);
         let not_judged =
             outputs.filter_map(|(name, figures)| Some(format!("output `{name}`: {}", limits.not_judged(figures)?)));
@@ -90,14 +97,19 @@ fn violations(agreement: &Agreement, limits: AgreementLimits) -> impl Iterator<I
     })
 }
 
-/// Returns the limits that the outputs of validation exceed, compared with those of flagperf's interpreter.
-fn reference_violations(validation: &PhaseRecord, limits: AgreementLimits, cost: InputCost) -> Vec<String> {
+/// Returns the limits that outputs exceed, compared with those of flagperf's interpreter.
+fn reference_violations(
+    of: &str,
+    agreement: Option<&Agreement>,
+    limits: AgreementLimits,
+    cost: InputCost,
+) -> Vec<String> {
     let limits = limits_of_fresh_inputs(limits, cost);
-    let outputs = validation.agreement.iter().flat_map(|agreement| &agreement.outputs);
+    let outputs = agreement.iter().flat_map(|agreement| &agreement.outputs);
     let violations = outputs
         .flat_map(|(name, figures)| limits.violations(figures).into_iter().map(move |reason| (name.clone(), reason)));
     violations
-        .map(|(name, reason)| format!("output `{name}` of validation, compared with flagperf's interpreter: {reason}"))
+        .map(|(name, reason)| format!("output `{name}` of {of}, compared with flagperf's interpreter: {reason}"))
         .collect()
 }
 

@@ -243,7 +243,6 @@ pub fn read_windows(events: &Path) -> Vec<PhaseWindows> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagperf_core::hash::Seed;
 
     fn chain() -> (tempfile::TempDir, std::path::PathBuf, String) {
         let folder = tempfile::tempdir().unwrap();
@@ -254,7 +253,7 @@ mod tests {
                 .push(
                     Seconds(f64::from(pid)),
                     Phase::Infer,
-                    &Event::Started { pid: pid as u32, run_seed: Seed::default() },
+                    &Event::Started { pid: pid as u32, run_seed_sha256: String::new() },
                 )
                 .unwrap();
         }
@@ -274,7 +273,7 @@ mod tests {
         let file = File::options().write(true).open("/dev/full").unwrap();
         let mut full =
             EventChain { file, hash: hash.clone(), written: WrittenHash::default(), bytes_left: EVENTS_BYTES_MAX };
-        full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
+        full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed_sha256: String::new() }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
         let mut large = EventChain {
             file: File::options().append(true).open(&path).unwrap(),
@@ -282,8 +281,9 @@ mod tests {
             written: WrittenHash::default(),
             bytes_left: 10,
         };
-        let error =
-            large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
+        let error = large
+            .push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed_sha256: String::new() })
+            .unwrap_err();
         assert_eq!(error.to_string(), "`events.jsonl` has reached its size limit of 1073741824 bytes");
         verify_chain(&path, large.hash()).unwrap();
     }

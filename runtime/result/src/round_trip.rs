@@ -50,7 +50,7 @@ fn events(x: f64) -> Vec<Event> {
     let text = || "text".to_owned();
     let step = Step::Inference;
     vec![
-        Event::Started { pid: 1, run_seed: [7; 32].into() },
+        Event::Started { pid: 1, run_seed_sha256: "ab".to_owned() },
         Event::StepBegin { step, detail: text() },
         Event::StepEnd { step, time_s: Seconds(x) },
         Event::Progress {
@@ -62,6 +62,7 @@ fn events(x: f64) -> Vec<Event> {
             batches: 2,
             samples: 3,
             elapsed_s: Seconds(x),
+            repetition: None,
         },
         Event::Model(ModelFacts::default()),
         Event::Dataset(DatasetFacts::default()),

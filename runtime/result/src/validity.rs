@@ -11,6 +11,7 @@ use super::output_copy::unproven_copy;
 use super::training_verdict::{training_reasons, unknown_of_training};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
+use flagperf_core::metric::Agreement;
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_sampling::DEVICE_SOURCE;
@@ -295,17 +296,23 @@ fn dependent_reference(record: &Record) -> Option<String> {
     if !is_vendors(Step::Validation) || !is_vendors(Step::Inference) {
         return None;
     }
-    let reference = record.phase_of(Step::Validation)?.agreement.as_ref();
-    let not_compared = reference.map_or(&[][..], |reference| &reference.not_compared);
-    let computed = match reference.is_some_and(|reference| !reference.outputs.is_empty()) {
-        true if not_compared.is_empty() => return None,
-        true => "not every output",
-        false => "no outputs",
+    let validation = record.phase_of(Step::Validation)?.agreement.as_ref();
+    // Only the audit has inputs that validation did not compute, and that nothing else was audited is a reason of its own.
+    let inference = record.phase_of(Step::Inference)?.audit.as_ref();
+    let lacking = |phase: &str, reference: Option<&Agreement>| {
+        let not_compared = reference.map_or(&[][..], |reference| &reference.not_compared);
+        let computed = match reference.is_some_and(|reference| !reference.outputs.is_empty()) {
+            true if not_compared.is_empty() => return None,
+            true => "not every output",
+            false => "no outputs",
+        };
+        let reasons = if not_compared.is_empty() { String::new() } else { format!(": {}", not_compared.join(", ")) };
+        Some(format!("{computed} of {phase}{reasons}"))
     };
-    let reasons = if not_compared.is_empty() { String::new() } else { format!(": {}", not_compared.join(", ")) };
+    let lacking = lacking("validation", validation)
+        .or_else(|| inference.and_then(|audit| lacking("inference", audit.unseen.as_ref())))?;
     Some(format!(
-        "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed \
-         {computed}{reasons}"
+        "validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed {lacking}"
     ))
 }
 

@@ -24,7 +24,7 @@ use super::{Interrupt, Notice, RunOptions};
 use flagperf_container::ContainerError;
 use flagperf_core::event::{Event, Failure, Level, Phase};
 use flagperf_core::file;
-use flagperf_core::hash::{Seed, hash_bytes};
+use flagperf_core::hash::{Seed, hash_bytes, hash_file};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{CASE_LOG, EVENTS_FILE, WORKER_LOG};
 use flagperf_core::units::Seconds;
@@ -208,9 +208,14 @@ fn run_phases(
             append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
         };
         let mut outcome = run_phase(&job, &launcher, &output, run.options, run.interrupt, &mut on_update);
+        if let Err(error) = restore_outputs(&job) {
+            record.failures.push(case_failure(&disk_failure(&error)));
+        }
         if let Some(samples) = samples {
             match samples.finish() {
                 Ok(file) => outcome.record.files.push(file),
+                // Its times could not be written, so that the file lacks them.
+                Err(_) if !matches!(outcome.end, PhaseEnd::Finished) => {}
                 Err(error) => record.failures.push(case_failure(&disk_failure(&error))),
             }
         }
@@ -232,6 +237,17 @@ fn run_phases(
 fn hash_of_outputs(record: &Record) -> Option<String> {
     let mut files = record.phases.iter().flat_map(|phase| &phase.files);
     files.find(|file| file.what == OUTPUTS_KIND).map(|file| file.sha256.clone())
+}
+
+/// Restores the file of validation's outputs, if the worker of inference masked it. A file that another program changed is found by its
+/// hash when the case has ended.
+fn restore_outputs(job: &Job) -> io::Result<()> {
+    match (&job.outputs, &job.outputs_sha256) {
+        (Some(path), Some(sha256)) if hash_file(path).is_ok_and(|found| found != *sha256) => {
+            job.run_seed.mask_file(path)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Appends the times in an event to the samples file of the phase, which is created when it is needed.

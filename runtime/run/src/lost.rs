@@ -78,8 +78,8 @@ fn began(folder: &Path) -> Option<String> {
     Some(time_text(&jiff::Timestamp::try_from(created).ok()?.to_zoned(jiff::tz::TimeZone::system())))
 }
 
-/// Replays the events of a file. Returns the phases, their warnings, and the time of the last event. The hash of that event and
-/// the seed of the case become part of `provenance`.
+/// Replays the events of a file. Returns the phases, their warnings, and the time of the last event. The hash of that event
+/// becomes part of `provenance`. The seed of the case is lost.
 fn replay(path: &Path, provenance: &mut Provenance) -> (Vec<PhaseRecord>, Vec<String>, Nanos) {
     let (mut phases, mut warnings, mut last) = (Vec::new(), Vec::new(), Nanos(0));
     let mut open: Option<PhaseCollector> = None;
@@ -102,9 +102,6 @@ fn replay(path: &Path, provenance: &mut Provenance) -> (Vec<PhaseRecord>, Vec<St
             }
             last = event.at;
             open.iter_mut().for_each(|collector| collector.add(ReceivedEvent { at: last, event: &event.event }));
-            if let Event::Started { run_seed, .. } = event.event {
-                provenance.run_seed = run_seed;
-            }
         }
     }
     close(open, last);

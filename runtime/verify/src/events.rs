@@ -14,8 +14,8 @@ use flagperf_core::hash::{OutputDigest, Seed, WrittenHash};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, samples_file};
 use flagperf_result::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, LogText, PhaseCollector, PhaseRecord, Provenance,
-    ReceivedEvent, Record, SampleHasher, TrainingLog,
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, LogText, PhaseCollector, PhaseRecord, ReceivedEvent,
+    Record, SampleHasher, Status, TrainingLog,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -61,7 +61,7 @@ pub(super) struct ReplayedPass {
 
 /// Reads the events of the result with this record. Returns `None` when the events cannot be read.
 pub(super) fn replay(folder: &Path, record: &Record, report: &mut CaseReport) -> Option<Replay> {
-    let Provenance { run_seed, events_sha256, .. } = &record.provenance;
+    let events_sha256 = &record.provenance.events_sha256;
     let file = match open_regular(&folder.join(EVENTS_FILE)) {
         Ok(file) => file,
         Err(error) => {
@@ -75,11 +75,18 @@ pub(super) fn replay(folder: &Path, record: &Record, report: &mut CaseReport) ->
         return None;
     }
     let mut reader = ChainReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
-    let log = record.training_key.is_some().then(|| {
-        let host = record.hosts.first().map_or_else(String::new, |host| host.name.clone());
-        TrainingLog::new(record, &host)
-    });
-    let mut replayer = Replayer { passes: record.repeat(), run_seed: *run_seed, log, ..Replayer::default() };
+    let run_seed = known_seed(record);
+    let log = match record.training_key.is_some() {
+        true if run_seed.is_none() => {
+            report.unchecked.push("the logs of the training: its seed was lost with the process of the run".to_owned());
+            None
+        }
+        has_log => has_log.then(|| {
+            let host = record.hosts.first().map_or_else(String::new, |host| host.name.clone());
+            TrainingLog::new(record, &host)
+        }),
+    };
+    let mut replayer = Replayer { passes: record.repeat(), run_seed, log, ..Replayer::default() };
     loop {
         match reader.read() {
             Ok(Some(event)) => {
@@ -109,11 +116,17 @@ pub(super) fn replay(folder: &Path, record: &Record, report: &mut CaseReport) ->
     }
 }
 
+/// Returns the seed of the run; `None` if it was lost with the process that had drawn it.
+pub(super) fn known_seed(record: &Record) -> Option<Seed> {
+    let seed = record.provenance.run_seed;
+    (seed != Seed::default() || record.status == Status::Ok).then_some(seed)
+}
+
 /// Collects events as the conductor does.
 #[derive(Default)]
 struct Replayer {
     passes: u32,
-    run_seed: Seed,
+    run_seed: Option<Seed>,
     last: Option<Nanos>,
     open: Option<(PhaseCollector, Option<SampleHasher>)>,
     /// The passes of the open phase.
@@ -138,8 +151,8 @@ impl Replayer {
             self.replay.facts = Some(facts.clone());
             return Ok(());
         }
-        if let Event::Started { run_seed, .. } = event
-            && ![Seed::default(), self.run_seed].contains(run_seed)
+        if let Event::Started { run_seed_sha256, .. } = event
+            && self.run_seed.is_some_and(|seed| seed.sha256() != *run_seed_sha256)
         {
             return Err("a worker started with another `provenance.run_seed` than the record states".to_owned());
         }

@@ -18,6 +18,7 @@ use flagperf_result::{
 /// Compares a record with what its events yield.
 pub(super) fn check_figures(record: &Record, replay: &Replay, report: &mut CaseReport) {
     check_phases(record, replay, report);
+    check_phase_settings(record, report);
     let replayed = |(index, found): (usize, &PhaseRecord)| match replay.phases.get(index) {
         Some(replayed) => expected_phase(found, replayed),
         None => without_events(found),
@@ -52,6 +53,24 @@ fn check_phases(record: &Record, replay: &Replay, report: &mut CaseReport) {
             }
             // A worker that was ended before its first event yields no figures.
             None => compare(report, RECORD_FILE, &place, &without_events(found), found),
+        }
+    }
+}
+
+/// Compares the size of batches and the precision that the phases state with the settings.
+fn check_phase_settings(record: &Record, report: &mut CaseReport) {
+    let batch_size: Option<u32> = setting(record, "batch_size");
+    // In place of TF32, a phase may compute in fp32.
+    let precision: Option<Precision> = setting(record, "precision").filter(|precision| *precision != Precision::Tf32);
+    for (index, phase) in record.phases.iter().enumerate() {
+        for (number, measured) in phase.measured.iter().enumerate() {
+            let place = format!("phases[{index}].measured[{number}].batch_size");
+            compare(report, RECORD_FILE, &place, &batch_size.unwrap_or(measured.batch_size), &measured.batch_size);
+        }
+        if let Some(engine) = &phase.engine {
+            let expected =
+                precision.map_or_else(|| engine.precision.clone(), |precision| precision.arithmetic().to_owned());
+            compare(report, RECORD_FILE, &format!("phases[{index}].engine.precision"), &expected, &engine.precision);
         }
     }
 }

@@ -28,14 +28,16 @@ pub fn compared_batches(batches: usize) -> usize {
     (batches / BATCHES_PER_COMPARED).clamp(1, COMPARED_MAX)
 }
 
-/// Returns how many groups of steps fit into the time of the audit: at least `compared`, and at least [`GROUPS_MIN`]. `core` is the core time of the
+/// Returns how many groups of steps fit into the time of the audit: more than `compared`, and at least [`GROUPS_MIN`]. `core` is the core time of the
 /// first of `passes` passes, which had `steps` steps.
 pub fn group_count(core: Seconds, steps: usize, passes: u32, compared: usize) -> usize {
+    // One more than validation runs: nobody else has computed its fresh inputs.
+    let least = (compared + 1).max(GROUPS_MIN);
     let step = core.0 / steps.max(1) as f64;
     let time = (TIME_SHARE * core.0 * f64::from(passes)).max(TIME_MIN.0);
     // A group has up to three steps.
     let groups = (time / (3.0 * step.max(1e-9))).min(GROUPS_MAX as f64) as usize;
-    groups.clamp(compared.max(GROUPS_MIN), GROUPS_MAX.max(compared))
+    groups.clamp(least, GROUPS_MAX.max(least))
 }
 
 /// The options of an audit.
@@ -94,6 +96,17 @@ struct GroupOutputs {
 
 type Outputs = Vec<(String, Tensor)>;
 
+/// The outputs of fresh inputs.
+#[derive(Debug)]
+pub struct FreshOutputs {
+    /// Whether validation runs the same inputs.
+    pub is_compared: bool,
+    /// Requests the inputs.
+    pub request: BatchRequest,
+    /// The outputs by name, one row per sample.
+    pub outputs: Vec<(String, Tensor)>,
+}
+
 impl Audit {
     /// Creates an audit.
     pub fn new(options: AuditOptions) -> Self {
@@ -137,11 +150,11 @@ impl Audit {
         self.steps.iter().rev().map(|step| step.request.clone()).collect()
     }
 
-    /// Adds the core time and the outputs of the next step, one row per sample. Returns its request and the outputs if they
-    /// must be compared with those of validation.
-    pub fn add(&mut self, core: Seconds, outputs: Outputs) -> Option<(BatchRequest, Outputs)> {
+    /// Adds the core time and the outputs of the next step, one row per sample. Returns its request and the outputs if its inputs
+    /// are fresh.
+    pub fn add(&mut self, core: Seconds, outputs: Outputs) -> Option<FreshOutputs> {
         let AuditStep { group, kind, request } = self.steps.pop()?;
-        let mut compared = None;
+        let mut fresh = None;
         match kind {
             StepKind::Repeated => {
                 self.report.repeated_s.push(core);
@@ -149,7 +162,7 @@ impl Audit {
             }
             StepKind::Fresh { is_compared } => {
                 self.report.fresh_s.push(core);
-                compared = is_compared.then(|| (request, outputs.clone()));
+                fresh = Some(FreshOutputs { is_compared, request, outputs: outputs.clone() });
                 self.group.fresh = Some(outputs);
             }
             StepKind::Uniform => self.report.uniform_s.push(core),
@@ -158,7 +171,7 @@ impl Audit {
         if self.steps.last().is_none_or(|next| next.group != group) {
             self.end_group();
         }
-        compared
+        fresh
     }
 
     /// Returns the observations.
@@ -256,7 +269,7 @@ mod tests {
         assert_eq!(groups(1.0, 100, 1), 33);
         assert_eq!(groups(1.0, 10, 1), 3);
         assert_eq!(groups(60.0, 1, 1), 3, "so many that times can be compared");
-        assert_eq!(groups(60.0, 1, 4), 4, "what is compared with validation runs in any case");
+        assert_eq!(groups(60.0, 1, 4), 5, "what is compared with validation runs in any case, and one group more");
         assert_eq!((compared_batches(1), compared_batches(16), compared_batches(1000)), (1, 2, 4));
     }
 }

@@ -13,6 +13,7 @@ use flagperf_core::regular_file::open_regular;
 use flagperf_onnx::HostMemory;
 use safetensors::SafeTensors;
 
+use super::audit::FreshOutputs;
 use flagperf_core::event::ModelFacts;
 use flagperf_core::hash::hash_bytes;
 use flagperf_core::metric::{Agreement, AgreementMeter, OutputAgreement};
@@ -42,6 +43,9 @@ pub struct KeptOutputs {
     fresh: Vec<KeptBatch>,
     /// The requests of these outputs.
     fresh_requests: Vec<BatchRequest>,
+    /// The outputs of a batch of fresh inputs that validation does not run, and how many such batches there were.
+    unseen: Option<(BatchRequest, KeptBatch)>,
+    unseen_batches: u64,
     /// The rank of each batch: batches of low rank are kept.
     ranks: Vec<usize>,
 }
@@ -87,10 +91,20 @@ impl KeptOutputs {
         self.ranks.get(batch.index as usize).copied().unwrap_or_default()
     }
 
-    /// Keeps the outputs of the fresh inputs of a request, of which `samples` samples could be read.
-    pub fn keep_fresh(&mut self, request: BatchRequest, samples: u32, outputs: Vec<(String, Tensor)>) {
-        self.fresh.push(KeptBatch { tickets: request.samples.to_vec(), samples, outputs });
-        self.fresh_requests.push(request);
+    /// Keeps the outputs of fresh inputs, of which `samples` samples could be read. Of those that validation does not run, one batch
+    /// is kept, which is drawn at random so that no engine can know it.
+    pub fn keep_fresh(&mut self, fresh: FreshOutputs, samples: u32) {
+        let FreshOutputs { is_compared, request, outputs } = fresh;
+        let batch = KeptBatch { tickets: request.samples.to_vec(), samples, outputs };
+        if is_compared {
+            self.fresh.push(batch);
+            self.fresh_requests.push(request);
+            return;
+        }
+        self.unseen_batches += 1;
+        if RandomState::new().hash_one(0).is_multiple_of(self.unseen_batches) {
+            self.unseen = Some((request, batch));
+        }
     }
 
     /// Writes the kept outputs and the properties of the model.
@@ -286,8 +300,9 @@ mod tests {
         kept
     }
 
-    fn request(samples: &[u64]) -> BatchRequest {
-        BatchRequest { number: 0, samples: samples.into(), perturbation: None }
+    fn fresh(outputs: Vec<(String, Tensor)>) -> FreshOutputs {
+        let request = BatchRequest { number: 0, samples: [1].into(), perturbation: None };
+        FreshOutputs { is_compared: true, request, outputs }
     }
 
     fn batch(tickets: &[u64]) -> Batch {
@@ -309,13 +324,13 @@ mod tests {
         let mut validation = KeptOutputs::default();
         validation.keep(&batch(&[0]), 1, outputs(1.0));
         validation.keep(&batch(&[1]), 1, outputs(2.0));
-        validation.keep_fresh(request(&[1]), 1, outputs(3.0));
+        validation.keep_fresh(fresh(outputs(3.0)), 1);
         validation.write(&path, &ModelFacts::default()).unwrap();
         let stored = ValidationOutputs::read(&path, None).unwrap();
         let mut inference = KeptOutputs::default();
         inference.keep(&batch(&[1]), 1, outputs(2.0));
         inference.keep(&batch(&[0]), 1, outputs(1.0));
-        inference.keep_fresh(request(&[1]), 1, outputs(2.0));
+        inference.keep_fresh(fresh(outputs(2.0)), 1);
         let agreement = stored.compare(&inference).unwrap();
         assert_eq!((agreement.samples, agreement.outputs["output"].max_abs), (2, 0.0));
         let fresh = stored.compare_fresh(&inference).unwrap();

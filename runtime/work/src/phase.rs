@@ -15,7 +15,7 @@ use super::facts::{self, KnownModel};
 use super::load::{convert_precision, load_model, load_model_input};
 use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
 use super::model_files::{HashedFile, ModelFiles};
-use super::outputs::ValidationOutputs;
+use super::outputs::{DrawnSamples, ValidationOutputs};
 use super::reference;
 use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
@@ -42,7 +42,7 @@ pub type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
     limit_worker_memory(job.limits.worker_memory_bytes.0);
-    emit(Event::Started { pid: std::process::id(), run_seed: job.run_seed });
+    emit(Event::Started { pid: std::process::id(), run_seed_sha256: job.run_seed.sha256() });
     let memory = DeviceMemorySampler::start(job.monitor.as_deref().and_then(flagperf_monitor::find));
     let worker = Worker { job, emit, release, clock, memory, memory_peak: OnceLock::new() };
     let phase = || match &job.task {
@@ -108,7 +108,9 @@ impl Worker<'_> {
             (self.emit)(export::written(OUTPUTS_KIND, export::file_facts(path)?));
         }
         if reference::is_due(job) {
-            self.compare_with_interpreter(&scripts, &measured.evidence, &facts)?;
+            let drawn = measured.evidence.kept.draw_samples();
+            let agreement = self.compare_with_interpreter(drawn, &facts, (Step::Validation, 2))?;
+            (self.emit)(Event::Agreement(agreement));
         }
         match export {
             Some(path) => self.export(&scripts, model, &weights, path),
@@ -116,45 +118,31 @@ impl Worker<'_> {
         }
     }
 
-    /// Emits the agreement of some outputs with those of the interpreter. That it cannot run the model is no failure: the
-    /// agreement contains the reason.
+    /// Returns the agreement of some outputs with those of the interpreter, of so many batches. That it cannot run the model is no
+    /// failure: the agreement contains the reason.
     fn compare_with_interpreter(
         &self,
-        scripts: &CaseScripts,
-        evidence: &Evidence,
+        drawn: Vec<DrawnSamples>,
         facts: &ModelFacts,
-    ) -> Result<(), Failure> {
+        (step, batches): (Step, usize),
+    ) -> Result<Agreement, Failure> {
         self.keep_memory_peak();
-        let detail = "some samples with flagperf's interpreter";
-        self.run_step(Step::Validation, detail, || {
+        self.run_step(step, "some samples with flagperf's interpreter", || {
             let agreement = match reference::too_large(self.job, facts.parameters) {
                 Some(reason) => Err(failure(&reason, "")),
-                None => self.run_interpreter(scripts, evidence, facts),
+                None if drawn.len() < batches => Err(failure(
+                    &"a sample of each batch could not be read, or the outputs of a batch are too large to keep",
+                    "",
+                )),
+                None => self.run_interpreter(&drawn, facts),
             };
-            (self.emit)(Event::Agreement(agreement.unwrap_or_else(reference::not_compared)));
-            Ok(())
+            Ok(agreement.unwrap_or_else(reference::not_compared))
         })
     }
 
     /// Runs the model on some samples with the interpreter, and compares the outputs.
-    fn run_interpreter(
-        &self,
-        scripts: &CaseScripts,
-        evidence: &Evidence,
-        facts: &ModelFacts,
-    ) -> Result<Agreement, Failure> {
-        let validation = evidence.kept.draw_samples();
-        if validation.len() < 2 {
-            return Err(failure(
-                &"a sample of each batch could not be read, or the outputs of a batch are too large to keep",
-                "",
-            ));
-        }
+    fn run_interpreter(&self, drawn: &[DrawnSamples], facts: &ModelFacts) -> Result<Agreement, Failure> {
         let (job, emit): (_, Emit) = (reference::job(self.job), Arc::new(|_| ()));
-        let dataset = self.read_dataset(scripts, job.settings.precision)?;
-        let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
-        let sessions = load_model(&model, &job)?;
-        let known = KnownModel { graphs: IndexMap::new(), facts: facts.clone() };
         let worker = Worker {
             job: &job,
             emit: &emit,
@@ -163,18 +151,25 @@ impl Worker<'_> {
             memory: DeviceMemorySampler::start(None),
             memory_peak: OnceLock::new(),
         };
-        let requests = validation.iter().map(|drawn| drawn.request.clone()).collect();
-        let outputs = worker.prepare_loop(scripts, dataset, sessions, known)?.run_requests(requests)?;
-        Ok(reference::compare(&validation, &outputs))
+        // Those of validation: a vendor may have scripts of its own for inference.
+        let scripts = worker.load_scripts()?;
+        let dataset = worker.read_dataset(&scripts, job.settings.precision)?;
+        let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
+        let sessions = load_model(&model, &job)?;
+        let known = KnownModel { graphs: IndexMap::new(), facts: facts.clone() };
+        let requests = drawn.iter().map(|drawn| drawn.request.clone()).collect();
+        let outputs = worker.prepare_loop(&scripts, dataset, sessions, known)?.run_requests(requests)?;
+        Ok(reference::compare(drawn, &outputs))
     }
 
     fn infer(&self, input: &ModelInput) -> Result<(), Failure> {
         let job = self.job;
         let scripts = self.load_scripts()?;
-        let validation = self.open_validation_outputs()?;
+        let validation = self.take_validation_outputs()?;
         let dataset = self.run_step(Step::Build, "building dataloader", || self.open_dataset(&scripts))?;
         let compiler = format!("{}.{}", job.vendor, job.engine.name);
         let known = validation.as_ref().and_then(|v| v.model.as_ref());
+        let facts = known.cloned();
         let (sessions, model, files) = match input {
             ModelInput::Compiled(_) => self.load_model(input, known)?,
             _ => {
@@ -192,6 +187,10 @@ impl Worker<'_> {
             audit.changed_model = self.run_step(Step::Inference, detail, || {
                 self.run_changed_model(&scripts, dataset, (input, &graphs), &measured.first_pass)
             })?;
+        }
+        if let (Some(audit), Some(facts), true) = (&mut measured.audit, facts, reference::is_due(job)) {
+            let drawn = measured.evidence.kept.draw_unseen().into_iter().collect();
+            audit.unseen = Some(self.compare_with_interpreter(drawn, &facts, (Step::Inference, 1))?);
         }
         self.compare_outputs(validation, measured)
     }
@@ -354,15 +353,15 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn open_validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
-        match &self.job.outputs {
-            Some(path) => {
-                let sha256 = self.job.outputs_sha256.as_deref();
-                let hint = "only flagperf may write to the folder of the run";
-                ValidationOutputs::read(path, sha256).map(Some).map_err(|e| failure(&e, hint))
-            }
-            None => Ok(None),
-        }
+    /// Reads the outputs of validation and masks their file, in which an engine could find what it should compute. The conductor
+    /// restores it when this worker has ended.
+    fn take_validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
+        let Some(path) = &self.job.outputs else { return Ok(None) };
+        let hint = "only flagperf may write to the folder of the run";
+        let outputs =
+            ValidationOutputs::read(path, self.job.outputs_sha256.as_deref()).map_err(|e| failure(&e, hint))?;
+        self.job.run_seed.mask_file(path).map_err(|e| failure(&e, write_hint(&e)))?;
+        Ok(Some(outputs))
     }
 
     /// Compares the outputs of inference with those of validation (the worker's part of step `record`).

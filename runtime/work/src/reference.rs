@@ -1,5 +1,5 @@
-//! Computes some of validation's samples again with flagperf's own interpreter, if the framework is an engine that a vendor
-//! supplies: a vendor's framework and compiler can agree on wrong outputs.
+//! Computes some samples of a phase again with flagperf's own interpreter, if a vendor supplies the engine: a vendor's framework
+//! and compiler can agree on wrong outputs, and a compiler can return for known inputs what the framework left for it.
 //!
 //! Judges nothing.
 
@@ -7,7 +7,7 @@ use flagperf_core::event::Failure;
 use flagperf_core::metric::{Agreement, AgreementMeter, OutputAgreement};
 use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Tensor;
-use flagperf_plan::{CaseSettings, EngineChoice, Job};
+use flagperf_plan::{CaseSettings, EngineChoice, Job, Task};
 
 use super::outputs::{DrawnSamples, SAMPLES_DRAWN};
 
@@ -18,8 +18,7 @@ const OPERATIONS_MAX: f64 = 2e12;
 /// Most learned values: as fp32, they take 4 GB.
 const PARAMETERS_MAX: u64 = 1_000_000_000;
 
-/// Returns whether the outputs of this phase are computed again: the framework is a plug-in or a sidecar, and a compiler is
-/// compared with it.
+/// Returns whether outputs of this phase are computed again: its engine is a plug-in or a sidecar, and both phases run.
 pub fn is_due(job: &Job) -> bool {
     job.outputs.is_some() && (job.engine.library.is_some() || !job.engine.command.is_empty())
 }
@@ -34,21 +33,21 @@ pub fn too_large(job: &Job, parameters: Option<u64>) -> Option<String> {
     (parameters > PARAMETERS_MAX).then(|| format!("the model has {parameters} parameters (at most {PARAMETERS_MAX})"))
 }
 
-/// Returns the job in which the interpreter runs the same model on a few samples in fp32.
+/// Returns the job of validation in which the interpreter runs the same model on a few samples in fp32.
 pub fn job(job: &Job) -> Job {
     let engine = EngineChoice { name: ENGINE.to_owned(), engine: ENGINE.to_owned(), ..EngineChoice::default() };
     let settings =
         CaseSettings { batch_size: SAMPLES_DRAWN as u32, precision: Precision::Fp32, ..job.settings.clone() };
-    Job { engine, settings, ..job.clone() }
+    Job { engine, settings, task: Task::Validate { export: None }, ..job.clone() }
 }
 
-/// Compares the outputs of validation for some samples with those of the interpreter for the same ones, in the same order.
-pub fn compare(validation: &[DrawnSamples], interpreter: &[Vec<(String, Tensor)>]) -> Agreement {
-    let samples = validation.iter().map(|drawn| drawn.rows.len() as u64).sum();
+/// Compares the outputs of a phase for some samples with those of the interpreter for the same ones, in the same order.
+pub fn compare(phase: &[DrawnSamples], interpreter: &[Vec<(String, Tensor)>]) -> Agreement {
+    let samples = phase.iter().map(|drawn| drawn.rows.len() as u64).sum();
     let mut agreement = Agreement { samples, ..Agreement::default() };
     // The forward function gives every batch the same outputs.
-    for (name, _) in validation.first().iter().flat_map(|drawn| &drawn.outputs) {
-        match compare_output(name, validation, interpreter) {
+    for (name, _) in phase.first().iter().flat_map(|drawn| &drawn.outputs) {
+        match compare_output(name, phase, interpreter) {
             Ok(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
             Err(reason) => agreement.not_compared.push(reason),
         }
@@ -65,22 +64,22 @@ pub fn not_compared(failure: Failure) -> Agreement {
 /// Compares an output for all samples. The error says why it cannot be compared.
 fn compare_output(
     name: &str,
-    validation: &[DrawnSamples],
+    phase: &[DrawnSamples],
     interpreter: &[Vec<(String, Tensor)>],
 ) -> Result<OutputAgreement, String> {
     let mut meter = AgreementMeter::default();
     let find = |outputs: &[(String, Tensor)]| outputs.iter().find(|(other, _)| other == name).map(|(_, t)| t.clone());
-    for (drawn, reference) in validation.iter().zip(interpreter) {
+    for (drawn, reference) in phase.iter().zip(interpreter) {
         let reference = find(reference).ok_or_else(|| format!("the interpreter has no output `{name}`"))?;
         let output =
-            find(&drawn.outputs).ok_or_else(|| format!("validation has no output `{name}` in some batches"))?;
+            find(&drawn.outputs).ok_or_else(|| format!("the engine has no output `{name}` in some batches"))?;
         let rows = (output.shape().first() == Some(&drawn.batch_rows)).then(|| output.take_rows(&drawn.rows));
         let Some(Ok(rows)) = rows else {
             return Err(format!("output `{name}` (`{}`) has no row per sample", output.spec()));
         };
         if !meter.push(&reference, &rows) {
             let (own, other) = (rows.spec(), reference.spec());
-            return Err(format!("output `{name}` is `{own}` in validation and `{other}` for the interpreter"));
+            return Err(format!("output `{name}` is `{own}` for the engine and `{other}` for the interpreter"));
         }
     }
     meter.finish().ok_or_else(|| format!("output `{name}` has no elements"))
@@ -125,7 +124,7 @@ mod tests {
         );
         assert!(agreement.outputs.is_empty());
         insta::assert_snapshot!(agreement.not_compared.join("\n"), @r"
-        output `y` is `2,1,f32` in validation and `2,2,f32` for the interpreter
+        output `y` is `2,1,f32` for the engine and `2,2,f32` for the interpreter
         output `sum` (`f32`) has no row per sample
         the interpreter has no output `z`
         ");

@@ -38,6 +38,10 @@ pub struct AuditReport {
     /// samples as validation kept: the output of the nearest one. For each floating-point output.
     #[serde(default)]
     pub nearest: IndexMap<String, OutputAgreement>,
+    /// Agreement of some outputs of fresh inputs, which validation did not compute, with those of flagperf's interpreter; `None` if
+    /// the vendor supplies no engine of inference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<Agreement>,
     /// A pass with changed weights; `None` without `--audit full`, or when only the compiler can read the model.
     #[serde(default)]
     pub changed_model: Option<ChangedModelReport>,

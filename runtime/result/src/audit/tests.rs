@@ -25,6 +25,7 @@ fn audit() -> AuditReport {
         permuted: IndexMap::from([("output".to_owned(), PassDifference::default())]),
         fresh: Some(Agreement { outputs: IndexMap::from([("output".to_owned(), figures)]), ..Agreement::default() }),
         nearest: IndexMap::new(),
+        unseen: None,
         changed_model: None,
     }
 }

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{Setting, testing};
 use flagperf_core::event::{DatasetFacts, Failure};
-use flagperf_core::hash::Seed;
 use flagperf_core::measure::{StepColumns, TrainingEnd};
 use flagperf_core::step::Step;
 
@@ -70,7 +69,7 @@ fn events() -> Vec<(f64, Event)> {
     let end = TrainingEnd { round: 0, train_s: Seconds(4.0), init_s: Seconds(1.0) };
     let failure = Failure { step: None, reason: "step 3: the loss is NaN".into(), hint: String::new() };
     let mut events = vec![
-        (0.5, Event::Started { pid: 1, run_seed: Seed::default() }),
+        (0.5, Event::Started { pid: 1, run_seed_sha256: String::new() }),
         (0.6, Event::TrainingDataset(dataset(17))),
         (0.6, Event::Dataset(dataset(5))),
     ];
@@ -134,8 +133,10 @@ fn the_events_of_a_training_are_in_the_order_of_flagperf() {
 #[test]
 fn an_epoch_with_an_evaluation_within_it_begins_and_ends_once() {
     let dataset = |samples| DatasetFacts { samples, ..DatasetFacts::default() };
-    let mut events =
-        vec![(0.5, Event::Started { pid: 1, run_seed: Seed::default() }), (0.6, Event::TrainingDataset(dataset(35)))];
+    let mut events = vec![
+        (0.5, Event::Started { pid: 1, run_seed_sha256: String::new() }),
+        (0.6, Event::TrainingDataset(dataset(35))),
+    ];
     // Four steps are an epoch; the second one is cut off.
     for (pass, number) in [(0u32, 0), (1, 0), (2, 1)] {
         events.extend(epoch(0, number, 1.0 + f64::from(pass), [2.0, f64::from(pass)]));

@@ -61,12 +61,12 @@ fn set_device(record: &mut Record, name: &str, id: Option<&str>) {
 }
 
 /// Makes validation and inference run a sidecar; `reference` is the agreement of validation with the interpreter.
-fn use_vendors_engines(record: &mut Record, reference: Option<Agreement>) {
+fn use_vendors_engines(record: &mut Record, reference: Option<Agreement>, unseen: Option<Agreement>) {
     let sidecar = Some(SidecarFacts::default());
     record.phases[0].engine = Some(EngineFacts { sidecar, ..EngineFacts::default() });
     let mut inference = record.phases[0].clone();
     inference.measured[0].step = Step::Inference;
-    inference.audit = Some(AuditReport { changed_model: Some(Default::default()), ..AuditReport::default() });
+    inference.audit = Some(AuditReport { unseen, changed_model: Some(Default::default()), ..AuditReport::default() });
     record.phases.push(inference);
     record.phases[0].agreement = reference;
 }
@@ -138,11 +138,20 @@ fn each_rule_alone_makes_a_result_unofficial() {
             record.provenance.image = Some(ImageRecord { rights, ..ImageRecord::default() });
         }),
         after(|record| record.phases[0].measured[0].step = Step::Inference),
-        after(|record| use_vendors_engines(record, None)),
+        after(|record| use_vendors_engines(record, None, None)),
         after(|record| {
             let outputs = IndexMap::from([("scores".to_owned(), OutputAgreement::default())]);
             let not_compared = vec!["output `sum` (`f32`) has no row per sample".to_owned()];
-            use_vendors_engines(record, Some(Agreement { outputs, not_compared, ..Agreement::default() }));
+            let complete = Agreement { outputs: outputs.clone(), ..Agreement::default() };
+            use_vendors_engines(
+                record,
+                Some(Agreement { outputs, not_compared, ..Agreement::default() }),
+                Some(complete),
+            );
+        }),
+        after(|record| {
+            let outputs = IndexMap::from([("scores".to_owned(), OutputAgreement::default())]);
+            use_vendors_engines(record, Some(Agreement { outputs, ..Agreement::default() }), None);
         }),
         after(|record| {
             record.phases[0].measured[0].step = Step::Inference;
@@ -178,8 +187,9 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: the environment makes workers execute other code: LD_PRELOAD=/x.so
     unofficial: the container did not separate the worker from the machine: `-v /:/host` shows it all files of the machine
     unofficial: inference was not audited
-    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs
-    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed not every output: output `sum` (`f32`) has no row per sample
+    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs of validation
+    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed not every output of validation: output `sum` (`f32`) has no row per sample
+    unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs of inference
     unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
     ");
 }

@@ -34,8 +34,8 @@ impl MeasuredLoop<'_> {
             let deferred = self.totals.link.deferred(copy, output_count(&output), output_bytes(&output));
             let rows = sample_rows(&batch);
             let (samples, output) = select_samples(&batch, rows.as_deref(), output)?;
-            if let Some((request, outputs)) = audit.add(core + deferred, name_outputs(&output)) {
-                self.evidence.kept.keep_fresh(request, samples, outputs);
+            if let Some(fresh) = audit.add(core + deferred, name_outputs(&output)) {
+                self.evidence.kept.keep_fresh(fresh, samples);
             }
             drop(output);
             self.batches.recycle(batch)?;

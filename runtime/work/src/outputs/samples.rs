@@ -52,6 +52,13 @@ impl KeptOutputs {
         [pass, fresh].into_iter().filter_map(draw_samples).collect()
     }
 
+    /// Returns some samples of the fresh inputs that validation did not run; `None` if there are none, or if the sample of a batch
+    /// could not be read.
+    pub fn draw_unseen(&self) -> Option<DrawnSamples> {
+        let (request, batch) = self.unseen.as_ref()?;
+        draw_samples(vec![(request.clone(), batch)])
+    }
+
     /// Returns all samples of the pass, or as many of them, drawn at random, as are given at most. A request has at most so many
     /// of a batch.
     pub fn all_samples(&self, samples_max: usize, batch_size: usize) -> Vec<DrawnSamples> {
