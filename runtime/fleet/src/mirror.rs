@@ -54,6 +54,10 @@ impl FolderSender {
                 let from = offset.unwrap_or(0);
                 let wanted = usize::try_from(end - from).unwrap_or(PART_BYTES).min(PART_BYTES);
                 let read = file.read_at(&mut part[..wanted], from)?;
+                // A file is renamed before its content is masked.
+                if !self.root.join(&path).exists() {
+                    break;
+                }
                 send(&path, from, &part[..read])?;
                 offset = Some(from + read as u64);
                 self.sent.insert(path.clone(), from + read as u64);

@@ -104,6 +104,14 @@ impl Job {
         job
     }
 
+    /// Returns the file of validation's outputs while inference runs, in which nobody can read them. The files of a host whose names have
+    /// this end are not sent to another one.
+    pub fn masked_outputs(&self) -> Option<PathBuf> {
+        let mut path = self.outputs.clone()?.into_os_string();
+        path.push(".part");
+        Some(path.into())
+    }
+
     /// Returns the folder for files that are not needed after the phase. The conductor removes it, however the worker
     /// ended.
     pub fn scratch(&self) -> PathBuf {

@@ -24,7 +24,7 @@ use super::{Interrupt, Notice, RunOptions};
 use flagperf_container::ContainerError;
 use flagperf_core::event::{Event, Failure, Level, Phase};
 use flagperf_core::file;
-use flagperf_core::hash::{Seed, hash_bytes, hash_file};
+use flagperf_core::hash::{Seed, hash_bytes};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{CASE_LOG, EVENTS_FILE, WORKER_LOG};
 use flagperf_core::units::Seconds;
@@ -239,12 +239,13 @@ fn hash_of_outputs(record: &Record) -> Option<String> {
     files.find(|file| file.what == OUTPUTS_KIND).map(|file| file.sha256.clone())
 }
 
-/// Restores the file of validation's outputs, if the worker of inference masked it. A file that another program changed is found by its
+/// Restores the file of validation's outputs, if the worker of inference masked it. Another file in its place stays, and is found by its
 /// hash when the case has ended.
 fn restore_outputs(job: &Job) -> io::Result<()> {
-    match (&job.outputs, &job.outputs_sha256) {
-        (Some(path), Some(sha256)) if hash_file(path).is_ok_and(|found| found != *sha256) => {
-            job.run_seed.mask_file(path)
+    match (&job.outputs, job.masked_outputs()) {
+        (Some(path), Some(masked)) if job.outputs_sha256.is_some() && masked.is_file() && !path.exists() => {
+            job.run_seed.mask_file(&masked)?;
+            fs::rename(masked, path)
         }
         _ => Ok(()),
     }

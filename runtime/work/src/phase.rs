@@ -356,11 +356,13 @@ impl Worker<'_> {
     /// Reads the outputs of validation and masks their file, in which an engine could find what it should compute. The conductor
     /// restores it when this worker has ended.
     fn take_validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
-        let Some(path) = &self.job.outputs else { return Ok(None) };
+        let (Some(path), Some(masked)) = (&self.job.outputs, self.job.masked_outputs()) else { return Ok(None) };
         let hint = "only flagperf may write to the folder of the run";
         let outputs =
             ValidationOutputs::read(path, self.job.outputs_sha256.as_deref()).map_err(|e| failure(&e, hint))?;
-        self.job.run_seed.mask_file(path).map_err(|e| failure(&e, write_hint(&e)))?;
+        // Who finds the file by its name has not read what is masked.
+        let hidden = std::fs::rename(path, &masked).and_then(|()| self.job.run_seed.mask_file(&masked));
+        hidden.map_err(|e| failure(&e, write_hint(&e)))?;
         Ok(Some(outputs))
     }
 
