@@ -61,16 +61,16 @@ fn check_pass(
     };
     // An evaluation of a training is not timed, so that its outputs have no digests.
     let is_timed = phase.record.training.is_none();
-    let is_known = match known_seed(record) {
-        Some(seed) if is_timed => check_digests(path, stored, &seed, pass, report),
-        Some(_) => true,
+    let is_same_pass = match known_seed(record) {
+        _ if !is_timed => true,
+        Some(seed) => check_digests(path, stored, &seed, pass, report),
         None => {
             let lost = "whether the stored outputs are those of the timed steps: the seed was lost with the process of the run";
             report.unchecked.push(lost.to_owned());
             true
         }
     };
-    if !is_known || !pass.is_accuracy_known {
+    if !is_same_pass || !pass.is_accuracy_known {
         return;
     }
     let (steps, kept) = stored.step_count();

@@ -76,16 +76,14 @@ pub(super) fn replay(folder: &Path, record: &Record, report: &mut CaseReport) ->
     }
     let mut reader = ChainReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
     let run_seed = known_seed(record);
-    let log = match record.training_key.is_some() {
-        true if run_seed.is_none() => {
-            report.unchecked.push("the logs of the training: its seed was lost with the process of the run".to_owned());
-            None
-        }
-        has_log => has_log.then(|| {
-            let host = record.hosts.first().map_or_else(String::new, |host| host.name.clone());
-            TrainingLog::new(record, &host)
-        }),
-    };
+    let has_log = record.training_key.is_some();
+    if has_log && run_seed.is_none() {
+        report.unchecked.push("the logs of the training: its seed was lost with the process of the run".to_owned());
+    }
+    let log = (has_log && run_seed.is_some()).then(|| {
+        let host = record.hosts.first().map_or_else(String::new, |host| host.name.clone());
+        TrainingLog::new(record, &host)
+    });
     let mut replayer = Replayer { passes: record.repeat(), run_seed, log, ..Replayer::default() };
     loop {
         match reader.read() {

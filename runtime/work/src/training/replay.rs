@@ -275,14 +275,9 @@ mod tests {
         step.graph.inputs.iter().enumerate().map(input).collect()
     }
 
-    /// Returns the comparison with an engine that `cheat` turns into one that computes from other inputs.
-    fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
-        let step = step();
-        let sessions = [&step.graph, &step.perturbed].map(sessions);
-        let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
-        let inputs = inputs(&step);
-        let Computed { results, states } = compute(&replayer.sessions[0], cheat(&inputs)).unwrap();
-        let mut drawn = DrawnStep {
+    /// Returns the first step of a training, with what it read and what an engine computed.
+    fn drawn_step(inputs: Vec<Tensor>, Computed { results, states }: Computed) -> DrawnStep {
+        DrawnStep {
             round: 0,
             step: 1,
             is_drawn: true,
@@ -292,7 +287,17 @@ mod tests {
             states,
             remembered: None,
             remembered_after: None,
-        };
+        }
+    }
+
+    /// Returns the comparison with an engine that `cheat` turns into one that computes from other inputs.
+    fn compared(cheat: impl Fn(&[Tensor]) -> Vec<Tensor>, forge: impl Fn(&mut DrawnStep)) -> StepReplay {
+        let step = step();
+        let sessions = [&step.graph, &step.perturbed].map(sessions);
+        let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
+        let inputs = inputs(&step);
+        let computed = compute(&replayer.sessions[0], cheat(&inputs)).unwrap();
+        let mut drawn = drawn_step(inputs, computed);
         forge(&mut drawn);
         replayer.replay(&drawn, None).unwrap()
     }
@@ -343,20 +348,10 @@ mod tests {
         let sessions = [&step.graph, &step.perturbed].map(sessions);
         let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
         let inputs = inputs(&step);
-        let Computed { results, states } = compute(&replayer.sessions[0], inputs.clone()).unwrap();
-        let before = inputs[inputs.len() - states.len()..].to_vec();
+        let computed = compute(&replayer.sessions[0], inputs.clone()).unwrap();
+        let before = inputs[inputs.len() - computed.states.len()..].to_vec();
         let remembered = RememberedNorms::default().after(&sgd().kind, 0.1, 50.0);
-        let drawn = DrawnStep {
-            round: 0,
-            step: 9,
-            is_drawn: true,
-            place: BatchPlace::default(),
-            inputs,
-            results,
-            states,
-            remembered: Some(remembered),
-            remembered_after: Some(remembered),
-        };
+        let drawn = DrawnStep { step: 9, remembered: Some(remembered), ..drawn_step(inputs, computed) };
         let far = |value: &Tensor| {
             Tensor::from_vec(value.shape(), value.to_f64().into_iter().map(|x| x as f32 + 100.0).collect()).unwrap()
         };
@@ -386,21 +381,10 @@ mod tests {
         let options = LoadOptions { batch_size: ROWS, ..LoadOptions::default() };
         let session = flagperf_engine::find("rten").unwrap().load(Artifact::Onnx(&path), &options).unwrap();
         let rten = [("step".to_owned(), Arc::new(Mutex::new(session)))].into();
-        let Computed { results, states } = compute(&rten, inputs.clone()).unwrap();
+        let computed = compute(&rten, inputs.clone()).unwrap();
         let sessions = [&step.graph, &step.perturbed].map(sessions);
         let replayer = StepReplayer { states: &step.states, optimizer: sgd(), sessions, steps_max: 1 };
-        let drawn = DrawnStep {
-            round: 0,
-            step: 1,
-            is_drawn: true,
-            place: BatchPlace::default(),
-            inputs,
-            results,
-            states,
-            remembered: None,
-            remembered_after: None,
-        };
-        replayer.replay(&drawn, None).unwrap()
+        replayer.replay(&drawn_step(inputs, computed), None).unwrap()
     }
 
     /// Makes a step that trains a classifier with the optimizer Adam; `layer` follows the first linear layer.
