@@ -122,7 +122,7 @@ impl Worker<'_> {
             name: PROGRAM_ENGINE.to_owned(),
             version: "not told".to_owned(),
             device: "not told".to_owned(),
-            precision: self.job.settings.precision.name().to_owned(),
+            precision: self.job.settings.precision.arithmetic().to_owned(),
             sidecar: Some(sidecar),
             ..EngineFacts::default()
         }
