@@ -111,6 +111,10 @@ fn the_training_of_a_program_is_measured_recorded_and_unofficial() {
     assert!(printed.starts_with("mode good, batches of 8\n"), "{printed}");
     let log = fs::read_to_string(folder.join("round1/localhost_noderank0/rank0.out.log")).expect("a log");
     assert!(log.contains(r#""event":"STEP_END","value":{"loss":1.5,"epoch":2,"global_steps":6"#), "{log}");
+    let host = fs::read_to_string(folder.ancestors().nth(2).expect("the folder of the run").join("host.out.log"));
+    let host = host.expect("the log of the run");
+    let parts = ["flagperf Training benchmarks: fake:", "=== Training Case Performance ===", "| run - p_whole(qps) "];
+    assert!(parts.iter().all(|part| host.contains(part)) && !host.contains("p_validation"), "{host}");
     let verified = program::flagperf(checkout.path(), &["verify", &folder.to_string_lossy()]);
     let text = [verified.stdout, verified.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(verified.status.code() == Some(0) && text.contains("consistent"), "{text}");
@@ -178,4 +182,16 @@ fn a_command_that_is_missing_or_unknown_and_a_bad_pattern_are_found_by_plan() {
     refused(command, "", "framework `program` starts a program, but the case has no `command`");
     refused("{mode}", "{mood}", "`{mood}` names no key of the case");
     refused("(\\\\S+)\", step", "\\\\S+\", step", "`patterns`: `loss` has no group in parentheses");
+}
+
+#[test]
+fn lint_checks_a_case_with_a_training_program_that_no_vendor_names() {
+    let checkout = fake(300);
+    let file = |path: &str| checkout.path().join(path);
+    fs::write(file("configs/host.yaml"), "VENDOR: cpu\nCASES: {}\n").expect("a file");
+    fs::write(file("configs/fake/training.yaml"), TRAINING.replace("{batch_size}", "{size_of_batches}"))
+        .expect("a file");
+    let linted = program::flagperf(checkout.path(), &["lint", "fake"]);
+    let text = [linted.stdout, linted.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(linted.status.code() == Some(2) && text.contains("`{size_of_batches}`"), "{text}");
 }

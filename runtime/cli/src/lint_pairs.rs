@@ -76,7 +76,8 @@ impl PairSource<'_> {
     pub(super) fn groups(&self) -> Result<Vec<PairGroup>, Findings> {
         let mut groups = Vec::new();
         if self.arguments.vendor.is_empty() {
-            groups.extend([self.listed_group(), self.standard_group()?]);
+            groups.push(self.listed_group());
+            groups.extend(self.standard_groups()?);
         }
         for name in self.catalogue.vendors.keys().filter(|name| self.is_selected(&self.arguments.vendor, name)) {
             groups.push(self.vendor_group(name)?);
@@ -125,27 +126,31 @@ impl PairSource<'_> {
         PairGroup { vendor: Some(config.site.vendor.clone()), config, keys }
     }
 
-    /// Returns the pairs without a vendor: the engine that computes nothing stands in for every engine.
-    fn standard_group(&self) -> Result<PairGroup, Findings> {
+    /// Returns the pairs without a vendor: those that the host runs, for which the engine that computes nothing stands in for every
+    /// engine, and those that a program trains.
+    fn standard_groups(&self) -> Result<[PairGroup; 2], Findings> {
         let has = |case: &str, file: &SettingsFile| self.catalogue.cases[case].overlays(file).is_some();
         let cases = self.selected_cases();
         let files = cases.iter().flat_map(|case| SettingsFile::ALL.map(|file| (*case, file)));
         let files = files.filter(|(case, file)| has(case, file));
-        let mut keys: Vec<CaseKey> = files.map(|(case, file)| key(case, Vendor::STAND_IN, &file)).collect();
+        let keys: Vec<CaseKey> = files.map(|(case, file)| key(case, Vendor::STAND_IN, &file)).collect();
         let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
         let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
-        // Only the framework of a vendor starts a program.
-        let programs: Vec<CaseKey> =
-            config.cases.iter().filter(|case| has_program(case)).map(|case| case.key.value.clone()).collect();
-        keys.retain(|key| !programs.contains(key));
-        config.cases.retain(|case| !has_program(case));
         for case in &mut config.cases {
             case.key.origin = case.settings_file();
         }
         let compilers = config.cases.iter().filter_map(|case| case.settings.get("compiler")?.value.as_str());
         let compilers: IndexMap<_, _> = compilers.map(|name| (name.to_owned(), EngineEntry::null())).collect();
         config.vendor.iter_mut().for_each(|vendor| vendor.compilers.clone_from(&compilers));
-        Ok(PairGroup { vendor: None, config, keys })
+        let (mut started, mut hosted) = (config.clone(), config);
+        started.cases.retain(has_program);
+        hosted.cases.retain(|case| !has_program(case));
+        for entry in started.vendor.iter_mut().flat_map(|vendor| vendor.frameworks.values_mut()) {
+            entry.engine = PROGRAM_ENGINE.to_owned();
+        }
+        let is_started = |key: &CaseKey| started.cases.iter().any(|case| case.key.value == *key);
+        let (programs, keys) = keys.into_iter().partition(is_started);
+        Ok([(hosted, keys), (started, programs)].map(|(config, keys)| PairGroup { vendor: None, config, keys }))
     }
 
     /// Returns the pairs of a vendor: with each framework, the cases that have an overlay of the vendor, except those whose

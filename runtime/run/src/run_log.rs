@@ -41,15 +41,17 @@ impl RunLog {
         let mut log = self.lock();
         log.write_line(Level::Info, "plan", "======== Step 1: Check key configs. ========");
         for finding in &plan.findings {
-            log.write_line(finding.level, "plan", &finding.to_string());
+            for line in finding.to_string().lines() {
+                log.write_line(finding.level, "plan", line);
+            }
         }
         log.write_line(Level::Info, "plan", "Get valid cases list......[SUCCESS]");
         let cases: Vec<String> = plan.cases.iter().map(|case| case.key.to_string()).collect();
-        log.write_line(
-            Level::Info,
-            "plan",
-            &format!("Prepare to run flagperf Inference benchmarks: {}", cases.join(", ")),
-        );
+        let is_training = |wanted: bool| plan.cases.iter().any(|case| case.key.training.is_some() == wanted);
+        let kinds = [("Inference", is_training(false)), ("Training", is_training(true))];
+        let kinds: Vec<&str> = kinds.into_iter().filter_map(|(kind, is_planned)| is_planned.then_some(kind)).collect();
+        let line = format!("Prepare to run flagperf {} benchmarks: {}", kinds.join(" and "), cases.join(", "));
+        log.write_line(Level::Info, "plan", &line);
         log.write_line(Level::Info, "run", "========= Step 2: Prepare and Run test cases. =========");
         log.write_line(Level::Info, "run", &format!("Results in {}", folder.display()));
     }
@@ -64,7 +66,8 @@ impl RunLog {
         self.lock().write_line(Level::Warning, "run", &format!("-== Testcase {key} not run ==-"));
     }
 
-    /// Writes FlagPerf's lines at the end of a case: `key : value`, with 43 columns for keys and 23 for values.
+    /// Writes FlagPerf's lines at the end of a case: `key : value`, with 43 columns for keys and 23 for values; of a training only
+    /// the values that it has.
     pub fn case_ends(
         &self,
         record: &Record,
@@ -87,11 +90,13 @@ impl RunLog {
             Err(error) => log.write_line(Level::Error, "run", &format!("{key} has no manifest: {error}")),
         }
         log.write_unlimited("Verdict", "run", &format!("{key} {}", record.validity.line()));
-        log.write_line(Level::Info, "run", "=== 2.3 Compilation Case Performance ===");
+        let is_training = record.training_key.is_some();
+        let title = if is_training { "Training Case Performance" } else { "2.3 Compilation Case Performance" };
+        log.write_line(Level::Info, "run", &format!("=== {title} ==="));
         let info = serde_json::to_string(&record.finish_info).expect("the result is plain data");
         let info: indexmap::IndexMap<String, serde_json::Value> =
             serde_json::from_str(&info).expect("the result is a JSON object");
-        for (key, value) in info {
+        for (key, value) in info.into_iter().filter(|(_, value)| !(is_training && value.is_null())) {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             log.write_line(Level::Info, "run", &format!("{key:<43} : {value:<23}"));
         }
