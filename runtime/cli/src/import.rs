@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueHint};
+use indexmap::IndexMap;
 
 use super::output::{print_message, print_result};
 use super::setup::find_own_checkout;
@@ -13,7 +14,8 @@ use flagperf_config::find_root;
 use flagperf_core::exit_code;
 use flagperf_core::text::{escape_json, escape_lines, one_line};
 use flagperf_import::{
-    FileOutcome, Import, ImportError, ImportReport, KeyChange, ProblemReport, SourceTree, import as import_tree,
+    FileOutcome, Import, ImportError, ImportReport, KeyChange, KeyReport, ProblemReport, SourceTree,
+    import as import_tree,
 };
 use flagperf_prepare::catalogue;
 use flagperf_report::{columns, unbroken_table};
@@ -110,14 +112,11 @@ fn table_text(report: &ImportReport) -> String {
         (KeyChange::Refused, "Refused, because no vendor may set it:"),
         (KeyChange::NoEquivalent, "Left out, because nothing here corresponds to it:"),
     ] {
-        let keys: Vec<_> = report.keys.iter().filter(|key| key.change == change).collect();
-        if !keys.is_empty() {
+        let entries = entries(report.keys.iter().filter(|key| key.change == change));
+        if !entries.is_empty() {
             let _ = writeln!(text, "\n{title}");
         }
-        for key in keys {
-            let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
-            let to = key.to.as_ref().map(|to| format!(" becomes `{to}`")).unwrap_or_default();
-            let entry = format!("{}{line}: `{}`{to}: {}", key.file, key.key, key.reason);
+        for entry in entries {
             let _ = writeln!(text, "  {}", one_line(&entry));
         }
     }
@@ -129,6 +128,17 @@ fn table_text(report: &ImportReport) -> String {
     }
     text += &summary(report);
     escape_lines(&text).into_owned()
+}
+
+/// Returns a line for the keys of each file to which the same happened for the same reason.
+fn entries<'k>(keys: impl Iterator<Item = &'k KeyReport>) -> Vec<String> {
+    let mut together: IndexMap<(&str, &str), Vec<String>> = IndexMap::new();
+    for key in keys {
+        let line = key.line.map(|line| format!(" (line {line})")).unwrap_or_default();
+        let to = key.to.as_ref().map(|to| format!(" becomes `{to}`")).unwrap_or_default();
+        together.entry((&key.file, &key.reason)).or_default().push(format!("`{}`{line}{to}", key.key));
+    }
+    together.into_iter().map(|((file, reason), keys)| format!("{file}: {}: {reason}", keys.join(", "))).collect()
 }
 
 fn summary(report: &ImportReport) -> String {
