@@ -104,12 +104,16 @@ fn float_types(graph: &Graph) -> Vec<DType> {
     learned
 }
 
-/// Returns the first learned weight of a type or, if there is none, the first input, for messages.
+/// Returns the first learned weight of a type or, if there is none, the first input, with the first node that reads it, for
+/// messages.
 pub(super) fn first_tensor(graph: &Graph, dtype: DType) -> Option<String> {
     let mut learned = graph.weights.iter().filter(|(_, weight)| weight.role != WeightRole::Constant);
-    let weight = learned.find(|(_, weight)| weight.spec.dtype == dtype).map(|(name, _)| format!("weight `{name}`"));
-    let input = || graph.inputs.iter().find(|info| info.spec.dtype == dtype);
-    weight.or_else(|| input().map(|info| format!("input `{}`", info.name)))
+    let weight = learned.find(|(_, weight)| weight.spec.dtype == dtype).map(|(name, _)| ("weight", name));
+    let input = || graph.inputs.iter().find(|info| info.spec.dtype == dtype).map(|info| ("input", &info.name));
+    let (kind, name) = weight.or_else(input)?;
+    let node = graph.nodes.iter().find(|node| node.inputs.contains(name));
+    let node = node.map_or_else(String::new, |node| format!(" of node `{}` ({})", node.name, node.op));
+    Some(format!("{kind} `{name}`{node}"))
 }
 
 /// Names the first weight or input in an error about an unsupported type.
@@ -125,7 +129,7 @@ pub(super) fn name_first_tensor(error: EngineError, graph: &Graph) -> EngineErro
 
 #[cfg(test)]
 mod tests {
-    use flagperf_onnx::{GraphBuilder, Init};
+    use flagperf_onnx::{GraphBuilder, Init, layers};
 
     use super::*;
 
@@ -136,7 +140,8 @@ mod tests {
             weight.into_iter().flat_map(|dtype| [("first", "f32"), ("second", dtype), ("third", dtype)])
         {
             let spec = format!("4,{dtype}").parse().unwrap();
-            x = builder.weight(name, spec, WeightRole::Parameter, Init::Constant(1.0)).unwrap();
+            let weight = builder.weight(name, spec, WeightRole::Parameter, Init::Constant(1.0)).unwrap();
+            x = layers::relu(&mut builder, &format!("{name}.relu"), &weight).unwrap();
         }
         builder.output("y", &x).unwrap();
         let graph = builder.finish().unwrap();
@@ -147,8 +152,8 @@ mod tests {
     fn a_refused_type_is_named_with_the_first_weight_or_input_that_has_it() {
         let expected =
             |tensor| format!("engine `rten` does not compute in `f16`, the type of {tensor} (supported: f32)");
-        assert_eq!(refusal(Some("f16"), "f32"), expected("weight `second`"));
-        assert_eq!(refusal(None, "f16"), expected("input `x`"));
+        assert_eq!(refusal(Some("f16"), "f32"), expected("weight `second` of node `second.relu` (Relu)"));
+        assert_eq!(refusal(None, "f16"), expected("input `x` of node `y` (Identity)"));
     }
 
     #[test]
@@ -159,6 +164,9 @@ mod tests {
         builder.output("y", &weight).unwrap();
         let graph = builder.finish().unwrap();
         let error = check(crate::find("onnxruntime").unwrap(), &graph, DType::F32).unwrap_err().to_string();
-        assert_eq!(error, "the model `half` is in `f16`, the type of weight `w`, but the case computes in `f32`");
+        assert_eq!(
+            error,
+            "the model `half` is in `f16`, the type of weight `w` of node `y` (Identity), but the case computes in `f32`"
+        );
     }
 }

@@ -18,7 +18,7 @@ use flagperf_script::{ForwardFn, Sessions, Span, StepOutput};
 /// How often the outputs of a step are copied again to measure the link to the host.
 const OUTPUT_COPIES: u32 = 5;
 /// Number of steps with which the link is measured at most.
-const LINK_TRIES_MAX: u32 = 10;
+const LINK_TRIES_MAX: u32 = 30;
 
 /// A model that is loaded and ready to run.
 pub struct LoadedModel {
