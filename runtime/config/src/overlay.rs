@@ -174,9 +174,12 @@ impl Layers {
         let qualified: Vec<String> = vendor.iter().flat_map(|vendor| vendor.qualified_names()).collect();
         let near = nearest(key, names.iter().copied().chain(qualified.iter().map(String::as_str)));
         let near = nearest_note(near);
+        let outer = key.split_once('.').map(|(outer, _)| outer).filter(|outer| names.contains(outer));
+        let whole = outer.map(|outer| format!("give the whole value of `{outer}`, such as '{outer}={{NAME: 0.5}}'; "));
         let hint = format!(
-            "known keys: {}; an option that vendor.yaml does not list is set as ENGINE.OPTION, where ENGINE is a name in \
+            "{}known keys: {}; an option that vendor.yaml does not list is set as ENGINE.OPTION, where ENGINE is a name in \
              vendor.yaml; `flagperf list options` lists those of the engines of this program",
+            whole.unwrap_or_default(),
             list_names(names)
         );
         Finding::unplaced(format!("case `{case}` has no key `{key}`{near}")).with_hint(hint)

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::{PhaseRecord, TrainingRound};
+use super::{PhaseRecord, Record, TrainingRound};
 use flagperf_core::metric;
 use flagperf_core::step::{Phase, Step};
 
@@ -187,6 +187,11 @@ fn missed_targets(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap
             None => format!("{step}: `{name}` has a target of {target}, but was not measured"),
         })
         .collect()
+}
+
+/// Returns the key with which the case sets its target: `target` of a training, `target_accuracy` of inference.
+pub(super) fn target_key(record: &Record) -> &'static str {
+    if record.training_key.is_some() { "target" } else { "target_accuracy" }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The reasons why a case fails although its phases ran: its results are not acceptable. A pure function of the record.
 
+use super::accuracy::target_key;
 use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Status, Verdict};
 use flagperf_core::event::FileFacts;
 use flagperf_core::measure::{PassTimes, ReplayedValue, StepReplay, TrainingReplay};
@@ -27,11 +28,9 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
     let mut failures: Vec<FailureRecord> = exported_model_mismatch(record).into_iter().collect();
     if record.accuracy.verdict == Verdict::Missed && !is_cut_off(record) {
         let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));
-        let hint = match record.training_key {
-            Some(_) => "`target` in the case's training.yaml sets the target",
-            None => "`target_accuracy` in the case's parameters.yaml sets the target",
-        };
-        failures.push(verdict_failure(reason, hint));
+        let file = if record.training_key.is_some() { "training.yaml" } else { "parameters.yaml" };
+        let hint = format!("`{}` in the case's {file} sets the target", target_key(record));
+        failures.push(verdict_failure(reason, &hint));
     }
     if record.agreement.verdict == Verdict::Missed {
         let missed = record.agreement.missed.join("; ");

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::accuracy::target_key;
 use super::executed_code::{unhashed_code, untraced_code};
 use super::output_copy::unproven_copy;
 use super::training_verdict::{training_reasons, unknown_of_training};
@@ -212,8 +213,7 @@ fn unsteady_loops(record: &Record) -> Vec<String> {
 fn missing_accuracy(record: &Record) -> Vec<String> {
     match (record.accuracy.verdict, &record.accuracy.unknown) {
         (Verdict::Met, _) => Vec::new(),
-        (Verdict::NoTarget, _) if record.training_key.is_some() => vec!["the case sets no `target`".to_owned()],
-        (Verdict::NoTarget, _) => vec!["the case sets no `target_accuracy`".to_owned()],
+        (Verdict::NoTarget, _) => vec![format!("the case sets no `{}`", target_key(record))],
         (_, Some(reason)) => vec![format!("no accuracy: {reason}")],
         (_, None) => vec!["no accuracy".to_owned()],
     }
@@ -230,11 +230,12 @@ pub fn other_dataset(record: &Record) -> Option<String> {
     match samples {
         0 => Some("the case does not say which dataset its target is for (`target_samples`)".to_owned()),
         _ if samples != dataset.samples => {
-            Some(format!("the dataset has {} samples, and that of `target_accuracy` has {samples}", dataset.samples))
+            let key = target_key(record);
+            Some(format!("the dataset has {} samples, and that of `{key}` has {samples}", dataset.samples))
         }
         _ => index.map(|index| {
-            let found = &dataset.index_sha256;
-            format!("the dataset is not that of `target_accuracy`: its index is {found}, and `target_index` is {index}")
+            let (key, found) = (target_key(record), &dataset.index_sha256);
+            format!("the dataset is not that of `{key}`: its index is {found}, and `target_index` is {index}")
         }),
     }
 }
@@ -397,7 +398,8 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
     let mut unknown = unknown_of_training(record);
     if record.accuracy.verdict == Verdict::Met && other_dataset(record).is_none() {
         let known = target_index(record).map_or("number is", |_| "names, sizes and classes are");
-        unknown.push(format!("whether the samples are those of `target_accuracy`: only their {known} compared"));
+        let key = target_key(record);
+        unknown.push(format!("whether the samples are those of `{key}`: only their {known} compared"));
     }
     let monitor = record.monitors.as_ref().and_then(|monitors| monitors.sources.get(DEVICE_SOURCE));
     let why = monitor.and_then(|monitor| monitor.unavailable.as_ref().or(monitor.problem.as_ref()));

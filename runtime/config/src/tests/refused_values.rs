@@ -76,6 +76,10 @@ fn an_invalid_set_argument_is_an_error() {
          an option that vendor.yaml does not list is set as ENGINE.OPTION, where ENGINE is a name in vendor.yaml; \
          `flagperf list options` lists those of the engines of this program"
     );
+    let part = "target_accuracy.top1=0.5: case `toy` has no key `target_accuracy.top1`";
+    let hint = "hint: give the whole value of `target_accuracy`, such as 'target_accuracy={NAME: 0.5}'; known keys: batch_size, ";
+    let found = message("target_accuracy.top1=0.5");
+    assert!(found.contains(part) && found.contains(hint), "{found}");
     assert_eq!(message("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
     let message_of_list = message("image_size=[1");
     assert!(
