@@ -226,6 +226,16 @@ fn a_training_that_misses_its_target_or_diverges_fails() {
     assert!(reason.starts_with("step ") && reason.contains("the loss is"), "{reason}");
 }
 
+#[test]
+fn a_metric_that_the_evaluator_does_not_return_is_found_before_the_first_step() {
+    let checkout = drawn_digits();
+    let (record, code) = run(checkout.path(), &["--set", "target={accuracy: 0.9}"]);
+    assert_eq!(code, Some(1));
+    let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
+    assert_eq!(reason, "the evaluator returns no metric `accuracy`, which `target` names (known: top1, top5)");
+    assert_eq!(record["phases"][0]["measured"], serde_json::json!([]), "{record}");
+}
+
 /// Returns what `verify` finds in a copy of a result that `change` has changed, with a new chain and manifest.
 fn found_in_copy(result: &Path, mut change: impl FnMut(&mut Event)) -> Vec<String> {
     let copy = results::copy(result);

@@ -19,7 +19,8 @@ use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
 use flagperf_core::tensor::DType;
-use flagperf_data::{DataCheck, DataError, DataRoot, Pipeline, drawn};
+use flagperf_data::drawn::{self, Preview};
+use flagperf_data::{DataCheck, DataError, DataRoot, Pipeline};
 use flagperf_plan::{
     CasePlan, CaseSettings, EngineChoice, Manifest, ModelInput, Task, TrainingSettings, graph_name_fault,
 };
@@ -215,21 +216,30 @@ impl Checker<'_> {
         at: impl Fn(&str) -> ScriptError,
     ) -> DataCheck {
         let CheckRequest { data_dir, precision, .. } = self.request;
-        match pipeline {
-            // Files that are drawn on first use do not exist yet.
-            Ok(_) if drawn::is_pending(data_dir) => {}
-            Ok(pipeline) => match check(&pipeline, data_dir, precision.dtype()) {
-                Ok(found) => return found,
-                Err(error) => self.add_dataset_fault(at, &error),
-            },
-            Err(error) => self.faults.push(error.into()),
+        let pipeline = match pipeline {
+            Ok(pipeline) => pipeline,
+            Err(error) => {
+                self.faults.push(error.into());
+                return DataCheck::default();
+            }
+        };
+        // Files that are drawn on first use do not exist yet. If their preview cannot be drawn, the run says why it cannot draw them.
+        let preview = drawn::preview(data_dir).ok().flatten();
+        let folder = preview.as_ref().map_or_else(|| data_dir.clone(), Preview::folder);
+        match check(&pipeline, &folder, precision.dtype()) {
+            Ok(found) => DataCheck { samples: found.samples.filter(|_| preview.is_none()), ..found },
+            Err(error) => {
+                let text = error.to_string();
+                let text = if let Some(preview) = preview { preview.name_in(&text) } else { text };
+                self.add_dataset_fault(at, &error, text);
+                DataCheck::default()
+            }
         }
-        DataCheck::default()
     }
 
     /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get
     /// one where the site lists its cases.
-    fn add_dataset_fault(&mut self, at: impl Fn(&str) -> ScriptError, error: &DataError) {
+    fn add_dataset_fault(&mut self, at: impl Fn(&str) -> ScriptError, error: &DataError, text: String) {
         let hint = dataset_hint::hint(error, &self.request.data_dir);
         let place = match error {
             DataError::NoDirectory { .. } => FaultPlace::DataDirectory { hint },
@@ -238,7 +248,7 @@ impl Checker<'_> {
                 FaultPlace::Dataset { file, line, column, is_mistake: error.is_mistake(), hint }
             }
         };
-        self.add(place, error);
+        self.add(place, text);
     }
 
     /// Builds the model, converts it and prepares its export. Weights stay specifications, so none are read or drawn.

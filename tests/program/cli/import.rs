@@ -230,7 +230,7 @@ fn the_text_of_an_import_lists_files_keys_and_what_to_do_next() {
         "would be created",
         "would be replaced",
         "\nRenamed:\n",
-        "[TREE]/inference/configs/resnet50/vendor_config/iluvatar_configurations.yaml: `image_size` (line 3) becomes `tensorrt.image_size`",
+        "[TREE]/inference/configs/resnet50/vendor_config/iluvatar_configurations.yaml: `image_size` (line 3) becomes `tensorrt.image_size`: ",
         "These cases need scripts, which FlagPerf has in Python: llama2_7b_mmlu, sam_h, stable_diffusion_v1_4\n",
         "\n  --force replaces files with another content, but no code of an engine\n",
     ] {

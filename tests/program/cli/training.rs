@@ -100,3 +100,13 @@ fn what_cannot_be_trained_is_refused_by_plan() {
     fs::remove_file(checkout.path().join("scripts/tiny/training.rhai")).expect("it was there");
     refused(&["--case", KEY], "configs/tiny/training.yaml: case `tiny` has no scripts/tiny/training.rhai");
 }
+
+#[test]
+fn a_training_without_its_images_is_refused_before_others_are_drawn() {
+    let checkout = crate::support::checkout();
+    let (code, text) = run(checkout.path(), &["plan", "--case", "resnet50:interpreter:cpu:1:1:1"]);
+    let folder = checkout.path().join("datasets/drawn/generated");
+    let missing = format!("there is no `train` in the data directory `{}`", folder.display());
+    assert!(code == Some(2) && text.contains(&missing), "{text}");
+    assert!(!folder.exists());
+}

@@ -10,6 +10,7 @@ use libjpeg_turbo_rs::{PixelFormat, Subsampling, compress};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
+use tempfile::TempDir;
 
 use super::picture::{self, Picture, SHAPES};
 use crate::root::SAMPLE_MARK;
@@ -111,9 +112,37 @@ pub fn ensure(dir: &Path) -> Result<(), DrawError> {
     drawing.generate().map_err(failed)
 }
 
-/// Returns whether [`ensure`] would generate files: until it has, nothing is known about the samples in `dir`.
-pub fn is_pending(dir: &Path) -> bool {
-    drawing_of(dir).is_some()
+/// A few pictures of what [`ensure`] would generate.
+pub struct Preview {
+    temporary: TempDir,
+    /// The folder that would be generated.
+    of: PathBuf,
+}
+
+impl Preview {
+    /// Returns the folder with the pictures, which is deleted with this value.
+    pub fn folder(&self) -> PathBuf {
+        self.temporary.path().join(FOLDER)
+    }
+
+    /// Returns a text about the folder with the pictures as one about the folder that would be generated.
+    pub fn name_in(&self, text: &str) -> String {
+        text.replace(&*self.folder().to_string_lossy(), &self.of.to_string_lossy())
+    }
+}
+
+/// Draws one picture of each shape in a temporary folder if [`ensure`] would generate files, so that an error of a case is found
+/// before all are drawn. `None` if nothing has to be generated.
+///
+/// # Errors
+/// When the files cannot be written.
+pub fn preview(dir: &Path) -> Result<Option<Preview>, DrawError> {
+    let Some(Drawing { folder: of, recipe, .. }) = drawing_of(dir) else { return Ok(None) };
+    let failed = |error: io::Error| DrawError { folder: of.clone(), reason: error.to_string(), kind: error.kind() };
+    let temporary = tempfile::tempdir().map_err(failed)?;
+    let folder = temporary.path().join(FOLDER);
+    Drawing { home: temporary.path(), folder, recipe, pictures: 1 }.generate().map_err(failed)?;
+    Ok(Some(Preview { temporary, of }))
 }
 
 /// Returns what has to be generated for `dir`; `None` if nothing has to.

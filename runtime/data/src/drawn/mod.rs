@@ -8,4 +8,4 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-pub use generate::{DrawError, ensure, is_pending};
+pub use generate::{DrawError, Preview, ensure, preview};

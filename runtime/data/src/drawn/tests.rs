@@ -100,9 +100,9 @@ fn a_larger_folder_has_the_number_of_pictures_in_its_name_and_the_same_ones_each
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
         let folder = home.path().join("generated-80");
-        assert!(super::is_pending(&folder));
+        assert!(super::preview(&folder).unwrap().is_some());
         ensure(&folder).unwrap();
-        assert!(!super::is_pending(&folder) && !home.path().join("generated").exists());
+        assert!(super::preview(&folder).unwrap().is_none() && !home.path().join("generated").exists());
         let source = SampleSource::ImageFolder { images: ".".into(), classes: Some("classes.txt".into()) };
         let transforms = vec![Transform::Normalize { mean: [0.5; 3], std: [0.5; 3] }];
         let transforms = [vec![Transform::Geometry(Geometry::CenterCrop((224, 224)))], transforms].concat();

@@ -127,6 +127,28 @@ impl Evaluator {
         Ok(metrics.finish())
     }
 
+    /// Returns the metrics of the first batch with these states.
+    ///
+    /// # Errors
+    /// As [`Evaluator::evaluate`].
+    pub fn evaluate_first_batch(
+        &mut self,
+        states: &[Tensor],
+        clock: &dyn Clock,
+    ) -> Result<IndexMap<String, f64>, Failure> {
+        self.set_parameters(states);
+        let mut metrics = Accumulator::default();
+        self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
+        if let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
+            let (_, _, output) = self.model.run_unmeasured(&batch, clock)?;
+            let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
+            metrics.merge(&evaluated.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
+            drop(evaluated);
+            self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
+        }
+        Ok(metrics.finish())
+    }
+
     /// Returns the outputs of the model with these states for each request.
     ///
     /// # Errors

@@ -67,6 +67,7 @@ impl Worker<'_> {
                 evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
                 let mut training = TrainingLoop::new(job, settings, &model, sessions, training_data)?;
+                training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
                 let mut resumed = self.find_checkpoint(&training.checkpoints(), &model);
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
                 (first..job.settings.repeat).try_for_each(|round| {

@@ -191,6 +191,14 @@ impl<'a> TrainingLoop<'a> {
         }
     }
 
+    /// Evaluates one batch with the first states: an error of the case is found before the training, not after its first epoch.
+    ///
+    /// # Errors
+    /// When computing or evaluating fails, or `target` names a metric that the evaluator does not return.
+    pub fn try_evaluation(&self, evaluator: &mut Evaluator, clock: &dyn Clock) -> Result<(), Failure> {
+        self.is_reached(&evaluator.evaluate_first_batch(&self.model.first_states, clock)?).map(drop)
+    }
+
     /// Returns whether metrics reach the target; without a target, every step is trained.
     fn is_reached(&self, metrics: &IndexMap<String, f64>) -> Result<bool, Failure> {
         let target = &self.settings.target;
