@@ -5,6 +5,7 @@
 mod adaptor;
 mod cheating;
 mod devices;
+mod executed_code;
 mod classes;
 mod gpus;
 mod hostile;

@@ -154,19 +154,31 @@ pub fn slurm_nodes() -> Option<String> {
 }
 
 /// Variables with which a program executes code that neither its command nor the vendor's folder names.
-pub const CODE_VARIABLES: [&str; 12] = [
+pub const CODE_VARIABLES: [&str; 24] = [
     "BASH_ENV",
     "CUDA_INJECTION64_PATH",
     "GCONV_PATH",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
     "LD_AUDIT",
     "LD_PRELOAD",
+    "LUA_INIT",
+    "NODE_OPTIONS",
     "NVTX_INJECTION64_PATH",
+    "PERL5DB",
+    "PERL5LIB",
+    "PERL5OPT",
     "PYTHONBREAKPOINT",
+    "PYTHONEXECUTABLE",
     "PYTHONHOME",
     "PYTHONPATH",
     "PYTHONPLATLIBDIR",
+    "PYTHONPYCACHEPREFIX",
     "PYTHONSTARTUP",
     "PYTHONUSERBASE",
+    "RUBYLIB",
+    "RUBYOPT",
+    "_JAVA_OPTIONS",
 ];
 /// Such a variable of the shell, whose name is also an instruction of Dockerfiles, so that it cannot be searched for in texts.
 const SHELL_CODE_VARIABLE: &str = "ENV";

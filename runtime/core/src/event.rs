@@ -332,7 +332,13 @@ pub struct SidecarFacts {
     pub version: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// SHA-256, hexadecimal, of the vendor's files in the command, by their names in the command.
+    /// The program that the command starts, without links: for a script of the vendor, the one that its first line names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// Whether the process that the command starts maps the buffers with inputs and outputs itself: otherwise another one computes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maps_buffers: Option<bool>,
+    /// SHA-256, hexadecimal, of the vendor's files in the command, by their names in the command, and of the program.
     pub files_sha256: IndexMap<String, String>,
     /// SHA-256, hexadecimal, of the files of the Python modules that the sidecar reported at the end of its phase, by path. The files
     /// of a package in `site-packages` have one hash, over their relative paths and their hashes, as have those of the standard

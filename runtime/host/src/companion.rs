@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::child::POLL_INTERVAL;
 use super::file_holder::{FileHolder, spawn_isolated};
+use super::inspection::maps_file;
 use super::stderr::{Destination, StderrReader};
 use super::{Ending, ProcessError};
 use flagperf_core::measure::{Clock, MonotonicClock};
@@ -134,6 +136,12 @@ impl CompanionProcess {
     /// As [`CompanionProcess::share_file`].
     pub fn unshare_file(&self) -> io::Result<()> {
         self.holder.as_ref().map_or(Ok(()), FileHolder::release)
+    }
+
+    /// Returns whether the process that was started maps `file` itself, and not another one that it started; `None` if that cannot be
+    /// read.
+    pub fn maps(&self, file: &File) -> Option<bool> {
+        maps_file(self.child.id(), file.metadata().ok()?.ino())
     }
 
     /// Writes a line; `line` includes its end.

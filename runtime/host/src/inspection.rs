@@ -97,6 +97,17 @@ fn is_own_program(inode: &[u8]) -> bool {
     own.is_ok_and(|own| own.as_bytes() == inode)
 }
 
+/// Returns whether a process itself maps the file with this inode; `None` if its list of mappings cannot be read.
+pub(super) fn maps_file(pid: u32, inode: u64) -> Option<bool> {
+    let mut text = Vec::new();
+    File::open(format!("/proc/{pid}/maps")).ok()?.take(MAPPINGS_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let inode = inode.to_string();
+    let is_of_file = |line: &[u8]| {
+        line.split(|byte| *byte == b' ').filter(|field| !field.is_empty()).nth(4) == Some(inode.as_bytes())
+    };
+    Some(text.split(|byte| *byte == b'\n').any(is_of_file))
+}
+
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, which is in parentheses, may contain anything.
@@ -135,6 +146,14 @@ mod tests {
         let own = fs::canonicalize("/proc/self/exe").unwrap();
         assert!(executed_code(std::process::id()).contains(&ExecutedCode::File(own)));
         assert_eq!(executed_code(u32::MAX / 2), BTreeSet::new());
+    }
+
+    #[test]
+    fn the_process_that_maps_a_file_is_known() {
+        let own = std::env::current_exe().unwrap();
+        let (pid, inode) = (std::process::id(), fs::metadata(own).unwrap().ino());
+        assert_eq!((maps_file(pid, inode), maps_file(pid, u64::MAX)), (Some(true), Some(false)));
+        assert_eq!(maps_file(u32::MAX / 2, inode), None);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use flagperf_core::event::SidecarFacts;
 const NAMED_MAX: usize = 3;
 /// The folders of installed packages of Python.
 const PACKAGE_FOLDERS: [&str; 2] = ["site-packages", "dist-packages"];
+/// Beginning of the name of the loader, which executes the program that its argument names.
+const LOADER: &str = "ld-";
 /// Beginnings of the names of Python's program and library.
 const PYTHON: [&str; 2] = ["python3", "libpython3"];
 
@@ -25,9 +27,11 @@ pub(super) fn untraced_code(record: &Record) -> Vec<String> {
         let unreadable = code(UnknownCode::Unreadable);
         let unreadable = shorten(&unreadable).filter(|_| record.provenance.image.is_none());
         let unreadable = unreadable.map(|names| format!("processes hid the code that they executed: {names}"));
-        let modules = reported_modules(phase).and_then(|facts| hidden_modules(facts, phase));
+        let facts = measured_sidecar(phase);
+        let program = facts.and_then(|facts| other_program(facts, phase));
+        let modules = facts.and_then(|facts| hidden_modules(facts, phase));
         let name = phase.phase.name();
-        [removed, unreadable, modules]
+        [removed, unreadable, program, modules]
             .into_iter()
             .flatten()
             .map(move |text| format!("{name}: {text}"))
@@ -49,9 +53,9 @@ pub(super) fn unhashed_code(record: &Record) -> Vec<String> {
         unknown.extend(
             shorten(&names).map(|names| format!("{}: the content of executed code: {names}", phase.phase.name())),
         );
-        if reported_modules(phase).is_some_and(|modules| !modules.modules_sha256.is_empty()) {
+        if measured_sidecar(phase).is_some() {
             unknown.push(format!(
-                "{}: Python modules without a library that the sidecar did not report",
+                "{}: code that the sidecar read as text or unloaded again, such as Python modules that it did not report",
                 phase.phase.name()
             ));
         }
@@ -59,8 +63,32 @@ pub(super) fn unhashed_code(record: &Record) -> Vec<String> {
     unknown
 }
 
-fn reported_modules(phase: &PhaseRecord) -> Option<&SidecarFacts> {
+fn measured_sidecar(phase: &PhaseRecord) -> Option<&SidecarFacts> {
     phase.engine.as_ref()?.sidecar.as_ref().filter(|_| !phase.measured.is_empty())
+}
+
+/// Returns the paths of the files that a phase executed.
+fn executed_paths(phase: &PhaseRecord) -> impl Iterator<Item = &Path> {
+    phase.libraries.iter().filter(|library| library.unknown.is_none()).map(|library| Path::new(&library.path))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns that the program of a sidecar's command is not the one that computed, but started it.
+fn other_program(facts: &SidecarFacts, phase: &PhaseRecord) -> Option<String> {
+    let program = facts.program.as_deref()?;
+    let path = Path::new(program);
+    // Which files a process of another user executes is unknown, and named as such.
+    let is_hidden = phase.libraries.iter().any(|library| library.unknown == Some(UnknownCode::Unreadable));
+    let is_executed = is_hidden || executed_paths(phase).any(|executed| executed == path);
+    let does_not_compute = match () {
+        () if !is_executed || file_name(path).starts_with(LOADER) => "a script or a program that another one replaced",
+        () if facts.maps_buffers == Some(false) => "and another process computes",
+        () => return None,
+    };
+    Some(format!("the sidecar's `command` starts `{program}`, {does_not_compute}"))
 }
 
 /// Returns why the modules that a sidecar reported are not all that it executed.
@@ -68,22 +96,24 @@ fn hidden_modules(facts: &SidecarFacts, phase: &PhaseRecord) -> Option<String> {
     if let Some(names) = shorten(&facts.modules_not_hashed) {
         return Some(format!("modules of the sidecar have no hash: {names}"));
     }
-    let paths =
-        || phase.libraries.iter().filter(|library| library.unknown.is_none()).map(|library| Path::new(&library.path));
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if facts.modules_sha256.is_empty() {
-        let is_python = |path: &Path| PYTHON.iter().any(|beginning| name(path).starts_with(beginning));
-        return paths().any(is_python).then(|| "the sidecar executed Python and reported no modules".to_owned());
+        let is_python = |path: &Path| PYTHON.iter().any(|beginning| file_name(path).starts_with(beginning));
+        return executed_paths(phase)
+            .any(is_python)
+            .then(|| "the sidecar executed Python and reported no modules".to_owned());
     }
     // A library that is no module, such as libopenblas.so.0, is loaded by its name.
     let is_module = |path: &&Path| {
         let is_package = path.iter().any(|part| PACKAGE_FOLDERS.iter().any(|folder| part == *folder));
-        name(path).ends_with(".so")
-            && (name(path).contains(".cpython-") || (is_package && !name(path).starts_with("lib")))
+        let name = file_name(path);
+        name.ends_with(".so") && (name.contains(".cpython-") || (is_package && !name.starts_with("lib")))
     };
     let is_reported = |path: &Path| facts.modules_sha256.keys().any(|reported| path.starts_with(reported));
-    let hidden: Vec<String> =
-        paths().filter(is_module).filter(|path| !is_reported(path)).map(|path| path.display().to_string()).collect();
+    let hidden: Vec<String> = executed_paths(phase)
+        .filter(is_module)
+        .filter(|path| !is_reported(path))
+        .map(|path| path.display().to_string())
+        .collect();
     shorten(&hidden).map(|names| format!("the sidecar executed modules that it did not report: {names}"))
 }
 
@@ -145,7 +175,29 @@ mod tests {
         let mut contained = found;
         contained.provenance.image = Some(crate::ImageRecord::default());
         assert_eq!(untraced_code(&contained), reasons[..1]);
-        assert_eq!(unhashed_code(&contained), ["infer: the content of executed code: worker"]);
+        assert_eq!(unhashed_code(&contained)[0], "infer: the content of executed code: worker");
+    }
+
+    #[test]
+    fn a_program_that_starts_another_one_is_named() {
+        let with_program = |program: &str, executed: &str, maps_buffers: bool| {
+            let mut record = record(&["/vendors/chip/own.py"], vec![library(executed)]);
+            let facts = record.phases[0].engine.as_mut().unwrap().sidecar.as_mut().unwrap();
+            (facts.program, facts.maps_buffers) = (Some(program.to_owned()), Some(maps_buffers));
+            untraced_code(&record)
+        };
+        let python = "/usr/bin/python3.11";
+        assert_eq!(with_program(python, python, true), [""; 0]);
+        let (replaced, other) = ("a script or a program that another one replaced", "and another process computes");
+        for (program, executed, maps_buffers, why) in [
+            ("/home/a/bin/python3", python, true, replaced),
+            ("/usr/bin/env", python, true, replaced),
+            ("/usr/lib/ld-linux-x86-64.so.2", "/usr/lib/ld-linux-x86-64.so.2", true, replaced),
+            ("/bin/dash", "/bin/dash", false, other),
+        ] {
+            let reason = format!("infer: the sidecar's `command` starts `{program}`, {why}");
+            assert_eq!(with_program(program, executed, maps_buffers), [reason]);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tracing::{debug, debug_span};
 use super::caches;
 use super::case_monitors::CaseMonitors;
 use super::conclude::{conclude, host_record};
+use super::folder_state::FolderState;
 use super::launch::{Containers, WorkerLauncher, prepare_launcher};
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::sources::CaseSources;
@@ -27,6 +28,7 @@ use flagperf_core::file;
 use flagperf_core::hash::{Seed, hash_bytes};
 use flagperf_core::measure::Nanos;
 use flagperf_core::run_files::{CASE_LOG, EVENTS_FILE, WORKER_LOG};
+use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
 use flagperf_host::{ExecutedCode, run_while};
 use flagperf_plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
@@ -44,6 +46,8 @@ pub(super) struct RunContext<'a> {
     pub(super) options: &'a RunOptions,
     pub(super) interrupt: &'a Interrupt,
     pub(super) program: &'a Provenance,
+    /// The vendor's folder at the start of the run.
+    pub(super) vendor_files: FolderState,
     pub(super) libraries: Arc<Mutex<LibraryHashes>>,
     /// The container engine, or why there is none; `None` when no case runs in a container.
     pub(super) containers: Option<&'a Result<Containers, ContainerError>>,
@@ -67,6 +71,7 @@ pub(super) fn run_case(
         record.finish_info = record.finish_info.clone().with_figures(&record);
     }
     run.options.host_use.add_to(&mut record, watch);
+    note_changed_files(run, &mut record);
     if let Some(files) = &mut files {
         files.end_events(run, &mut record);
     }
@@ -231,6 +236,18 @@ fn run_phases(
         conclude(&mut record, hosts, &case.settings, &job.parameters, e2e_time);
     }
     (record, true)
+}
+
+/// Notes that a file of the vendor was written since the run compared it with its commit: the engine may have read either content.
+fn note_changed_files(run: &RunContext<'_>, record: &mut Record) {
+    let Plan { vendor, site, .. } = run.plan;
+    let now = FolderState::read(&vendor.folder);
+    let provenance = &mut record.provenance;
+    if let (Some(path), Some(true)) = (run.vendor_files.first_difference(&now), provenance.git_clean) {
+        let path = path.strip_prefix(&site.flagperf_path).unwrap_or(path).display();
+        provenance.git_clean = Some(false);
+        provenance.git_difference = Some(one_line(&format!("`{path}` changed during the run")).into_owned());
+    }
 }
 
 /// Returns the hash of the outputs that validation wrote; `None` before that.

@@ -30,9 +30,8 @@ const READ_FOLDERS: [(&str, u32); 5] = [
 /// Deepest folder in them, and the largest number of files and folders.
 const DEPTH_MAX: u32 = 32;
 const ENTRIES_MAX: usize = 100_000;
-/// Names and endings of what engines are built into. The record contains the hashes of the libraries that a run loaded.
-const BUILD_FOLDER: &str = "target";
-const BUILD_ENDING: &str = ".so";
+/// The mode of a symbolic link in a commit.
+const LINK_MODE: &str = "120000";
 /// Environment variables that lead git to another repository.
 const VARIABLES: [&str; 6] = [
     "GIT_DIR",
@@ -159,10 +158,11 @@ impl TreeEntry {
 fn first_difference(root: &Path, git: &Git<'_>) -> Option<Option<String>> {
     let files = git.files()?;
     let mut hashed = Vec::new();
+    let whole = root.canonicalize().ok()?;
     for (path, entry) in &files {
         let found = fs::symlink_metadata(root.join(path)).ok();
         let is_same = match (&*entry.mode, found) {
-            ("120000", Some(found)) if found.is_symlink() => {
+            (LINK_MODE, Some(found)) if found.is_symlink() => {
                 let target = fs::read_link(root.join(path)).ok()?;
                 git.read(&["cat-file", "blob", &entry.hash], LIST_BYTES_MAX)? == target.as_os_str().as_bytes()
             }
@@ -175,6 +175,9 @@ fn first_difference(root: &Path, git: &Git<'_>) -> Option<Option<String>> {
         if !is_same {
             return Some(Some(format!("`{path}` differs")));
         }
+        if entry.mode == LINK_MODE && leads_out(&whole, path, &files) {
+            return Some(Some(format!("`{path}` leads to what is not in it")));
+        }
     }
     for files in hashed.chunks(FILES_HASHED) {
         let paths: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
@@ -184,6 +187,20 @@ fn first_difference(root: &Path, git: &Git<'_>) -> Option<Option<String>> {
         }
     }
     Some(READ_FOLDERS.iter().find_map(|(folder, depth)| first_unknown_file(root, folder, *depth, &files)))
+}
+
+/// Returns whether a link leads to something whose content the commit does not contain. One in `datasets` may: data have hashes of their
+/// own in the record.
+fn leads_out(root: &Path, link: &str, files: &BTreeMap<String, TreeEntry>) -> bool {
+    let is_compared = |path: &Path| {
+        let folders = READ_FOLDERS.iter().filter(|(_, depth)| *depth == DEPTH_MAX);
+        folders.map(|(folder, _)| folder).any(|folder| path.starts_with(folder))
+    };
+    let target = root.join(link).canonicalize().ok();
+    let target = target.as_deref().and_then(|target| target.strip_prefix(root).ok());
+    let is_known = target
+        .is_some_and(|target| is_compared(target) || target.to_str().is_some_and(|path| files.contains_key(path)));
+    is_compared(Path::new(link)) && !is_known
 }
 
 /// Returns the first file below a folder that the commit does not contain.
@@ -198,18 +215,12 @@ fn first_unknown_file(
     while let Some((folder, depth)) = folders.pop() {
         for entry in fs::read_dir(root.join(&folder)).into_iter().flatten() {
             let Ok(entry) = entry else { return Some(format!("`{folder}` cannot be read")) };
-            let name = entry.file_name();
-            let path = format!("{folder}/{}", name.to_string_lossy());
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
             entries += 1;
             if entries > ENTRIES_MAX {
                 return Some(format!("`{path}` and other files were not compared: there are more than {ENTRIES_MAX}"));
             }
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let is_built = if is_folder { name == BUILD_FOLDER } else { path.ends_with(BUILD_ENDING) };
-            if is_built && path.starts_with("vendors/") {
-                continue;
-            }
-            match is_folder {
+            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 true if depth < depth_max => folders.push((path, depth + 1)),
                 // Deeper files of a dataset are data, whose hash is in the record.
                 true if depth_max < DEPTH_MAX => {}
@@ -259,7 +270,7 @@ mod tests {
         fn new() -> Self {
             let checkout = Checkout(tempfile::tempdir().unwrap());
             checkout.git(&["init", "-q"]);
-            checkout.write(".gitignore", "*.tmp\n/vendors/**/target\n/datasets/*/generated\n");
+            checkout.write(".gitignore", "*.tmp\n/target\n/vendors/**/target\n/datasets/*/generated\n");
             checkout.write("scripts/tiny/model.rhai", "fn model_build() { 1 }\n");
             checkout.write("vendors/acme/engine.py", "print(1)\n");
             checkout.write("datasets/drawn/dataset.yaml", "a: 1\n");
@@ -299,7 +310,7 @@ mod tests {
     #[test]
     fn an_unchanged_checkout_is_clean_with_build_outputs_and_data() {
         let found = Checkout::after(|checkout| {
-            checkout.write("vendors/acme/engine/target/release/lib.so", "x");
+            checkout.write("target/release/lib.so", "x");
             checkout.write("datasets/drawn/generated/1.jpg", "x");
             checkout.write("result.tmp", "x");
         });
@@ -334,6 +345,8 @@ mod tests {
         for (path, exclude) in [
             ("scripts/tiny/other.tmp", false),
             ("vendors/acme/sitecustomize.py", true),
+            ("vendors/acme/engine/target/release/hidden.py", false),
+            ("vendors/acme/engine/lib.so", true),
             ("configs/tiny/parameters.yaml", true),
             ("docker_images/acme/f/Dockerfile", true),
             ("datasets/drawn/other.yaml", true),
@@ -364,6 +377,15 @@ mod tests {
             nix::unistd::mkfifo(&checkout.path(MODEL), nix::sys::stat::Mode::S_IRWXU).unwrap();
         });
         assert_eq!(fifo, Some(format!("`{MODEL}` differs")));
+        for target in ["/etc", "../../../..", "../../result", "nowhere"] {
+            let led_out = Checkout::after(|checkout| {
+                fs::create_dir(checkout.path("result")).unwrap();
+                symlink(target, checkout.path("vendors/acme/out")).unwrap();
+                checkout.git(&["add", "-A"]);
+                checkout.git(&["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "b"]);
+            });
+            assert_eq!(led_out, Some("`vendors/acme/out` leads to what is not in it".to_owned()), "{target}");
+        }
         let linked = Checkout::after(|checkout| {
             checkout.write(".git/info/exclude", "*\n");
             symlink("/etc", checkout.path("scripts/etc")).unwrap();

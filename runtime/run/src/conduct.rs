@@ -11,6 +11,7 @@ use jiff::Zoned;
 
 use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
+use super::folder_state::FolderState;
 use super::launch::Containers;
 use super::resume::{EarlierAttempt, is_killed, set_aside};
 use super::run_log::RunLog;
@@ -150,6 +151,8 @@ pub fn conduct(
     let log = RunLog::create(plan, &folder).map_err(unwritable)?;
     notify(&Notice::RunBegins { folder: &folder });
     notify(&Notice::RunIsReady { folder: &folder });
+    // Before the files are compared with their commit.
+    let vendor_files = FolderState::read(&plan.vendor.folder);
     let program = options.program.clone().unwrap_or_else(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
     let libraries = Arc::default();
     let rows = effective_values;
@@ -160,8 +163,9 @@ pub fn conduct(
             Containers::connect(hash, &mut |line| notify(&Notice::Preparation { line }))
         });
         let containers = containers.as_ref();
+        let (folder, program) = (&*folder, &program);
         let context =
-            RunContext { plan, rows, folder: &folder, options, interrupt, program: &program, libraries, containers };
+            RunContext { plan, rows, folder, options, interrupt, program, vendor_files, libraries, containers };
         run_cases(&context, &log, notify)
     }))
 }

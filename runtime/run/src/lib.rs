@@ -10,6 +10,7 @@ mod conclude;
 mod conduct;
 mod device_watch;
 mod environment;
+mod folder_state;
 mod host_lock;
 mod host_use;
 mod interrupt;

@@ -79,13 +79,12 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
     }
 }
 
-/// Returns the properties of the first sidecar, with the hashes of the modules that all have imported; `None` if they report
-/// none.
+/// Returns the properties of the first sidecar at its end, with the hashes of the modules that all have imported.
 pub fn sidecar_facts_with_modules(all: &[&Sessions]) -> Option<SidecarFacts> {
     let sessions = all.iter().flat_map(|sessions| sessions.values());
     let files: BTreeSet<PathBuf> =
         sessions.filter_map(|session| Some(session.lock().ok()?.modules())).flatten().collect();
-    let facts = all.iter().find_map(|sessions| sidecar_facts(sessions)).filter(|_| !files.is_empty())?;
+    let facts = all.iter().find_map(|sessions| sidecar_facts(sessions))?;
     let ModuleHashes { sha256, not_hashed } = hash_modules(files);
     Some(SidecarFacts { modules_sha256: sha256, modules_not_hashed: not_hashed, ..facts })
 }

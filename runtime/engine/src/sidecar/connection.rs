@@ -33,6 +33,8 @@ pub(super) struct Connection {
     /// The request, as it is sent.
     line: Vec<u8>,
     busy_wait: Seconds,
+    /// Whether the process that was started mapped the first buffer itself.
+    maps_buffers: Option<bool>,
     /// The first fatal failure; every later request fails with the same reason.
     failure: Option<String>,
     /// Files for the sidecar; deleted after the sidecar has ended.
@@ -59,6 +61,7 @@ impl Connection {
             command: shown_command,
             line: Vec::new(),
             busy_wait: BUSY_WAIT_ON_PROCESSOR,
+            maps_buffers: None,
             failure: None,
             _folder: folder,
         })
@@ -143,7 +146,15 @@ impl Connection {
             |error: io::Error| EngineError::Failed(format!("memory cannot be shared with the sidecar: {error}"));
         let path = self.companion.share_file(file).map_err(not_shared)?;
         self.request_done(&Request::Lend { buffer, file: path, bytes })?;
+        if self.maps_buffers.is_none() {
+            self.maps_buffers = self.companion.maps(file);
+        }
         self.companion.unshare_file().map_err(not_shared)
+    }
+
+    /// Returns whether the process that was started maps the buffers itself; `None` before the first one.
+    pub(super) fn maps_buffers(&self) -> Option<bool> {
+        self.maps_buffers
     }
 
     /// Returns the error for a reply of the wrong kind. Later replies could not be trusted, so the connection fails.

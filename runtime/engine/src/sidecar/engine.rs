@@ -1,7 +1,7 @@
 //! The table row of sidecars: starts the vendor's command, exchanges `hello` with it, and has it load a model.
 
 use std::borrow::Cow;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use flagperf_onnx::{Graph, ValueInfo, write_onnx};
@@ -23,7 +23,7 @@ use flagperf_core::hash::hash_file;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::DType;
 use flagperf_core::units::Seconds;
-use flagperf_host::CompanionCommand;
+use flagperf_host::{CompanionCommand, program_file};
 
 /// The options that declare the specs of inputs and outputs by name, for files that are not ONNX.
 const INPUTS: &str = "inputs";
@@ -321,11 +321,15 @@ fn exchange_hello(connection: &mut Connection) -> Result<HelloReply, EngineError
 /// Returns the facts about the sidecar for the record.
 fn sidecar_facts(hello: HelloReply, options: &LoadOptions) -> SidecarFacts {
     let hashed = |word: &String| Some((word.clone(), hash_file(&options.folder.join(word)).ok()?));
+    let named = options.command.first().cloned().unwrap_or_default();
+    let program = program_file(OsStr::new(&named), &options.folder).map(|path| path.display().to_string());
+    let program = program.unwrap_or(named);
     SidecarFacts {
         name: hello.name,
         version: version_text(hello.version),
         command: options.command.clone(),
-        files_sha256: options.command.iter().filter_map(hashed).collect(),
+        files_sha256: options.command.iter().chain([&program]).filter_map(hashed).collect(),
+        program: Some(program),
         ..SidecarFacts::default()
     }
 }

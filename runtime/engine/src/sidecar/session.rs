@@ -250,7 +250,7 @@ impl Session for SidecarSession {
         SessionFacts {
             device: self.device.clone(),
             threads: self.threads,
-            sidecar: Some(self.facts.clone()),
+            sidecar: Some(SidecarFacts { maps_buffers: self.shared.connection().maps_buffers(), ..self.facts.clone() }),
             ..SessionFacts::default()
         }
     }
