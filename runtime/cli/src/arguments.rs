@@ -31,18 +31,18 @@ pub(super) enum Command {
     /// Resume a run that was interrupted, or whose main process was killed: collect what other hosts have measured, and run the
     /// cases that are not finished.
     ///
-    /// A case that was interrupted, or cut off on this machine, is run again; its earlier measurements are kept in `cut_off/`. The
-    /// options of the run are used again. The configuration of its cases, their scripts and the vendor must be unchanged; other
+    /// A case that was interrupted, or cut off on this machine, is run again, a training from its newest checkpoint; its earlier
+    /// measurements are kept in `cut_off/`. The options of the run are used again. The configuration of its cases, their scripts and the vendor must be unchanged; other
     /// settings of host.yaml may change.
     Resume(ResumeArguments),
     /// Print the effective values with their origins (file and line), without running anything.
     ///
     /// Reports mistakes in the configuration and in scripts, and missing or unsuitable files. It compiles the scripts of each
     /// case, builds its model without its weights, and opens the dataset, the weights file and the ONNX file. It reads neither
-    /// samples nor weights and draws no dataset.
+    /// samples nor weights; of images that a run draws on first use, it draws one of each shape in a temporary folder.
     Plan(PlanArguments),
-    /// Check every case as host.yaml lists it, without a vendor, and with every vendor that has an overlay for it. Needs
-    /// neither engines nor datasets nor the network.
+    /// Check every case as host.yaml lists it, without a vendor, and with every vendor that has an overlay, or a training
+    /// script, for it. Needs neither engines nor datasets nor the network.
     ///
     /// Checks what `plan` checks, for each framework of the vendor. Prints a line for each pair of a case and a vendor, then
     /// each finding once with the pairs that it concerns. A library, a dataset or a weights file that this machine lacks is a
@@ -290,7 +290,7 @@ pub(super) struct RunArguments {
     /// combined with --set
     #[arg(long, conflicts_with = "set")]
     pub(super) official: bool,
-    /// What the audit of inference includes
+    /// What the audit of inference includes; `full` also has 12 steps of a training computed again instead of 5
     #[arg(long, value_enum, default_value_t)]
     pub(super) audit: AuditArgument,
     /// Run nothing; print a job that runs the selected cases on a cluster, as in `flagperf run --submit slurm | sbatch`

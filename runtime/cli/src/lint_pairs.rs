@@ -14,6 +14,7 @@ use flagperf_config::{
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::precision::Precision;
 use flagperf_plan::{Catalogue, unknown_vendor};
+use flagperf_script::Stage;
 
 /// A case with the framework and the vendor that it is checked with; without both, with its standard values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -153,7 +154,14 @@ impl PairSource<'_> {
         Ok([(hosted, keys), (started, programs)].map(|(config, keys)| PairGroup { vendor: None, config, keys }))
     }
 
-    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay of the vendor, except those whose
+    /// Returns whether `file` is that of a training for which a vendor has a script of its own. An inference needs an overlay with a
+    /// compiler of the vendor.
+    fn adapts_training(&self, case: &str, vendor: &str, file: &SettingsFile) -> bool {
+        let folder = self.host.site.flagperf_path.join("scripts").join(case).join(vendor);
+        file.name == SettingsFile::TRAINING.name && folder.join(Stage::TrainingAdapter.file()).is_file()
+    }
+
+    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay or a training script of the vendor, except those whose
     /// precision only its other frameworks compute in. A case and a vendor that are both named need no overlay.
     fn vendor_group(&self, name: &str) -> Result<PairGroup, Findings> {
         let LintArguments { cases, vendor, .. } = self.arguments;
@@ -163,7 +171,8 @@ impl PairSource<'_> {
         let mut keys: Vec<CaseKey> = Vec::new();
         for (case, file) in selected.iter().flat_map(|case| SettingsFile::ALL.map(|file| (*case, file))) {
             let overlays = self.catalogue.cases[case].overlays(&file);
-            if overlays.is_some_and(|vendors| both_are_named || vendors.contains(name)) {
+            let is_adapted = || self.adapts_training(case, name, &file);
+            if overlays.is_some_and(|vendors| both_are_named || vendors.contains(name) || is_adapted()) {
                 keys.extend(read.into_iter().flat_map(|vendor| self.keys_of(case, vendor, &file)));
             }
         }

@@ -227,12 +227,12 @@ impl CompiledScript {
         }
     }
 
-    /// Returns a function with a similar name that neither the host nor the script calls.
-    fn unused_function_near(&self, name: &str) -> Option<&str> {
+    /// Returns the functions that neither the host nor the script calls.
+    fn unused_functions(&self) -> impl Iterator<Item = &str> {
         let called: HashSet<String> = calls(&self.tree.ast).into_iter().map(|(name, _)| name).collect();
         let is_of_stage = |name: &str| self.stage.functions().iter().any(|function| function.name == name);
         let defined = self.tree.ast.iter_functions().map(|function| function.name);
-        flagperf_config::nearest(name, defined.filter(|name| !is_of_stage(name) && !called.contains(*name)))
+        defined.filter(move |name| !is_of_stage(name) && !called.contains(*name))
     }
 
     /// Checks that the script defines the functions of its stage, with the expected number of parameters.
@@ -243,7 +243,7 @@ impl CompiledScript {
                 self.tree.ast.iter_functions().filter(|f| f.name == function.name).map(|f| f.params.len()).collect();
             let expected = function.signature();
             if arities.is_empty() && !function.required {
-                if let Some(near) = self.unused_function_near(function.name) {
+                if let Some(near) = flagperf_config::nearest(function.name, self.unused_functions()) {
                     let reason = format!("the host does not call `{near}`; did you mean `fn {expected}`?");
                     return Err(self.function_error(near, reason));
                 }
@@ -265,6 +265,15 @@ impl CompiledScript {
                     file_error(&self.sources.main().file, ungranted(function.name).unwrap_or_else(missing))
                 }
             });
+        }
+        // The functions of the case stay: a vendor's optimizer or schedule would be another training.
+        if let (Stage::TrainingAdapter, Some(unused)) = (self.stage, self.unused_functions().next()) {
+            let known: Vec<_> =
+                self.stage.functions().iter().map(|known| format!("`fn {}`", known.signature())).collect();
+            let known = known.join(" and ");
+            return Err(
+                self.function_error(unused, format!("the host does not call `{unused}` of a vendor, only {known}"))
+            );
         }
         Ok(())
     }

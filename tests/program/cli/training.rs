@@ -110,3 +110,24 @@ fn a_training_without_its_images_is_refused_before_others_are_drawn() {
     assert!(code == Some(2) && text.contains(&missing), "{text}");
     assert!(!folder.exists());
 }
+
+#[test]
+fn a_function_that_a_vendor_cannot_replace_is_an_error_also_without_an_overlay() {
+    let checkout = trained();
+    fs::remove_file(checkout.path().join(OVERLAY)).expect("the overlay");
+    fs::create_dir_all(checkout.path().join("scripts/tiny/mock")).expect("a folder");
+    let expected = "scripts/tiny/mock/training.rhai:1:1: the host does not call `create_optimizer` of a vendor, only \
+                    `fn convert_model(model, config)` and `fn create_grad_scaler(config)`";
+    write(checkout.path(), "scripts/tiny/mock/training.rhai", "fn create_optimizer(config) { optim::sgd(#{}) }\n");
+    for words in [&["plan", "--case", KEY][..], &["lint", "tiny"]] {
+        let (code, text) = run(checkout.path(), words);
+        assert!(code == Some(2) && text.contains(expected), "{words:?}: {text}");
+    }
+    write(
+        checkout.path(),
+        "scripts/tiny/mock/training.rhai",
+        "fn convert_model(model, config) { same(model) }\nfn same(model) { model }\n",
+    );
+    let (code, text) = run(checkout.path(), &["plan", "--case", KEY]);
+    assert_eq!(code, Some(0), "{text}");
+}

@@ -99,6 +99,11 @@ impl<'e> Checkpoints<'e> {
         written
     }
 
+    /// Returns the folder of the checkpoints.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns the newest checkpoint with these states and one of these hashes, and why newer ones were not used; `None` when there
     /// is none.
     pub fn newest(&self, states: &[State], hashes: &IndexMap<String, String>) -> (Option<Checkpoint>, Vec<String>) {

@@ -182,10 +182,12 @@ impl<'a> TrainingLoop<'a> {
         let seed = self.sampler.seed;
         let epochs = (steps / self.steps.per_epoch) as u32;
         let reached = TrainingProgress { rounds: round, epochs, steps, skipped, train_s, seed };
-        match self.checkpoints().write(reached, (&self.model.step.states, states)) {
+        let checkpoints = self.checkpoints();
+        match checkpoints.write(reached, (&self.model.step.states, states)) {
             Ok((name, sha256)) => emit(Event::Checkpoint { name, sha256 }),
             Err(error) => {
-                let message = format!("no checkpoint after step {steps}: {error}");
+                let folder = checkpoints.folder().display();
+                let message = format!("no checkpoint after step {steps} in `{folder}`: {error}");
                 emit(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
             }
         }
