@@ -32,8 +32,8 @@ pub(super) enum Command {
     /// cases that are not finished.
     ///
     /// A case that was interrupted, or cut off on this machine, is run again, a training from its newest checkpoint; its earlier
-    /// measurements are kept in `cut_off/`. The options of the run are used again. The configuration of its cases, their scripts and the vendor must be unchanged; other
-    /// settings of host.yaml may change.
+    /// measurements are kept in `cut_off/`. The options of the run are used again. The configuration of its cases, their scripts
+    /// and the vendor must be unchanged; other settings of host.yaml may change.
     Resume(ResumeArguments),
     /// Print the effective values with their origins (file and line), without running anything.
     ///

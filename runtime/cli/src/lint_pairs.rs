@@ -161,8 +161,8 @@ impl PairSource<'_> {
         file.name == SettingsFile::TRAINING.name && folder.join(Stage::TrainingAdapter.file()).is_file()
     }
 
-    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay or a training script of the vendor, except those whose
-    /// precision only its other frameworks compute in. A case and a vendor that are both named need no overlay.
+    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay or a training script of the vendor, except
+    /// those whose precision only its other frameworks compute in. A case and a vendor that are both named need no overlay.
     fn vendor_group(&self, name: &str) -> Result<PairGroup, Findings> {
         let LintArguments { cases, vendor, .. } = self.arguments;
         let both_are_named = !cases.is_empty() && !vendor.is_empty();
