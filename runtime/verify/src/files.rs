@@ -108,7 +108,7 @@ fn read_manifest(folder: &Path, report: &mut CaseReport) -> Option<ResultManifes
 fn compare_files(manifest: &ResultManifest, found: &ResultManifest, report: &mut CaseReport) {
     for expected in &manifest.files {
         match found.entry(&expected.path) {
-            None => report.add(&expected.path, "the file is missing", None, None),
+            None => report.add(&expected.path, "the file is missing", Some(expected.sha256.clone()), None),
             Some(file) if file.size_bytes != expected.size_bytes => {
                 add_size(&expected.path, expected.size_bytes.0, file.size_bytes.0, report);
             }

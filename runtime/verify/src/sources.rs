@@ -77,7 +77,7 @@ fn check_written_files(
 fn check_file(path: &str, hash: &str, files: &FileHashes, report: &mut CaseReport) {
     match files.sha256(path) {
         Some(found) => report.compare(path, "SHA-256 in the record", hash, found),
-        None => report.add(path, "the file is missing", None, None),
+        None => report.add(path, "the file is missing", Some(hash.to_owned()), None),
     }
 }
 

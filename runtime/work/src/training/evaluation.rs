@@ -7,7 +7,7 @@ use flagperf_core::measure::Clock;
 use flagperf_core::metric::Accumulator;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
-use flagperf_data::{BatchRequest, Dataset, Field, LoadError, Loader};
+use flagperf_data::{Batch, BatchRequest, Dataset, Field, LoadError, Loader};
 use flagperf_engine::Session;
 use flagperf_evaluation::name_outputs;
 use flagperf_plan::Job;
@@ -18,7 +18,7 @@ use super::super::lend::lend_field;
 use super::super::measured_loop::{Evidence, LoadedModel, loader_options};
 use super::super::order::SampleOrder;
 use super::super::phase::failure;
-use super::super::step;
+use super::super::step::{self, EvaluatedStep};
 use super::TrainingModel;
 use super::session::{ParameterizedSession, SharedParameters};
 
@@ -113,9 +113,7 @@ impl Evaluator {
         self.evidence = Evidence::of_pass(pass, self.ranks.clone());
         let mut metrics = Accumulator::default();
         self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
-        while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
-            let (_, _, output) = self.model.run_unmeasured(&batch, clock)?;
-            let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
+        while let Some((batch, evaluated)) = self.evaluate_next(clock)? {
             let outputs = evaluated.stored.output.iter();
             self.non_finite += outputs.map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
             metrics.merge(&evaluated.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
@@ -139,14 +137,20 @@ impl Evaluator {
         self.set_parameters(states);
         let mut metrics = Accumulator::default();
         self.loader.start_pass().map_err(|e| failure(&e, e.hint()))?;
-        if let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
-            let (_, _, output) = self.model.run_unmeasured(&batch, clock)?;
-            let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
+        if let Some((batch, evaluated)) = self.evaluate_next(clock)? {
             metrics.merge(&evaluated.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
             drop(evaluated);
             self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
         }
         Ok(metrics.finish())
+    }
+
+    /// Computes and evaluates the next batch of the loader; `None` after the last one.
+    fn evaluate_next(&mut self, clock: &dyn Clock) -> Result<Option<(Batch, EvaluatedStep)>, Failure> {
+        let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? else { return Ok(None) };
+        let (_, _, output) = self.model.run_unmeasured(&batch, clock)?;
+        let evaluated = step::evaluate(&batch, output, &mut self.evaluator)?;
+        Ok(Some((batch, evaluated)))
     }
 
     /// Returns the outputs of the model with these states for each request.
