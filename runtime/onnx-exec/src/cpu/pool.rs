@@ -33,11 +33,16 @@ fn pool_plane(plane: &[f32], [height, width]: [usize; 2], pool: &Pool, kind: Poo
             let inside = rows.clone().flat_map(|y| columns.clone().map(move |x| plane[y * width + x]));
             *output = match kind {
                 PoolKind::Max => inside.fold(f32::NEG_INFINITY, f32::max),
-                PoolKind::Mean if pool.include_pad => inside.sum::<f32>() / (rows_padded * columns_padded) as f32,
-                PoolKind::Mean => inside.sum::<f32>() / (rows.len() * columns.len()) as f32,
+                PoolKind::Mean if pool.include_pad => mean(inside, rows_padded * columns_padded),
+                PoolKind::Mean => mean(inside, rows.len() * columns.len()),
             };
         }
     }
+}
+
+/// Windows may be as large as an image, so that their sum is one in f64.
+fn mean(elements: impl Iterator<Item = f32>, count: usize) -> f32 {
+    (elements.map(f64::from).sum::<f64>() / count as f64) as f32
 }
 
 /// Returns the indices that the taps of window `place` read along an axis of `size` entries, and the number of taps

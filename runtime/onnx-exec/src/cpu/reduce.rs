@@ -52,7 +52,7 @@ where
 const SUMMED_IN_ORDER: usize = 32;
 
 /// Returns the sum of a group; floats are added in several lanes, integers wrap around.
-fn sum<T: Number>(group: &[T]) -> T {
+pub(super) fn sum<T: Number>(group: &[T]) -> T {
     if !T::DTYPE.is_float() {
         return group.iter().copied().fold(T::zero(), T::plus);
     }
