@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 
 use super::rows::{HEADLINE_MFU, pass_text};
 use super::text::{duration, rate};
+use super::training::{is_reached, metrics};
 use super::usage::energy_text;
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
@@ -17,7 +18,7 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     // The figure for utilisation is that of the first loop, which is the headline.
     let mut mfu = record.finish_info.mfu.as_deref();
     let mut rows: Vec<_> = loops
-        .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, &record.unit, mfu.take())))
+        .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, record, mfu.take())))
         .collect();
     rows.extend(energy_text(record).map(|text| ("energy".to_owned(), text)));
     rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
@@ -26,20 +27,34 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns the figure for which a case is run, in one phrase: the throughput of the last measured phase.
+/// Returns the figure for which a case is run, in one phrase: the throughput of the last measured phase, and what a training reached.
 pub(super) fn headline_figure(record: &Record) -> String {
     let measured = record.measured_loops().next_back();
     let figure = measured.and_then(|measured| Some((measured.step.name(), measured.throughput_core_samples_per_s?)));
     let unit = &record.unit;
-    figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)))
+    let figure =
+        figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)));
+    let reached = record.training().and_then(|training| training.rounds.last()).map(|round| {
+        let target = match is_reached(record, round) {
+            Some(true) => " (target reached)",
+            Some(false) => " (target missed)",
+            None if round.train_s.is_none() => " (not ended)",
+            None => "",
+        };
+        format!(", {}{target}", metrics(round))
+    });
+    figure + &reached.unwrap_or_default()
 }
 
 /// `48.2 images/s core, 45.1 whole, median step 165 ms, *MFU 45.3%`, in the unit of the case.
-fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> String {
+fn throughput_text(measured: &Measurement, record: &Record, mfu: Option<&str>) -> String {
+    let unit = &record.unit;
     let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);
     let core = throughput(measured.throughput_core_samples_per_s);
     let whole = throughput(measured.throughput_whole_samples_per_s);
-    let latency = measured.latency.as_ref().map(|latency| format!(", median step {}", duration(latency.p50_s)));
+    // A program may report several steps at once, so that the times of its reports are not those of its steps.
+    let latency = measured.latency.as_ref().filter(|_| !record.is_reported_by_program());
+    let latency = latency.map(|latency| format!(", median step {}", duration(latency.p50_s)));
     let mfu = mfu.map(|mfu| format!(", {HEADLINE_MFU} {mfu}"));
     format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
 }

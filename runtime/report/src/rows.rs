@@ -392,8 +392,12 @@ fn operation_rows(record: &Record) -> Vec<(&'static str, String)> {
     let counted = flops.counted_per_sample.map_or(not_counted, |c| format!("{c:.3e} (a multiply-add as 2)"));
     let why = MissingReasons::of(record).mfu;
     let mfu = |mfu: Option<f64>| mfu.map_or_else(|| why.to_owned(), percent);
+    let declared = match flops.declared.as_str() {
+        "" => "none".to_owned(),
+        declared => format!("{declared} per sample ({convention})"),
+    };
     vec![
-        ("operations, declared", format!("{} per sample ({convention})", flops.declared)),
+        ("operations, declared", declared),
         ("operations, counted", counted),
         (HEADLINE_MFU, mfu(flops.declared_mfu)),
         (

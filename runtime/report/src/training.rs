@@ -3,6 +3,7 @@
 use super::rows::{HEADLINE_MFU, plural};
 use super::text::{digits, duration, percent, rate};
 use flagperf_core::measure::TrainingProgress;
+use flagperf_core::metric;
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{Record, TrainingRecord, TrainingRound, Verdict};
 
@@ -28,7 +29,7 @@ pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(
         ("*p_core(qps)", perf(round.throughput_core_samples_per_s)),
         ("converged", converged(record, round, resumed)),
         ("final metric", metrics(round)),
-        ("loss", losses(round)),
+        ("loss", losses(round, resumed)),
         ("vendor_usage(GiB)", memory(info.vendor_usage)),
         ("vendor_max_mem(GiB)", memory(info.vendor_max_mem)),
         (HEADLINE_MFU, mfu(record)),
@@ -65,9 +66,25 @@ fn converged(record: &Record, round: &TrainingRound, resumed: Option<TrainingPro
         Verdict::Missed => format!("no ({target}), {work}"),
         Verdict::Unknown => {
             let reason = record.accuracy.unknown.as_deref().unwrap_or("nothing was evaluated");
-            format!("unknown: {reason}; {work}")
+            let reached = match is_reached(record, round) {
+                Some(true) => format!("the target ({target}) was reached, "),
+                Some(false) => format!("the target ({target}) was missed, "),
+                None => String::new(),
+            };
+            format!("unknown: {reached}{reason}; {work}")
         }
     }
+}
+
+/// Returns whether the last evaluation reached the target, also where data have no verdict; `None` without a target or an evaluation.
+pub(super) fn is_reached(record: &Record, round: &TrainingRound) -> Option<bool> {
+    let (target, metrics) = (&record.accuracy.target, round.final_metrics()?);
+    let reached =
+        |(name, target): (&String, &f64)| metrics.get(name).map(|value| metric::is_reached(name, *value, *target));
+    if target.is_empty() || round.train_s.is_none() {
+        return None;
+    }
+    target.iter().map(reached).collect::<Option<Vec<bool>>>().map(|reached| reached.into_iter().all(|reached| reached))
 }
 
 /// Says what was trained before a training was resumed.
@@ -136,17 +153,19 @@ fn epoch_rows(
     })
 }
 
-fn metrics(round: &TrainingRound) -> String {
+pub(super) fn metrics(round: &TrainingRound) -> String {
     let metrics = round.final_metrics().into_iter().flatten();
     let shown: Vec<String> = metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
     if shown.is_empty() { "none: nothing was evaluated".to_owned() } else { shown.join(", ") }
 }
 
-/// The mean losses of the first and the last epoch.
-fn losses(round: &TrainingRound) -> String {
+/// The mean losses of the first and the last epoch; a resumed training knows those since it was resumed.
+fn losses(round: &TrainingRound, resumed: Option<TrainingProgress>) -> String {
+    let since = if resumed.is_some() { " since it was resumed" } else { "" };
     match (round.epoch_losses.first(), round.epoch_losses.last()) {
         (Some(first), Some(_)) if first.is_nan() => "none: not reported".to_owned(),
-        (Some(first), Some(last)) => format!("{first:.4} in the first epoch, {last:.4} in the last"),
+        (Some(only), Some(_)) if round.epoch_losses.len() == 1 => format!("{only:.4} in the only epoch{since}"),
+        (Some(first), Some(last)) => format!("{first:.4} in the first epoch{since}, {last:.4} in the last"),
         _ => "none: no epoch ended".to_owned(),
     }
 }
@@ -168,6 +187,7 @@ mod tests {
             reported: [("e2e_time".to_owned(), 9.5.into())].into(),
             ..TrainingRound::default()
         };
+        assert_eq!(losses(&round, None), "0.5000 in the only epoch");
         let record = flagperf_result::testing::record();
         let rows = detail_rows(&record, &TrainingRecord { rounds: vec![round; 2], ..TrainingRecord::default() });
         let of =
