@@ -72,6 +72,11 @@ impl GraphBuilder {
         }
     }
 
+    /// Returns the nodes so far.
+    pub fn nodes(&self) -> &[Node] {
+        &self.graph.nodes
+    }
+
     /// Returns the version of the standard operator set whose operators the graph uses.
     pub fn opset(&self) -> i64 {
         self.graph.opset

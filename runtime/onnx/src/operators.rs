@@ -288,9 +288,14 @@ pub fn find_operator(name: &str) -> Option<&'static Operator> {
     row.ok().map(|index| &OPERATORS[index])
 }
 
-/// Returns the names of the operators that have a derivative of their own. Composite operators are decomposed.
+/// Returns the names of the operators that have a derivative of their own.
 pub fn operators_with_derivative() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().filter(|row| row.derivative.is_some()).map(|row| row.name)
+}
+
+/// Returns the names of the operators that are decomposed before they are differentiated.
+pub(crate) fn composite_operators() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().filter(|row| row.derivative.is_none() && row.decomposition.is_some()).map(|row| row.name)
 }
 
 /// Returns the version of the operator set that an operator needs, or 0 if every version since [`OPSET`] has it.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::tests::{case, services, small_limits};
 use super::*;
+use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::{Artifact, LoadOptions, Value, find};
 
@@ -251,4 +252,46 @@ fn a_training_script_that_returns_something_else_is_told_so_in_the_words_of_scri
         "`create_scheduler` must return a schedule (`optim::...`), not array",
     ];
     assert_eq!(reasons, expected);
+}
+
+#[test]
+fn an_operator_without_a_derivative_is_an_error_at_its_line() {
+    let model = |operator: &str| {
+        format!(
+            r#"fn create_model(config) {{
+                let graph = nn::graph("m");
+                let x = graph.input("x", "4,2,f32").linear("fc", 3);
+                {operator}
+                graph.output("y", x);
+                graph.weights((), 0);
+                graph
+            }}"#
+        )
+    };
+    let training = |loss: &str| {
+        format!(
+            r#"fn build_dataloader(config) {{ 5 }}
+            fn compute_loss(model, config) {{
+                let y = model.value("y");
+                {loss}
+            }}
+            fn create_optimizer(config) {{ optim::sgd(#{{momentum: 0.9}}) }}
+            fn create_scheduler(config) {{ optim::cosine(#{{length: 2}}) }}"#
+        )
+    };
+    let config = ScriptConfig::from([("weights".to_owned(), json!(null))]);
+    let error = |operator: &str, loss: &str| {
+        let (_dir, scripts) = load(&[("model.rhai", &model(operator)), ("training.rhai", &training(loss))]);
+        let model = scripts.create_model(&config, Path::new(".")).unwrap();
+        let built = scripts.build_training(&model, &config, 4, Precision::Fp32, 1);
+        let Err(error) = built else { panic!("`Mod` has no derivative") };
+        error
+    };
+    let modulo = r#"graph.node("Mod", [x, x], #{fmod: 1});"#;
+    let error_in_model = error(&format!("x = {modulo}"), "y.mean([0, 1], false)");
+    assert_eq!((error_in_model.file.file_name().unwrap(), error_in_model.line), ("model.rhai".as_ref(), 4));
+    assert!(error_in_model.reason.contains("`Mod` has no derivative (operators with one: Abs, "), "{error_in_model}");
+    assert!(error_in_model.reason.contains("LayerNormalization"), "composite ones are named: {error_in_model}");
+    let error_in_loss = error("", "model.node(\"Mod\", [y, y], #{fmod: 1}).mean([0, 1], false)");
+    assert_eq!((error_in_loss.file.file_name().unwrap(), error_in_loss.line), ("training.rhai".as_ref(), 4));
 }

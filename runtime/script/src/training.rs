@@ -4,7 +4,8 @@ use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Dim;
 use flagperf_data::Pipeline;
 use flagperf_onnx::{
-    Decay, HalfPrecision, LossScale, Model, Optimizer, Schedule, TrainingOptions, TrainingStep, training_step,
+    Decay, HalfPrecision, LossScale, Model, Optimizer, Schedule, TrainingError, TrainingOptions, TrainingStep,
+    training_step,
 };
 use indexmap::IndexMap;
 use rhai::Dynamic;
@@ -13,8 +14,9 @@ use super::case::{CaseScripts, ScriptConfig, call_with_config, to_model, to_pipe
 use super::compiled::CompiledScript;
 use super::error::{ScriptError, file_error};
 use super::names::script_type;
-use super::packages::nn::{Graph, Node};
+use super::packages::nn::{Graph, Node, refuse_node};
 use super::packages::optim;
+use super::sandbox::lock;
 use super::stage::Stage;
 
 /// What the scripts of a case state about its training, and the step that follows from it.
@@ -68,10 +70,23 @@ impl CaseScripts {
             accumulated_batches,
             ..TrainingOptions::new(optimizer.clone())
         };
-        let step = training_step(&with_loss, CaseScripts::LOSS, &options).map_err(|error| fault(error.to_string()))?;
+        let step = training_step(&with_loss, CaseScripts::LOSS, &options)
+            .map_err(|error| self.error_at_node(&error, config).unwrap_or_else(|| fault(error.to_string())))?;
         let converted = self.convert(graph, config, (&step, &options))?;
         let scales_loss = options.loss_scale.is_some();
         Ok(ScriptedTraining { with_loss, step, converted, optimizer, schedule, scales_loss })
+    }
+
+    /// Returns the error at the line that adds the node which cannot be trained: the scripts run again and may not add it.
+    fn error_at_node(&self, error: &TrainingError, config: &ScriptConfig) -> Option<ScriptError> {
+        let data_dir = lock(&self.model.as_ref()?.state.data_dir).clone();
+        refuse_node(error.node()?, &error.to_string(), || {
+            let model = match self.create_model(config, &data_dir) {
+                Ok(model) => model,
+                Err(refused) => return Some(refused),
+            };
+            self.compute_loss(model.graphs.into_values().next()?, config).err()
+        })
     }
 
     /// Returns the training step of the model that the vendor's `convert_model` returns; `None` without this function. It has the

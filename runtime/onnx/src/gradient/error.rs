@@ -1,6 +1,6 @@
 //! Why a graph cannot be differentiated.
 
-use crate::operators::operators_with_derivative;
+use crate::operators::{composite_operators, operators_with_derivative};
 use crate::{LowerError, Node, TensorSpec};
 
 /// Why a graph cannot be differentiated.
@@ -18,7 +18,7 @@ pub enum GradientError {
         spec: TensorSpec,
     },
     /// The operator has neither a derivative nor a decomposition.
-    #[error("node `{node}`: `{op}` has no derivative (operators with one: {known})")]
+    #[error("node `{node}`: `{op}` has no derivative (operators with one: {known}; consisting of these: {composite})")]
     NoDerivative {
         /// The node.
         node: String,
@@ -26,6 +26,8 @@ pub enum GradientError {
         op: String,
         /// The operators that have one.
         known: String,
+        /// The operators that are decomposed first.
+        composite: String,
     },
     /// The derivative does not cover this use of the operator.
     #[error("node `{node}` ({op}) cannot be differentiated: {reason}")]
@@ -45,6 +47,7 @@ pub enum GradientError {
 impl GradientError {
     pub(super) fn no_derivative(node: &Node) -> Self {
         let known = operators_with_derivative().collect::<Vec<_>>().join(", ");
-        GradientError::NoDerivative { node: node.name.clone(), op: node.op.clone(), known }
+        let composite = composite_operators().collect::<Vec<_>>().join(", ");
+        GradientError::NoDerivative { node: node.name.clone(), op: node.op.clone(), known, composite }
     }
 }

@@ -33,3 +33,14 @@ pub enum TrainingError {
         spec: crate::TensorSpec,
     },
 }
+
+impl TrainingError {
+    /// Returns the name of the node that cannot be trained.
+    pub fn node(&self) -> Option<&str> {
+        match self {
+            TrainingError::Gradient(GradientError::NoDerivative { node, .. } | GradientError::Node { node, .. })
+            | TrainingError::Node { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+}

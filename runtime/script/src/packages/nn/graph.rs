@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
+use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use flagperf_onnx::{BuildError, GraphBuilder, Init, Var, WeightRole};
@@ -119,7 +120,11 @@ impl Graph {
     /// Calls `work` with the builder of the graph, which must be under construction.
     pub(super) fn build<T>(&self, work: impl FnOnce(&mut GraphBuilder) -> Result<T, BuildError>) -> Fallible<T> {
         match &mut *lock(&self.state) {
-            GraphState::Building(builder) => catch_panic(|| work(builder))?.map_err(build_error),
+            GraphState::Building(builder) => {
+                let count = builder.nodes().len();
+                let built = catch_panic(|| work(builder))?.map_err(build_error)?;
+                check_refused(&builder.nodes()[count..]).map(|()| built)
+            }
             _ => Err(format!("graph `{}` is complete: add layers before calling `weights`", self.name).into()),
         }
     }
@@ -127,6 +132,26 @@ impl Graph {
     pub(super) fn node(&self, var: Var) -> Node {
         Node { graph: self.clone(), var }
     }
+}
+
+thread_local! {
+    /// The name of a node that scripts may not add, and the reason.
+    static REFUSED: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
+}
+
+/// Calls `build`, in which a script that adds the node of this name fails with this reason: the error then states the script's line.
+pub(crate) fn refuse_node<T>(name: &str, reason: &str, build: impl FnOnce() -> T) -> T {
+    REFUSED.set(Some((name.to_owned(), reason.to_owned())));
+    let built = build();
+    REFUSED.set(None);
+    built
+}
+
+fn check_refused(added: &[flagperf_onnx::Node]) -> Fallible<()> {
+    REFUSED.with_borrow(|refused| match refused {
+        Some((name, reason)) if added.iter().any(|node| node.name == *name) => Err(reason.as_str().into()),
+        _ => Ok(()),
+    })
 }
 
 fn parse_spec(text: &str) -> Fallible<TensorSpec> {

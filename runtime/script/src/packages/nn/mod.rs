@@ -20,5 +20,5 @@ mod shape;
 mod weights;
 
 pub(super) use attention::Rotary;
-pub(crate) use graph::{Graph, Node};
+pub(crate) use graph::{Graph, Node, refuse_node};
 pub(super) use package::module;
