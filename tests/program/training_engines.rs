@@ -194,3 +194,46 @@ fn a_vendors_adapter_may_convert_the_model_but_not_what_it_computes() {
     let expected = "the converted model has `other.weight` where the model of the case has `fc.weight` (10,512,f32)";
     assert!(errors.contains(expected) && errors.contains("scripts/digits/cpu/training.rhai"), "{errors}");
 }
+
+/// After the eighth step, an engine also trains on the evaluation data, which it finds by itself.
+const PEEKS: &str = r#"
+import numpy
+from pathlib import Path
+
+compute = InferModel.__call__
+
+def with_evaluation_data(self, model_inputs):
+    outputs, time = compute(self, model_inputs)
+    self.steps = getattr(self, "steps", 0) + ("learning_rate" in self.names)
+    if self.steps == 8:
+        folder = Path(__file__).parents[3] / "datasets/digits/generated/val"
+        states = len(outputs) - 2
+        step = list(model_inputs)
+        for name in ["images", "labels"]:
+            index = self.names.index(name)
+            step[index] = numpy.resize(numpy.load(folder / f"{name}.npy"), numpy.shape(model_inputs[index]))
+        for _ in range(30):
+            step[-states:] = outputs[2:]
+            outputs = outputs[:2] + compute(self, step)[0][2:]
+    return outputs, time
+
+InferModel.__call__ = with_evaluation_data
+"#;
+
+#[test]
+fn an_engine_that_trains_on_the_evaluation_data_is_found() {
+    if support::or_leave_out(support::find_python()).is_none() {
+        return;
+    }
+    let train = |cheat: &str| {
+        let checkout = drawn_digits();
+        let engine = checkout.path().join("vendors/cpu/engines/onnxruntime_py.py");
+        let honest = fs::read_to_string(&engine).expect("an engine");
+        fs::write(&engine, honest + cheat).expect("the temporary folder can be written");
+        program::record(checkout.path(), &["--case", "digits:onnxruntime_py:cpu:1:1:1"]).0
+    };
+    let honest = train("");
+    assert_eq!(honest["status"], "ok", "{}", honest["failures"]);
+    let failures = train(PEEKS)["failures"].to_string();
+    assert!(failures.contains("do not agree with the same steps computed by `interpreter`: in step"), "{failures}");
+}

@@ -154,7 +154,7 @@ pub fn has_compiler(program: &str) -> bool {
     or_leave_out(found.map_err(missing)).is_some()
 }
 
-fn or_leave_out<T>(found: Result<T, Missing>) -> Option<T> {
+pub fn or_leave_out<T>(found: Result<T, Missing>) -> Option<T> {
     found.map_err(|missing| leave_out(&missing)).ok()
 }
 

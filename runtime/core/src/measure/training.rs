@@ -99,7 +99,7 @@ pub struct StepReplay {
     pub round: u32,
     /// The number of the step, from 1.
     pub step: u64,
-    /// Whether it was drawn at random. The first step and the one before the last evaluation are always computed again.
+    /// Whether it was drawn at random. Others are always computed again, such as the first two.
     #[serde(default)]
     pub drawn: bool,
     /// Number of compared values: loss, norm of the gradients, and states.

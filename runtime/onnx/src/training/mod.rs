@@ -13,6 +13,7 @@ mod gradient_operator;
 mod list_operators;
 mod loss_scale;
 mod optimizer;
+mod parts;
 mod perturbed;
 mod schedule;
 mod step;

@@ -11,6 +11,7 @@ use super::gradient_operator::with_gradient_operator;
 use super::list_operators::OWN_DOMAIN;
 use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
+use super::parts::BatchResults;
 use super::perturbed::Perturbed;
 use super::update::Update;
 use crate::lower::Rewriting;
@@ -62,9 +63,14 @@ pub struct TrainingStep {
     /// The same step for an engine that computes gradients itself: they are the outputs of one [`super::GRADIENT`]; attentions and
     /// batch normalizations, the latter in training mode, are single operators, and parameters are updated by [`super::UPDATE`].
     pub undifferentiated: Graph,
-    /// The same step with errors of the size of rounding in the results on which the loss and its gradients depend, from which an
-    /// engine that computes `graph` may differ.
+    /// The first part of `graph`, with the same inputs: its outputs are the loss, the gradient of each parameter for this batch, and the
+    /// next value of each running statistic.
+    pub gradients: Graph,
+    /// `gradients` with errors of the size of rounding in the results on which its outputs depend, from which an engine may differ.
     pub perturbed: Graph,
+    /// The second part of `graph`: its inputs are the outputs of `gradients` but the loss, then those of `graph` after the model's own;
+    /// its outputs are those of `graph` but the loss.
+    pub update: Graph,
     /// The states, in the order of their inputs.
     pub states: Vec<State>,
     /// The parameters that the loss does not depend on: they stay as they are.
@@ -137,32 +143,44 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         parameters.into_iter().partition(|name| differentiated.gradients.contains_key(*name));
     let untrained = untrained.into_iter().map(str::to_owned).collect();
     let with_operators = TrainedModel::new(&model, loss, options, true)?;
-    let undifferentiated = with_gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
-    let update = |differentiated: Differentiated, loss: &str, statistics, uses_lists| {
-        let Differentiated { mut graph, mut gradients } = differentiated;
-        if uses_lists {
-            graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
-        }
+    let updated = |graph: Graph, model: &Graph, mut results: BatchResults, uses_lists| {
         let mut rewriting = Rewriting::new(&graph);
-        let update = Update { graph: &graph, options, decays: &decays, uses_lists };
-        let (norm, states) = update.add(&mut rewriting, &mut gradients, statistics);
-        (assemble(rewriting.finish(), [loss, &norm], &states), states)
+        let update = Update { graph: model, options, decays: &decays, uses_lists };
+        let (norm, states) = update.add(&mut rewriting, &mut results.gradients, results.statistics);
+        (rewriting.finish(), ValueInfo { name: norm, spec: number() }, states)
     };
-    let (perturbed, perturbed_loss) = perturb(&differentiated, loss, options);
-    let (perturbed, _) = update(perturbed, &perturbed_loss, written_out.statistics.clone(), false);
-    let (graph, states) = update(differentiated, loss, written_out.statistics, false);
-    let (undifferentiated, _) = update(undifferentiated, loss, with_operators.statistics, true);
-    Ok(TrainingStep { graph, undifferentiated, perturbed, states, untrained })
+    let loss_spec = differentiated.graph.specs().remove(loss).expect("operators with derivatives have shapes");
+    let loss_info = |name: String| ValueInfo { name, spec: loss_spec.clone() };
+    let whole = |model: &Graph, results, uses_lists| {
+        let (graph, norm, states) = updated(model.clone(), model, results, uses_lists);
+        let outputs = [loss_info(loss.to_owned()), norm].into_iter().chain(next_states(&states));
+        (assemble(graph, &states, outputs), states)
+    };
+    let Differentiated { graph: mut model, gradients } =
+        with_gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
+    model.domains.insert(OWN_DOMAIN.to_owned(), 1);
+    let results = BatchResults { gradients, statistics: with_operators.statistics };
+    let (undifferentiated, _) = whole(&model, results, true);
+
+    let Differentiated { graph: model, gradients } = differentiated;
+    let results = BatchResults { gradients, statistics: written_out.statistics };
+    let (graph, states) = whole(&model, results.clone(), false);
+    let named = results.with_own_names();
+    let first_part = |mut graph: Graph, name_of: &dyn Fn(&str) -> String| {
+        results.copy(&named, name_of, &mut graph);
+        let outputs = [loss_info(name_of(loss))].into_iter().chain(named.infos(&model));
+        assemble(graph, &states, outputs)
+    };
+    let mut perturbed = Perturbed::new(&model, results.values().chain([loss]), options.half.is_some());
+    let perturbed = first_part(std::mem::take(&mut perturbed.graph), &|value| perturbed.name(value));
+    let gradients = first_part(model.clone(), &str::to_owned);
+    let (update, norm, updated_states) = updated(named.before_update(&model, &states), &model, named.clone(), false);
+    let update = assemble(update, &states, [norm].into_iter().chain(next_states(&updated_states)));
+    Ok(TrainingStep { graph, undifferentiated, gradients, perturbed, update, states, untrained })
 }
 
-/// Returns loss and gradients with errors, and the name of the loss.
-fn perturb(differentiated: &Differentiated, loss: &str, options: &TrainingOptions) -> (Differentiated, String) {
-    let Differentiated { graph, gradients } = differentiated;
-    let results = gradients.values().map(String::as_str).chain([loss]);
-    let perturbed = Perturbed::new(graph, results, options.half.is_some());
-    let gradients = gradients.iter().map(|(name, gradient)| (name.clone(), perturbed.name(gradient))).collect();
-    let loss = perturbed.name(loss);
-    (Differentiated { graph: perturbed.graph, gradients }, loss)
+fn next_states(states: &[State]) -> impl Iterator<Item = ValueInfo> {
+    states.iter().map(|state| ValueInfo { name: state.next.clone(), spec: state.initial.spec.clone() })
 }
 
 /// A model as it computes in training.
@@ -187,8 +205,8 @@ impl TrainedModel {
     }
 }
 
-/// Makes states inputs, and the results and the next states outputs.
-fn assemble(mut graph: Graph, results: [&str; 2], states: &[State]) -> Graph {
+/// Returns the graph with the states as inputs after its own, and these outputs.
+fn assemble(mut graph: Graph, states: &[State], outputs: impl Iterator<Item = ValueInfo>) -> Graph {
     for state in states {
         graph.weights.shift_remove(&state.name);
         graph.inputs.push(ValueInfo { name: state.name.clone(), spec: state.initial.spec.clone() });
@@ -196,12 +214,7 @@ fn assemble(mut graph: Graph, results: [&str; 2], states: &[State]) -> Graph {
     let opset = graph.opset;
     set_version(&mut graph, opset);
     check::infer_shapes(&mut graph);
-    let [loss, norm] = results;
-    let loss_spec = graph.values.get(loss).cloned().expect("operators with derivatives have shapes");
-    let next = |state: &State| (state.next.clone(), state.initial.spec.clone());
-    let results = [(loss.to_owned(), loss_spec), (norm.to_owned(), number())];
-    let outputs = results.into_iter().chain(states.iter().map(next));
-    graph.outputs = outputs.map(|(name, spec)| ValueInfo { name, spec }).collect();
+    graph.outputs = outputs.collect();
     graph
 }
 

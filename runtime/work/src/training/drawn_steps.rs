@@ -5,16 +5,34 @@ use std::collections::VecDeque;
 use flagperf_core::event::Failure;
 use flagperf_core::hash::Seed;
 use flagperf_core::tensor::Tensor;
+use flagperf_core::units::Bytes;
 use flagperf_engine::Value;
 use flagperf_onnx::{OptimizerKind, StepScalars};
-use flagperf_plan::AuditScope;
+use flagperf_plan::{AuditScope, Job};
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use super::super::order::SampleOrder;
 use super::super::step::read_value;
 use super::remembered::RememberedNorms;
 
-/// Bytes of the steps that are kept; of steps with large states, fewer are kept.
-const KEPT_BYTES: usize = 8 << 30;
+/// What is kept of each training, in the order of its importance: with memory for `n` pairs, the first `n` of these, and with memory for
+/// more, more drawn steps.
+const KINDS: [&str; 5] = [
+    "the last step before each evaluation",
+    "a drawn step",
+    "the first two steps",
+    "the step whose loss fell most",
+    "the step with the largest gradients",
+];
+
+/// Returns for how many pairs of steps there is memory: a quarter of the worker's.
+pub fn pairs_max(job: &Job, states: Bytes) -> usize {
+    let limit = Some(job.limits.worker_memory_bytes.0).filter(|limit| *limit > 0);
+    let wanted = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    let machine = || System::new_with_specifics(wanted).map_or(0, |system| system.total_memory());
+    // A pair consists of the states before, between and after its steps.
+    (limit.unwrap_or_else(machine) / 4 / (3 * states.0).max(1)) as usize
+}
 
 /// Which batch a step trained on, so that it can be read again: an engine may write to the memory of the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,11 +79,6 @@ fn fall_of_loss(before: f64, after: f64) -> f64 {
 fn keep_one(pairs: &mut Vec<Pair>, pair: Pair) {
     pairs.retain(|other| other[0].round != pair[0].round);
     pairs.push(pair);
-}
-
-fn bytes_of(pairs: &[Pair]) -> usize {
-    let tensors = pairs.iter().flatten().flat_map(|step| step.inputs.iter().chain(&step.states));
-    tensors.map(|tensor| tensor.bytes().len()).sum()
 }
 
 /// A step that was computed and whose states are still in the engine.
@@ -120,6 +133,8 @@ pub struct DrawnSteps {
     drawn: Vec<Pair>,
     drawn_max: usize,
     first: Vec<Pair>,
+    /// Whether the training has begun with two steps.
+    has_first: bool,
     last: Vec<Pair>,
     steepest: Vec<Pair>,
     /// The largest fall between two losses in a row.
@@ -130,17 +145,22 @@ pub struct DrawnSteps {
     optimizer: OptimizerKind,
     /// What the optimizer can remember now.
     remembered: Option<RememberedNorms>,
-    /// Number of pairs that were too large to keep.
-    pub forgotten: u64,
+    /// Number of pairs for which there is memory.
+    pairs_max: usize,
+    /// Number of pairs of earlier trainings that are no longer kept.
+    forgotten: u64,
 }
 
 impl DrawnSteps {
-    /// Draws from the seed of a run. The full audit of an official result finds an engine that computes a fifth of the steps wrongly.
-    pub fn new(seed: Seed, scope: AuditScope, optimizer: OptimizerKind) -> Self {
+    /// Draws from the seed of a run. The full audit of an official result finds an engine that computes a fifth of the steps wrongly. There
+    /// is memory for `pairs_max` pairs.
+    pub fn new(seed: Seed, scope: AuditScope, optimizer: OptimizerKind, pairs_max: usize) -> Self {
         let drawn_max = match scope {
             AuditScope::Standard => 5,
             AuditScope::Full => 12,
         };
+        let more_drawn = pairs_max.saturating_sub(KINDS.len());
+        let drawn_max = drawn_max.min(more_drawn + usize::from(pairs_max > 1));
         DrawnSteps {
             order: SampleOrder::new(seed, 0),
             round: 0,
@@ -149,6 +169,7 @@ impl DrawnSteps {
             drawn: Vec::new(),
             drawn_max,
             first: Vec::new(),
+            has_first: false,
             last: Vec::new(),
             steepest: Vec::new(),
             fall: 0.0,
@@ -156,6 +177,7 @@ impl DrawnSteps {
             norm: 0.0,
             optimizer,
             remembered: None,
+            pairs_max,
             forgotten: 0,
         }
     }
@@ -164,7 +186,7 @@ impl DrawnSteps {
     pub fn start(&mut self, round: u32, remembered: Option<RememberedNorms>) {
         self.round = round;
         self.recent.clear();
-        (self.fall, self.norm) = (0.0, 0.0);
+        (self.fall, self.norm, self.has_first) = (0.0, 0.0, false);
         self.remembered = remembered;
     }
 
@@ -182,15 +204,14 @@ impl DrawnSteps {
         let previous = self.recent.back().map(|previous| previous.results[0]);
         let fall = previous.map_or(0.0, |previous| fall_of_loss(previous, step.results[0]));
         self.recent.push_back(step);
-        let has_first = self.first.iter().any(|pair| pair[0].round == self.round);
-        let is_first = previous.is_some() && !has_first;
-        let is_steepest = fall > self.fall;
-        let is_largest = has_first && norm > self.norm;
+        let is_first = previous.is_some() && !self.has_first && self.pairs_max > 2;
+        let is_steepest = fall > self.fall && self.pairs_max > 3;
+        // The norm of a step that mixed precision skips is infinite.
+        let is_largest = self.has_first && norm > self.norm && norm.is_finite() && self.pairs_max > 4;
+        self.has_first = previous.is_some();
         if place.is_some() || is_first || is_steepest || is_largest {
             let pair = self.read_pair(read(states)?)?;
             if is_first {
-                let fitting = KEPT_BYTES / bytes_of(std::slice::from_ref(&pair)).max(1);
-                self.drawn_max = self.drawn_max.min(fitting.max(1));
                 self.first.push(pair.clone());
             }
             if is_steepest {
@@ -201,7 +222,7 @@ impl DrawnSteps {
                 self.norm = norm;
                 keep_one(&mut self.largest, pair.clone());
             }
-            if let Some(place) = place.filter(|place| *place < self.drawn_max) {
+            if let Some(place) = place {
                 self.keep_drawn(place, pair);
             }
             self.forget();
@@ -218,8 +239,8 @@ impl DrawnSteps {
     /// # Errors
     /// When a state cannot be read.
     pub fn keep_last(&mut self, states: &[Tensor]) -> Result<(), Failure> {
-        let pair = self.read_pair(states.to_vec())?;
-        if !pair.is_empty() {
+        if self.pairs_max > 0 && !self.recent.is_empty() {
+            let pair = self.read_pair(states.to_vec())?;
             keep_one(&mut self.last, pair);
             self.forget();
         }
@@ -274,17 +295,20 @@ impl DrawnSteps {
 
     /// Forgets pairs of earlier trainings if all together are too large.
     fn forget(&mut self) {
-        let mut bytes = [&self.first, &self.last, &self.steepest, &self.largest].map(|pairs| bytes_of(pairs));
-        while bytes.iter().sum::<usize>() > KEPT_BYTES {
-            let lists = [&mut self.first, &mut self.last, &mut self.steepest, &mut self.largest];
-            let Some(longest) = lists.into_iter().max_by_key(|pairs| pairs.len()).filter(|pairs| pairs.len() > 1)
-            else {
-                return;
-            };
+        let max = self.pairs_max - self.drawn_max;
+        let mut lists = [&mut self.first, &mut self.last, &mut self.steepest, &mut self.largest];
+        while lists.iter().map(|pairs| pairs.len()).sum::<usize>() > max {
+            let longest = lists.iter_mut().max_by_key(|pairs| pairs.len()).expect("there are four lists");
             longest.remove(0);
             self.forgotten += 1;
-            bytes = [&self.first, &self.last, &self.steepest, &self.largest].map(|pairs| bytes_of(pairs));
         }
+    }
+
+    /// Returns what is not kept because the states are too large.
+    pub fn not_kept(&self) -> Vec<String> {
+        let kinds = KINDS.iter().skip(self.pairs_max).map(|kind| (*kind).to_owned());
+        let earlier = format!("{} pairs of steps of earlier trainings", self.forgotten);
+        kinds.chain((self.forgotten > 0).then_some(earlier)).collect()
     }
 }
 
@@ -297,8 +321,12 @@ mod tests {
         ComputedStep::new(step, BatchPlace::default(), numbers, &[loss, 1.0], 0)
     }
 
+    fn with_memory(seed: u8, scope: AuditScope, pairs_max: usize) -> DrawnSteps {
+        DrawnSteps::new([seed; 32].into(), scope, OptimizerKind::Sgd { momentum: 0.9, nesterov: false }, pairs_max)
+    }
+
     fn of_seed(seed: u8, scope: AuditScope) -> DrawnSteps {
-        DrawnSteps::new([seed; 32].into(), scope, OptimizerKind::Sgd { momentum: 0.9, nesterov: false })
+        with_memory(seed, scope, usize::MAX)
     }
 
     /// Trains with a constant loss and constant norms.
@@ -380,5 +408,32 @@ mod tests {
         let step =
             kept.iter().find(|kept| kept.step == 333).expect("its gradients are the largest after the first two");
         assert!(step.remembered.is_some_and(|remembered| remembered != RememberedNorms::default()));
+    }
+
+    #[test]
+    fn with_little_memory_the_most_important_steps_are_kept_and_the_others_named() {
+        for pairs_max in 0..=8 {
+            let mut drawn = with_memory(3, AuditScope::Standard, pairs_max);
+            for round in 0..2 {
+                drawn.start(round, None);
+                for step in 1..=60 {
+                    let mut computed = computed(step, 1.0 / step as f64);
+                    computed.results[1] = step as f64;
+                    drawn.add(computed, &[], step == 60).unwrap();
+                }
+                drawn.keep_last(&[]).unwrap();
+            }
+            let lists = [&drawn.last, &drawn.drawn, &drawn.first, &drawn.steepest, &drawn.largest];
+            let lengths = lists.map(Vec::len);
+            assert!(lengths.iter().sum::<usize>() <= pairs_max, "{pairs_max}: {lengths:?}");
+            assert!(lengths[..pairs_max.min(KINDS.len())].iter().all(|length| *length > 0), "{pairs_max}: {lengths:?}");
+            let named = drawn.not_kept();
+            assert_eq!(
+                named.iter().filter(|name| KINDS.contains(&&***name)).count(),
+                KINDS.len().saturating_sub(pairs_max)
+            );
+            let last = drawn.last.last().map_or(0, |pair| pair[1].step);
+            assert_eq!(last, if pairs_max > 0 { 60 } else { 0 });
+        }
     }
 }

@@ -10,6 +10,7 @@ mod reach;
 mod remembered;
 mod replay;
 mod session;
+mod step_parts;
 mod training_loop;
 
 use std::sync::Arc;
@@ -117,6 +118,8 @@ impl Worker<'_> {
             (self.emit)(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
         }
         let checkpoint = found?;
+        let message = format!("goes on after step {}, from a checkpoint", checkpoint.progress.steps);
+        (self.emit)(Event::Log { level: Level::Info, source: "training".to_owned(), message });
         (self.emit)(Event::TrainingResumed(checkpoint.progress));
         // The events of this attempt state the checkpoints from which the next one may go on.
         for (name, sha256) in &self.job.checkpoints {
@@ -159,9 +162,11 @@ impl Worker<'_> {
             Err(failed) => replay.not_computed.push(reason("the training steps", failed)),
         }
         replay.steps.sort_by_key(|step| (step.round, step.step));
-        if training.forgotten() > 0 {
-            let text = format!("{} pairs of steps of earlier trainings: too large to keep", training.forgotten());
-            replay.not_computed.push(text);
+        let not_kept = training.not_kept();
+        if !not_kept.is_empty() {
+            let size = model.state_bytes().0 as f64 / 1e9;
+            let kinds = not_kept.join(", ");
+            replay.not_computed.push(format!("{kinds}: the states, of {size:.1} GB, are too large to keep"));
         }
         match self.replay_evaluation(scripts, model, evaluator, training.evaluated()) {
             Ok(agreement) => replay.evaluation = Some(agreement),

@@ -6,6 +6,7 @@ use flagperf_core::event::Failure;
 use flagperf_core::file::write_hint;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
+use flagperf_core::units::Bytes;
 use flagperf_onnx::{Graph, Model, Optimizer, Schedule, State, StateKind, TrainingStep, ValueInfo, WeightReader};
 use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
@@ -14,6 +15,7 @@ use super::super::export::write_model;
 use super::super::load::{differentiates, load_model, load_model_input};
 use super::super::phase::failure;
 use super::labels::ClassRange;
+use super::step_parts::StepParts;
 
 /// A model that can be trained.
 pub struct TrainingModel {
@@ -67,6 +69,11 @@ impl TrainingModel {
         })
     }
 
+    /// Returns the size of the states.
+    pub fn state_bytes(&self) -> Bytes {
+        Bytes(self.first_states.iter().map(|state| state.bytes().len() as u64).sum())
+    }
+
     /// Loads the training step into the engine that trains: as the vendor's adapter converts it, if it does.
     ///
     /// # Errors
@@ -77,13 +84,17 @@ impl TrainingModel {
         load_graph(step, "step", job, role)
     }
 
-    /// Loads the training step of the standard case into another engine, and the same step with errors.
+    /// Loads the parts of the standard case's training step into another engine.
     ///
     /// # Errors
-    /// When the engine refuses a step.
-    pub fn load_standard_steps(&self, job: &Job, role: EngineRole) -> Result<[Sessions; 2], Failure> {
-        let TrainingStep { graph, perturbed, .. } = &self.step;
-        Ok([load_graph(graph, "step", job, role)?, load_graph(perturbed, "perturbed", job, role)?])
+    /// When the engine refuses one.
+    pub fn load_parts(&self, job: &Job, role: EngineRole) -> Result<StepParts, Failure> {
+        let TrainingStep { gradients, perturbed, update, .. } = &self.step;
+        Ok(StepParts {
+            gradients: load_graph(gradients, "gradients", job, role)?,
+            perturbed: load_graph(perturbed, "perturbed", job, role)?,
+            update: load_graph(update, "update", job, role)?,
+        })
     }
 
     /// Loads the model whose parameters are inputs into the engine of a job.

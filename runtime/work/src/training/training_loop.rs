@@ -24,7 +24,7 @@ use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
 use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
-use super::drawn_steps::{BatchPlace, ComputedStep, DrawnStep, DrawnSteps};
+use super::drawn_steps::{BatchPlace, ComputedStep, DrawnStep, DrawnSteps, pairs_max};
 use super::remembered::RememberedNorms;
 use super::{Evaluator, RESULTS, TrainingModel};
 
@@ -105,7 +105,7 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind);
+        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs_max(job, model.state_bytes()));
         let evaluated = Vec::new();
         Ok(TrainingLoop {
             job,
@@ -207,7 +207,7 @@ impl<'a> TrainingLoop<'a> {
         if let Some(name) = target.keys().find(|name| !metrics.contains_key(*name)) {
             let known = metrics.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let reason = format!("the evaluator returns no metric `{name}`, which `target` names (known: {known})");
-            return Err(failure(&reason, "`target` is set in the case's training.yaml"));
+            return Err(failure(&reason, "`target` is set in the case's training.yaml or by `--set target=..`"));
         }
         Ok(!target.is_empty() && target.iter().all(|(name, target)| metric::is_reached(name, metrics[name], *target)))
     }
@@ -317,9 +317,9 @@ impl<'a> TrainingLoop<'a> {
         &self.evaluated
     }
 
-    /// Returns how many pairs of steps were too large to keep.
-    pub fn forgotten(&self) -> u64 {
-        self.drawn.forgotten
+    /// Returns which steps were too large to keep.
+    pub fn not_kept(&self) -> Vec<String> {
+        self.drawn.not_kept()
     }
 
     /// Returns at most `max` steps that another engine computes again, with all their inputs: their batches are read again.
