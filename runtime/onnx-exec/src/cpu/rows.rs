@@ -82,9 +82,10 @@ mod tests {
         let x = ndarray::ArrayD::from_shape_vec(IxDyn(&[1, numbers.len()]), numbers.clone()).unwrap();
         let computed = with_f32_elements(&compute(&x.into_shared().into()), <[f32]>::to_vec).unwrap();
         let expected = expected(&numbers.iter().map(|x| f64::from(*x)).collect::<Vec<f64>>());
-        let errors = computed.iter().zip(expected).map(|(computed, expected)| {
-            (f64::from(*computed) - expected).abs() / expected.abs().max(1e-6)
-        });
+        let errors = computed
+            .iter()
+            .zip(expected)
+            .map(|(computed, expected)| (f64::from(*computed) - expected).abs() / expected.abs().max(1e-6));
         errors.fold(0.0, f64::max)
     }
 
