@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the largest difference of two rows of numbers from what `expected` returns for the first one in f64.
+    /// Returns the largest relative error of what is computed from a long row of numbers; `expected` computes it in f64.
     fn largest_error(compute: impl Fn(&Dense) -> Dense, expected: impl Fn(&[f64]) -> Vec<f64>) -> f64 {
         // As many as a language model has tokens; sums of terms that are all positive.
         let numbers: Vec<f32> = (0..50_000).map(|i| ((i * 7919) % 1009) as f32 / 1000.0).collect();

@@ -204,6 +204,7 @@ impl DrawnSteps {
         let previous = self.recent.back().map(|previous| previous.results[0]);
         let fall = previous.map_or(0.0, |previous| fall_of_loss(previous, step.results[0]));
         self.recent.push_back(step);
+        // The numbers of pairs are places in `KINDS`.
         let is_first = previous.is_some() && !self.has_first && self.pairs_max > 2;
         let is_steepest = fall > self.fall && self.pairs_max > 3;
         // The norm of a step that mixed precision skips is infinite.
