@@ -22,6 +22,7 @@ mod error;
 mod evaluate;
 mod execution_plan;
 mod executor;
+mod fold;
 mod fuse;
 mod generate;
 mod host;
@@ -33,6 +34,7 @@ mod operands;
 mod ops;
 mod parameters;
 mod program;
+mod proof;
 mod rearrange;
 mod recurrent;
 mod reference;
@@ -52,7 +54,9 @@ pub use apply::{Operation, apply};
 pub use cpu::CpuOps;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
+pub use fold::{FOLDED_BYTES_MAX, Folded, fold_constants};
 pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary, Update};
+pub use proof::{Compared, ProofError, RegionsProof, compare, first_difference, prove_regions};
 pub use reference::{Array, ReferenceOps};
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub(crate) fn infer_nodes(
 }
 
 /// Returns whether two specifications have the same type and number of dimensions and no fixed sizes that differ.
-fn are_compatible(a: &TensorSpec, b: &TensorSpec) -> bool {
+pub(crate) fn are_compatible(a: &TensorSpec, b: &TensorSpec) -> bool {
     let fits = |(a, b): (&crate::Dim, &crate::Dim)| a.fixed().zip(b.fixed()).is_none_or(|(a, b)| a == b);
     a.dtype == b.dtype && a.dims.len() == b.dims.len() && a.dims.iter().zip(&b.dims).all(fits)
 }

@@ -15,6 +15,7 @@ mod operator_set;
 mod operators;
 mod precision;
 mod random;
+pub mod rewrite;
 mod shape_inference;
 mod training;
 mod weights;

@@ -19,6 +19,7 @@ mod multi_head_attention;
 mod operators;
 mod reference;
 mod refusals;
+mod rewrite;
 #[cfg(feature = "cpu")]
 mod training;
 mod vectors;

@@ -1,7 +1,7 @@
 //! Errors of building a graph.
 
 use super::{NODES_MAX, WEIGHT_ELEMENTS_MAX};
-use crate::{InferError, TensorSpec};
+use crate::{InferError, LowerError, TensorSpec};
 
 /// Why a graph cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,17 +67,12 @@ pub enum BuildError {
         /// What is known about the value.
         reason: &'static str,
     },
-    /// A graph from a file uses an operator set in which nodes have other forms than those that layers add.
-    #[error(
-        "graph `{graph}` uses operator set {opset}, but layers can be added only from {oldest} on \
-         (convert the file with `onnx.version_converter`)"
-    )]
-    OldOperatorSet {
+    /// A node of a graph from a file has no form in the operator set to which layers are added.
+    #[error("graph `{graph}`: {reason}")]
+    Version {
         graph: String,
-        /// Its operator set.
-        opset: i64,
-        /// The first operator set to which layers can be added.
-        oldest: i64,
+        /// The node, and why it cannot be converted.
+        reason: LowerError,
     },
     /// The graph has no output.
     #[error("graph `{0}` has no output")]

@@ -3,19 +3,16 @@
 use std::collections::HashMap;
 
 use super::{BuildError, GraphBuilder, Var};
-use crate::{Graph, MODERN_OPSET, check};
+use crate::{Graph, check, upgrade};
 
 impl GraphBuilder {
     /// Returns a builder that continues `graph`. Its outputs remain unless an output is declared, which replaces them
     /// all.
     ///
     /// # Errors
-    /// When its operator set is too old, so that added nodes would have the form of another one.
-    pub fn from_graph(mut graph: Graph) -> Result<Self, BuildError> {
-        if graph.opset < MODERN_OPSET {
-            let Graph { name, opset, .. } = graph;
-            return Err(BuildError::OldOperatorSet { graph: name, opset, oldest: MODERN_OPSET });
-        }
+    /// When a node of an older operator set cannot be converted to the form in which layers are added.
+    pub fn from_graph(graph: Graph) -> Result<Self, BuildError> {
+        let mut graph = upgrade(&graph).map_err(|reason| BuildError::Version { graph: graph.name.clone(), reason })?;
         let mut inference = check::start_inference(&graph);
         for node in &graph.nodes {
             let specs = inference.node(node).unwrap_or_default();

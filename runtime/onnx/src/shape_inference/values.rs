@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rten_shape_inference::{SymTensor, SymbolGen};
+use rten_shape_inference::{SymExpr, SymTensor, SymbolGen};
 
 use super::shapes::{ShapedNode, output_shapes};
 use super::{Attributes, InferError, dtypes, symbols};
@@ -79,6 +79,23 @@ impl ShapeInference {
         let specs = recorded.iter().map(KnownValue::spec).collect();
         self.known.extend(node.outputs.iter().cloned().zip(recorded));
         outputs.map(|_| specs)
+    }
+
+    /// Returns a value whose elements are all known integers.
+    pub(crate) fn integers(&self, name: &str) -> Option<Tensor> {
+        let known = self.known.get(name)?;
+        // The largest number stands for every larger one.
+        let number = |size: &SymExpr| match size {
+            SymExpr::Value(number) if ![i32::MIN, i32::MAX].contains(number) => Some(i64::from(*number)),
+            _ => None,
+        };
+        let numbers: Vec<i64> = known.shape.values()?.iter().map(number).collect::<Option<_>>()?;
+        let tensor = match known.shape.as_scalar() {
+            Some(_) => Tensor::scalar(*numbers.first()?),
+            None => Tensor::from_vec([numbers.len()], numbers).ok()?,
+        };
+        let dtype = known.dtype.filter(|dtype| matches!(dtype, DType::I64 | DType::I32))?;
+        Some(tensor.cast(dtype))
     }
 
     fn infer_outputs(&mut self, node: &Node) -> Result<Vec<KnownValue>, InferError> {

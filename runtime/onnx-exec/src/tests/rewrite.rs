@@ -1,0 +1,194 @@
+//! Rewrites: what is found and replaced, and what shows that a graph still computes the same.
+
+use flagperf_onnx::rewrite::{Fusion, Pattern, Replacement, Rewrite, insert, replace, simplify};
+use flagperf_onnx::{Attribute, Graph, Tensor};
+
+use super::{Sketch, int_list, ints, noise};
+use crate::{FOLDED_BYTES_MAX, ProofError, compare, first_difference, fold_constants, prove_regions};
+
+/// The nine nodes of a layer normalization, without the output.
+fn layer_norm(epsilon: f32) -> Sketch {
+    let mean = || [("axes", ints(&[-1]))];
+    let sketch = Sketch::new().input("x", "N,4,8,f32");
+    let sketch = sketch.weight("two", Tensor::scalar(2.0f32)).weight("epsilon", Tensor::scalar(epsilon));
+    let sketch = sketch.weight("scale", noise("8,f32", 1)).weight("bias", noise("8,f32", 2));
+    let mut sketch = sketch
+        .node_with("ReduceMean", &["x"], &["mean"], mean())
+        .node("Sub", &["x", "mean"], &["d"])
+        .node("Pow", &["d", "two"], &["square"])
+        .node_with("ReduceMean", &["square"], &["variance"], mean())
+        .node("Add", &["epsilon", "variance"], &["sum"])
+        .node("Sqrt", &["sum"], &["std"])
+        .node("Div", &["d", "std"], &["normal"])
+        .node("Mul", &["scale", "normal"], &["scaled"])
+        .node("Add", &["scaled", "bias"], &["y"]);
+    sketch.0.opset = 13;
+    sketch
+}
+
+fn fuse(graph: &Graph, operator: &str) -> Rewrite {
+    Fusion::find(operator).unwrap().apply(graph).unwrap()
+}
+
+fn operators(graph: &Graph) -> Vec<&str> {
+    graph.nodes.iter().map(|node| node.op.as_str()).collect()
+}
+
+fn misses(rewrite: &Rewrite) -> Vec<String> {
+    rewrite.near_misses.iter().map(|miss| miss.reason.clone()).collect()
+}
+
+#[test]
+fn nine_nodes_become_a_layer_normalization_that_computes_the_same() {
+    let before = layer_norm(1e-3).output("y", "N,4,8,f32");
+    let fused = fuse(&before, "LayerNormalization");
+    let node = &fused.graph.nodes[0];
+    assert_eq!(
+        (operators(&fused.graph), fused.graph.opset, fused.replaced[0].nodes),
+        (vec!["LayerNormalization"], 17, 9)
+    );
+    assert_eq!(node.attributes["epsilon"], Attribute::Float(1e-3));
+    assert_eq!((&node.inputs[..], node.outputs[0].as_str()), (&["x".into(), "scale".into(), "bias".into()][..], "y"));
+    assert_eq!(fused.graph.weights.len(), 2, "what nobody reads is removed");
+    let proof = prove_regions(&fused.replaced, 0);
+    assert_eq!((proof.places, proof.distinct, proof.unproved.len()), (1, 1, 0));
+    assert!(proof.differs.is_none() && proof.error < 1e-7, "{proof:?}");
+    let whole = compare(&before, &fused.graph, 0).unwrap();
+    assert_eq!((whole.elements, whole.error < 1e-7), (2 * 2 * 4 * 8, true));
+}
+
+#[test]
+fn places_that_differ_only_in_their_weights_are_computed_once() {
+    let mut sketch = layer_norm(1e-5);
+    let second = layer_norm(1e-5).0;
+    let rename = |name: &String| if name == "x" { "y".to_owned() } else { format!("{name}2") };
+    for mut node in second.nodes {
+        node.inputs = node.inputs.iter().map(rename).collect();
+        node.outputs = node.outputs.iter().map(|name| format!("{name}2")).collect();
+        node.name += "2";
+        sketch.0.nodes.push(node);
+    }
+    sketch.0.weights.extend(second.weights.into_iter().map(|(name, weight)| (format!("{name}2"), weight)));
+    let fused = fuse(&sketch.output("y2", "N,4,8,f32"), "LayerNormalization");
+    let proof = prove_regions(&fused.replaced, 0);
+    assert_eq!((fused.replaced.len(), proof.distinct), (2, 1));
+}
+
+#[test]
+fn a_value_that_others_read_keeps_its_place() {
+    let also_read = layer_norm(1e-5).node("Relu", &["std"], &["other"]).output("y", "N,4,8,f32");
+    let also_read = Graph { outputs: [&also_read.outputs[..], &[output("other", "N,4,1,f32")]].concat(), ..also_read };
+    let fused = fuse(&also_read, "LayerNormalization");
+    assert_eq!(misses(&fused), ["node `other` (Relu) also reads the value `std` inside"]);
+    assert_eq!(fused.graph.nodes, also_read.nodes);
+    let mut is_output = layer_norm(1e-5).output("y", "N,4,8,f32");
+    is_output.outputs.push(output("mean", "N,4,1,f32"));
+    assert_eq!(misses(&fuse(&is_output, "LayerNormalization")), ["the value `mean` inside is an output of the graph"]);
+}
+
+fn output(name: &str, spec: &str) -> flagperf_onnx::ValueInfo {
+    flagperf_onnx::ValueInfo { name: name.into(), spec: spec.parse().unwrap() }
+}
+
+#[test]
+fn a_near_miss_has_the_reason() {
+    let reason = |change: fn(&mut Graph)| {
+        let mut graph = layer_norm(1e-5).output("y", "N,4,8,f32");
+        change(&mut graph);
+        let fused = fuse(&graph, "LayerNormalization");
+        assert_eq!(fused.replaced.len(), 0);
+        misses(&fused)
+    };
+    let computed = reason(|graph| {
+        graph.weights.shift_remove("epsilon");
+        graph.inputs.push(output("epsilon", "f32"));
+    });
+    assert_eq!(computed, ["`epsilon` is not a constant number, as `epsilon` has to be"]);
+    let other_axis = reason(|graph| {
+        let axes = [("axes".to_owned(), ints(&[1]))].into_iter().collect();
+        graph.nodes[3].attributes = axes;
+    });
+    assert_eq!(other_axis, ["attribute `axes` of node `variance` (ReduceMean) differs"]);
+    let first_axis = reason(|graph| {
+        for node in [0, 3] {
+            graph.nodes[node].attributes = [("axes".to_owned(), ints(&[1]))].into_iter().collect();
+        }
+    });
+    assert_eq!(first_axis, ["its axes [1] are not the last of 3 dimensions"]);
+}
+
+#[test]
+fn a_replacement_that_computes_something_else_is_found() {
+    let graph = layer_norm(1e-3).output("y", "N,4,8,f32");
+    let pattern = Pattern::parse("s = Sqrt(Add(v, e))\ny = Div(d, s)\ne: number").unwrap();
+    let text = "y = Div(d, Sqrt(v))";
+    let rewrite = replace(&graph, &pattern, &mut |_| Ok(Replacement::parse(text).unwrap())).unwrap();
+    let proof = prove_regions(&rewrite.replaced, 0);
+    let (node, error) = proof.differs.unwrap();
+    assert_eq!(node, "normal");
+    assert!(matches!(error, ProofError::Differs { error, .. } if error > 1e-4), "{error}");
+    assert!(matches!(compare(&graph, &rewrite.graph, 0), Err(ProofError::Differs { .. })));
+    assert_eq!(first_difference(&graph, &rewrite.graph, 0).as_deref(), Some("normal (Div)"));
+}
+
+#[test]
+fn a_comparison_that_would_show_nothing_says_so() {
+    let constant = |graph: Sketch| graph.node("Mul", &["x", "zero"], &["y"]).output("y", "N,4,f32");
+    let sketch = || Sketch::new().input("x", "N,4,f32").weight("zero", Tensor::scalar(0.0f32));
+    let (before, after) = (constant(sketch()), constant(sketch()));
+    let error = compare(&before, &after, 0).unwrap_err().to_string();
+    assert_eq!(error, "other inputs hardly change the output `y`");
+    let other = Sketch::new().input("z", "N,4,f32").node("Relu", &["z"], &["y"]).output("y", "N,4,f32");
+    let error = compare(&before, &other, 0).unwrap_err().to_string();
+    assert_eq!(error, "the input `x` is not the same in both graphs");
+}
+
+#[test]
+fn of_two_places_that_share_a_node_the_later_one_is_replaced() {
+    let sketch = Sketch::new().input("x", "4,f32").node("Neg", &["x"], &["a"]).node("Neg", &["a"], &["b"]);
+    let graph = sketch.node("Neg", &["b"], &["c"]).output("c", "4,f32");
+    let pattern = Pattern::parse("y = Neg(Neg(x))").unwrap();
+    let rewrite = replace(&graph, &pattern, &mut |_| Ok(Replacement::parse("y = Identity(x)").unwrap())).unwrap();
+    assert_eq!(operators(&rewrite.graph), ["Neg", "Identity"]);
+    assert_eq!(misses(&rewrite), ["it shares nodes with the place that ends at node `c`"]);
+    let (simple, _) = simplify(&rewrite.graph).unwrap();
+    assert_eq!(operators(&simple), ["Neg", "Identity"], "the output of the graph keeps its name");
+}
+
+#[test]
+fn sizes_and_constants_are_folded_up_to_a_limit() {
+    let sketch = Sketch::new().input("x", "N,4,8,f32").weight("one", int_list(&[1])).weight("zero", int_list(&[0]));
+    let sketch = sketch.weight("w", noise("8,8,f32", 1)).weight("two", int_list(&[2]));
+    let graph = sketch
+        .node("Shape", &["x"], &["shape"])
+        .node_with("Gather", &["shape", "zero"], &["rows"], [("axis", Attribute::Int(0))])
+        .node_with("Gather", &["shape", "one"], &["four"], [("axis", Attribute::Int(0))])
+        .node("Mul", &["four", "four"], &["sixteen"])
+        .node("Sub", &["sixteen", "four"], &["twelve"])
+        .node_with("Concat", &["rows", "sixteen", "two"], &["sizes"], [("axis", Attribute::Int(0))])
+        .node_with("Transpose", &["w"], &["turned"], [("perm", ints(&[1, 0]))])
+        .node("MatMul", &["x", "turned"], &["product"])
+        .node("Reshape", &["product", "sizes"], &["y"])
+        .output("y", "N,16,2,f32");
+    let (folded, facts) = fold_constants(&graph, FOLDED_BYTES_MAX).unwrap();
+    assert_eq!(operators(&folded), ["MatMul", "Reshape"], "only the batch is unknown, so it is -1");
+    assert_eq!(facts.nodes, [9, 2]);
+    assert_eq!(folded.tensor(&folded.nodes[1].inputs[1]).unwrap().to_f64(), [-1.0, 16.0, 2.0]);
+    compare(&graph, &folded, 0).unwrap();
+    let (small, facts) = fold_constants(&graph, 255).unwrap();
+    assert_eq!(operators(&small), ["Transpose", "MatMul", "Reshape"]);
+    assert_eq!(facts.left, [("turned".to_owned(), "`turned` may have more than 255 bytes".to_owned())]);
+}
+
+#[test]
+fn an_inserted_node_that_depends_on_what_it_changes_is_refused() {
+    let graph = Sketch::new().input("x", "4,f32").node("Relu", &["x"], &["a"]).node("Exp", &["a"], &["y"]);
+    let mut graph = graph.output("y", "4,f32");
+    let mut cyclic = graph.clone();
+    let error = insert(&mut cyclic, "a", "Add", &["y".to_owned()], Default::default()).unwrap_err().to_string();
+    assert_eq!(error, "node `y` would depend on itself (through `a.add`)");
+    assert_eq!(insert(&mut graph, "a", "Neg", &[], Default::default()).unwrap(), "a.neg");
+    assert_eq!(operators(&graph), ["Relu", "Neg", "Exp"]);
+    let error = insert(&mut graph, "aa", "Neg", &[], Default::default()).unwrap_err().to_string();
+    assert!(error.contains("has no value `aa`"), "{error}");
+}

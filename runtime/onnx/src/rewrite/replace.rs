@@ -1,0 +1,305 @@
+//! Replaces the places that a pattern describes, and returns each place before and after for a proof.
+
+use std::collections::{HashMap, HashSet};
+
+use indexmap::IndexMap;
+
+use super::find::{Found, NearMiss, Search, find_with};
+use super::index::{GraphIndex, prepare};
+use super::instance::{Added, instantiate};
+use super::matched::Match;
+use super::pattern::{Pattern, PatternError};
+use crate::operator_set::{set_version, unused_name};
+use crate::{
+    Attribute, DType, Graph, LowerError, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, check,
+    find_operator,
+};
+
+/// What takes the place of a match: the text of nodes, in which names and unknown attributes of the pattern stand for what
+/// they matched. `$epsilon` in an attribute may also be a number of the pattern. The last line defines the output that stays.
+#[derive(Clone, Debug)]
+pub struct Replacement {
+    pub(super) template: Pattern,
+    /// Further constants by name.
+    pub(super) constants: Vec<(String, Tensor)>,
+    /// Further attributes of the last node.
+    pub(super) attributes: IndexMap<String, Attribute>,
+}
+
+impl Replacement {
+    /// Reads a replacement.
+    ///
+    /// # Errors
+    /// When the text is not a list of nodes.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        Ok(Replacement { template: Pattern::parse(text)?, constants: Vec::new(), attributes: IndexMap::new() })
+    }
+
+    /// Adds a constant that the text names.
+    #[must_use]
+    pub fn with_constant(mut self, name: &str, tensor: Tensor) -> Self {
+        self.constants.push((name.to_owned(), tensor));
+        self
+    }
+
+    /// Adds attributes to the last node.
+    #[must_use]
+    pub fn with_attributes(mut self, attributes: IndexMap<String, Attribute>) -> Self {
+        self.attributes = attributes;
+        self
+    }
+}
+
+/// A graph in which matches were replaced.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    pub graph: Graph,
+    /// The places that were replaced, in order.
+    pub replaced: Vec<Replaced>,
+    pub near_misses: Vec<NearMiss>,
+}
+
+/// A place that was replaced.
+#[derive(Clone, Debug)]
+pub struct Replaced {
+    /// The node whose output stays.
+    pub node: String,
+    /// How many nodes the place had.
+    pub nodes: usize,
+    pub region: Region,
+}
+
+/// A place before and after, each as a graph with the same inputs and outputs.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pub before: Graph,
+    pub after: Graph,
+}
+
+/// Why a graph cannot be rewritten.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RewriteError {
+    /// A node of an older operator set has no newer form.
+    #[error(transparent)]
+    Version(#[from] LowerError),
+    /// A replacement is not possible at a place.
+    #[error("the replacement at node `{node}`: {reason}")]
+    Replacement { node: String, reason: String },
+}
+
+/// Replaces every place that `pattern` describes by what `build` returns for it. `build` returns the reason for a place that
+/// it leaves as it is, which is a near miss unless the reason is empty. Of two places that share nodes, the one that ends later is replaced.
+///
+/// # Errors
+/// When a replacement names a value that the pattern does not have, or its output has another shape or type.
+pub fn replace(
+    graph: &Graph,
+    pattern: &Pattern,
+    build: &mut dyn FnMut(&Match<'_, '_>) -> Result<Replacement, String>,
+) -> Result<Rewrite, RewriteError> {
+    let prepared = prepare(graph)?;
+    let index = GraphIndex::new(&prepared);
+    let search = Search { index: &index, pattern };
+    let mut replacements: HashMap<usize, Replacement> = HashMap::new();
+    let mut accept = |found: &Found| {
+        let replacement = build(&Match { index: &index, pattern, found })?;
+        replacements.insert(found.root, replacement);
+        Ok(())
+    };
+    let (found, mut near_misses) = find_with(&search, &mut accept);
+    let places = without_overlaps(found, &index, &mut near_misses);
+    if places.is_empty() {
+        return Ok(Rewrite { graph: graph.clone(), replaced: Vec::new(), near_misses });
+    }
+    let mut writer = Writer::new(&index, pattern);
+    for place in &places {
+        writer.add(place, &replacements[&place.root])?;
+    }
+    let (graph, replaced) = writer.finish(&places)?;
+    Ok(Rewrite { graph, replaced, near_misses })
+}
+
+/// Returns the nodes of a place that are removed: those that nothing outside of it needs.
+fn removable(place: &Found, index: &GraphIndex<'_>) -> HashSet<usize> {
+    let inner: HashSet<usize> = place.nodes.iter().copied().collect();
+    let mut numbers = place.nodes.clone();
+    numbers.sort_unstable();
+    let mut removable = inner.clone();
+    // Readers come before what they read.
+    for number in numbers.into_iter().rev().filter(|number| *number != place.root) {
+        let outputs = index.node(number).outputs.iter().filter_map(|output| index.value(output));
+        let is_needed = outputs.into_iter().any(|value| {
+            let mut readers = index.readers(value).iter();
+            index.is_output(value) || readers.any(|reader| !removable.contains(reader))
+        });
+        if is_needed {
+            removable.remove(&number);
+        }
+    }
+    removable
+}
+
+/// Returns the places that share no nodes with one that ends later, except nodes that stay.
+fn without_overlaps(found: Vec<Found>, index: &GraphIndex<'_>, near_misses: &mut Vec<NearMiss>) -> Vec<Found> {
+    let mut taken: HashMap<usize, usize> = HashMap::new();
+    let mut places = Vec::new();
+    for place in found.into_iter().rev() {
+        let removed = removable(&place, index);
+        let others: Vec<usize> = removed.iter().filter_map(|node| taken.get(node).copied()).collect();
+        match others.first() {
+            None => {
+                taken.extend(removed.iter().map(|node| (*node, place.root)));
+                places.push(place);
+            }
+            // A part of a larger place is not a place of its own.
+            Some(_) if others.len() == removed.len() => {}
+            Some(other) => near_misses.push(NearMiss {
+                node: index.node(place.root).name.clone(),
+                nodes: place.nodes.len(),
+                reason: format!("it shares nodes with the place that ends at node `{}`", index.node(*other).name),
+            }),
+        }
+    }
+    places.reverse();
+    places
+}
+
+/// Writes the graph with the replacements.
+struct Writer<'a, 'g> {
+    index: &'a GraphIndex<'g>,
+    pattern: &'a Pattern,
+    /// What replaces a place, by its last node.
+    added: HashMap<usize, Added>,
+    taken_names: HashSet<String>,
+}
+
+impl<'a, 'g> Writer<'a, 'g> {
+    fn new(index: &'a GraphIndex<'g>, pattern: &'a Pattern) -> Self {
+        Writer { index, pattern, added: HashMap::new(), taken_names: HashSet::new() }
+    }
+
+    /// Returns a name that no value has.
+    fn unused_name(&mut self, name: &str) -> String {
+        let numbered = (0..).map(|number| if number == 0 { name.to_owned() } else { format!("{name}_{number}") });
+        let mut unused =
+            numbered.filter(|name| unused_name(self.index.graph, name) == *name && !self.taken_names.contains(name));
+        let unused = unused.next().expect("a finite graph cannot use every name of an endless list");
+        self.taken_names.insert(unused.clone());
+        unused
+    }
+
+    fn add(&mut self, place: &Found, replacement: &Replacement) -> Result<(), RewriteError> {
+        let node = self.index.node(place.root);
+        let found = Match { index: self.index, pattern: self.pattern, found: place };
+        let added = instantiate(found, replacement, &mut |name| self.unused_name(name));
+        let failed = |reason: String| RewriteError::Replacement { node: node.name.clone(), reason };
+        self.added.insert(place.root, added.map_err(failed)?);
+        Ok(())
+    }
+
+    fn finish(self, places: &[Found]) -> Result<(Graph, Vec<Replaced>), RewriteError> {
+        let old = self.index.graph;
+        let removed: HashSet<usize> = places.iter().flat_map(|place| removable(place, self.index)).collect();
+        let mut graph = Graph { nodes: Vec::with_capacity(old.nodes.len()), ..old.clone() };
+        for (number, node) in old.nodes.iter().enumerate() {
+            if let Some(Added { nodes, constants }) = self.added.get(&number) {
+                constants.iter().for_each(|(name, tensor)| super::fold::add_constant(&mut graph, name, tensor.clone()));
+                graph.nodes.extend_from_slice(nodes);
+            } else if !removed.contains(&number) {
+                graph.nodes.push(node.clone());
+            }
+        }
+        raise_version(&mut graph);
+        super::edit::remove_unused(&mut graph);
+        check::infer_shapes(&mut graph);
+        let replaced = places.iter().map(|place| self.replaced(place, &graph, &removed)).collect::<Result<_, _>>()?;
+        Ok((graph, replaced))
+    }
+
+    /// Returns a place before and after.
+    fn replaced(&self, place: &Found, new: &Graph, removed: &HashSet<usize>) -> Result<Replaced, RewriteError> {
+        let root = self.index.node(place.root);
+        let output = &root.outputs[0];
+        let old = self.index.graph;
+        let (before, after) = (old.values.get(output), new.values.get(output));
+        if let (Some(before), Some(after)) = (before, after)
+            && !check::are_compatible(before, after)
+        {
+            let reason = format!("its output is `{after}` instead of `{before}`");
+            return Err(RewriteError::Replacement { node: root.name.clone(), reason });
+        }
+        let mut numbers = place.nodes.clone();
+        numbers.sort_unstable();
+        let nodes: Vec<Node> = numbers.iter().map(|number| old.nodes[*number].clone()).collect();
+        let Added { nodes: added, constants } = &self.added[&place.root];
+        // What others read, too, is still computed.
+        let kept = numbers.iter().filter(|number| **number != place.root && !removed.contains(number));
+        let kept: Vec<Node> = kept.map(|number| old.nodes[*number].clone()).chain(added.iter().cloned()).collect();
+        let region = Region { before: self.region(nodes, &[], output), after: self.region(kept, constants, output) };
+        let inputs = inputs_of_both(&region);
+        let [mut before, mut after] = [region.before, region.after];
+        for graph in [&mut before, &mut after] {
+            graph.inputs.clone_from(&inputs);
+            raise_version(graph);
+            check::infer_shapes(graph);
+        }
+        Ok(Replaced { node: root.name.clone(), nodes: place.nodes.len(), region: Region { before, after } })
+    }
+
+    /// Returns nodes as a graph of their own.
+    fn region(&self, nodes: Vec<Node>, constants: &[(String, Tensor)], output: &str) -> Graph {
+        let old = self.index.graph;
+        let mut graph = Graph {
+            name: old.name.clone(),
+            opset: old.opset,
+            domains: old.domains.clone(),
+            functions: old.functions.clone(),
+            ..Graph::default()
+        };
+        constants.iter().for_each(|(name, tensor)| super::fold::add_constant(&mut graph, name, tensor.clone()));
+        let defined: HashSet<&String> = nodes.iter().flat_map(|node| &node.outputs).collect();
+        let mut inputs: IndexMap<&String, TensorSpec> = IndexMap::new();
+        for input in
+            nodes.iter().flat_map(|node| &node.inputs).filter(|input| !input.is_empty() && !defined.contains(input))
+        {
+            if let Some(weight) = old.weights.get(input) {
+                graph.weights.insert(input.clone(), weight.clone());
+            } else if !graph.weights.contains_key(input)
+                && let Some(spec) = self.index.value(input).and_then(|value| self.index.spec(value))
+            {
+                inputs.insert(input, spec.clone());
+            }
+        }
+        graph.inputs = inputs.into_iter().map(|(name, spec)| ValueInfo { name: name.clone(), spec }).collect();
+        let spec = self.index.value(output).and_then(|value| self.index.spec(value));
+        let spec = spec.cloned().unwrap_or(TensorSpec { dims: Vec::new(), dtype: DType::F32 });
+        graph.outputs = vec![ValueInfo { name: output.to_owned(), spec }];
+        graph.nodes = nodes;
+        graph
+    }
+}
+
+/// Returns the inputs of both graphs of a region.
+fn inputs_of_both(region: &Region) -> Vec<ValueInfo> {
+    let mut inputs = region.before.inputs.clone();
+    for input in &region.after.inputs {
+        if !inputs.iter().any(|known| known.name == input.name) {
+            inputs.push(input.clone());
+        }
+    }
+    inputs
+}
+
+/// Raises the version of the operator set to what the nodes need.
+pub(super) fn raise_version(graph: &mut Graph) {
+    let standard = graph.nodes.iter().filter(|node| node.domain.is_empty());
+    let needed = standard.filter_map(|node| find_operator(&node.op)).map(|operator| operator.since).max().unwrap_or(0);
+    if needed > graph.opset {
+        set_version(graph, needed);
+    }
+}
+
+/// Returns a weight that is a constant of the graph.
+pub(super) fn constant_weight(tensor: Tensor) -> Weight {
+    Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) }
+}
