@@ -4,6 +4,7 @@
 //! null and read back as NaN. Knows nothing about the readers.
 
 mod budget;
+mod rewrite;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use crate::units::{Bytes, Seconds};
 
 pub use crate::step::{Phase, Step};
 pub use budget::{EventBudget, LINE_BYTES_MAX, LINES_BYTES_MAX, LINES_MAX, TEXT_BYTES_MAX};
+pub use rewrite::{GraphChange, GraphProof, GraphRewrite};
 
 /// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -94,6 +96,8 @@ pub enum Event {
     },
     /// The model: created in the validation phase, or read from its files in the inference phase.
     Model(ModelFacts),
+    /// A script changed a graph before it was exported.
+    Rewrite(Box<GraphRewrite>),
     /// The dataset.
     Dataset(DatasetFacts),
     /// The engine that was loaded.

@@ -62,6 +62,7 @@ impl PhaseCollector {
             }
             Event::StepEnd { step, time_s } => self.end_step(*step, *time_s, at),
             Event::Model(facts) => record.model = Some(facts.clone()),
+            Event::Rewrite(rewrite) => record.rewrites.push((**rewrite).clone()),
             Event::Dataset(facts) => record.dataset = Some(facts.clone()),
             Event::Engine(facts) => record.engine = Some((**facts).clone()),
             Event::Sidecar(facts) => {

@@ -12,7 +12,7 @@ use super::{
     Provenance, TrainingRecord, ValidityCheck,
 };
 use flagperf_config::{CaseKey, Vendor, default_unit, display_value};
-use flagperf_core::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};
+use flagperf_core::event::{DatasetFacts, EngineFacts, GraphRewrite, ModelFacts, Protection};
 use flagperf_core::measure::{AuditReport, Measurement};
 use flagperf_core::metric::Agreement;
 use flagperf_core::run_files::{CONFIG_FILE, SOURCES_FOLDER};
@@ -233,6 +233,9 @@ pub struct PhaseRecord {
     pub protection: Option<Protection>,
     /// Properties of the model.
     pub model: Option<ModelFacts>,
+    /// How scripts changed the graphs before they were exported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rewrites: Vec<GraphRewrite>,
     /// Properties of the dataset.
     pub dataset: Option<DatasetFacts>,
     /// Properties of the engine that was loaded.
@@ -283,6 +286,7 @@ impl PhaseRecord {
             steps: Vec::new(),
             protection: None,
             model: None,
+            rewrites: Vec::new(),
             dataset: None,
             engine: None,
             measured: Vec::new(),

@@ -2,7 +2,9 @@
 
 use indexmap::IndexMap;
 
-use flagperf_core::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Protection, Step};
+use flagperf_core::event::{
+    DatasetFacts, EngineFacts, Event, Failure, GraphProof, GraphRewrite, Level, ModelFacts, Protection, Step,
+};
 use flagperf_core::measure::{
     AuditReport, EpochLosses, Evaluation, PassReport, ReplayedValue, SpanTimes, StepColumns, StepReplay, StepTimes,
     TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
@@ -42,6 +44,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrainingReplay(_) => 26,
         Event::Reported { .. } => 27,
         Event::Checkpoint { .. } => 28,
+        Event::Rewrite(_) => 29,
     }
 }
 
@@ -114,6 +117,10 @@ fn events(x: f64) -> Vec<Event> {
         })),
         Event::Reported { round: 0, values: [(text(), x.into())].into() },
         Event::Checkpoint { name: text(), sha256: text() },
+        Event::Rewrite(Box::new(GraphRewrite {
+            proof: GraphProof { error: x, limit: x, ..GraphProof::default() },
+            ..GraphRewrite::default()
+        })),
     ]
 }
 
@@ -152,7 +159,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 29);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 30);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

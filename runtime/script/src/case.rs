@@ -12,6 +12,7 @@ use rhai::{Dynamic, Scope};
 use serde_json::Value as Json;
 
 use flagperf_config::Parameters;
+use flagperf_core::event::GraphChange;
 use flagperf_core::limits::Limits;
 use flagperf_data::Pipeline;
 use flagperf_engine::Session;
@@ -60,6 +61,23 @@ impl ScriptChoice {
     }
 }
 
+/// A model as the scripts export it.
+pub struct Exported {
+    pub model: Model,
+    /// What each script changed, in order.
+    pub rewrites: Vec<ModelRewrite>,
+}
+
+/// The changes of one script.
+pub struct ModelRewrite {
+    /// The script: `resnet50/export.rhai`, or `cpu/export.rhai` of a vendor.
+    pub script: String,
+    pub before: Model,
+    pub after: Model,
+    /// What the script did, with the name of each graph.
+    pub changes: Vec<(String, GraphChange)>,
+}
+
 /// The compiled scripts of a case.
 pub struct CaseScripts {
     dataloader: CompiledScript,
@@ -70,6 +88,8 @@ pub struct CaseScripts {
     adapter: Option<Arc<CompiledScript>>,
     evaluator: Arc<CompiledScript>,
     pub(super) export: Option<CompiledScript>,
+    /// What a vendor changes of the exported model for its compiler.
+    export_adapter: Option<CompiledScript>,
     /// `None` when the case cannot be trained.
     pub(super) training: Option<CompiledScript>,
     /// What a vendor changes of the training step for its engine.
@@ -99,6 +119,7 @@ impl CaseScripts {
             evaluator: Arc::new(folder.load_required(Stage::Evaluator)?),
             adapter: None,
             export: folder.load(Stage::Export)?,
+            export_adapter: None,
             training: folder.load(Stage::Training)?,
             training_adapter: None,
             dir: dir.to_owned(),
@@ -128,7 +149,8 @@ impl CaseScripts {
     }
 
     /// Adds the vendor's adapters in the folder of the case, as far as they exist: `<vendor>/forward.rhai` replaces
-    /// `engine_forward`, and `<vendor>/training.rhai` changes how the engine gets the training step.
+    /// `engine_forward`, `<vendor>/export.rhai` changes the exported model, and `<vendor>/training.rhai` changes how the
+    /// engine gets the training step.
     ///
     /// # Errors
     /// The same as for [`CaseScripts::load`].
@@ -137,6 +159,7 @@ impl CaseScripts {
         let (limits, services) = (self.limits, self.services.clone());
         let folder = ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services };
         self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
+        self.export_adapter = folder.load(Stage::ExportAdapter)?;
         self.training_adapter = folder.load(Stage::TrainingAdapter)?;
         Ok(self)
     }
@@ -167,20 +190,24 @@ impl CaseScripts {
         call_with_config(script, "create_model", config, None, to_model)
     }
 
-    /// Calls `export_model(model, config)`, or returns `model` unchanged when the case has no `export.rhai`.
+    /// Calls `export_model(model, config)` of the case and then that of the vendor, as far as they exist. With `proves`, each
+    /// replaced place is compared with what replaces it.
     ///
     /// # Errors
-    /// The same as for [`CaseScripts::create_model`].
-    pub fn export_model(&self, model: Model, config: &ScriptConfig) -> Result<Model, ScriptError> {
-        let Some(script) = &self.export else { return Ok(model) };
-        let to_dynamic = |graph| Dynamic::from(Graph::from_complete(graph));
-        let single = model.graphs.len() == 1;
-        let mut graphs = model.graphs.into_iter().map(|(name, graph)| (name.into(), to_dynamic(graph)));
-        let model = match graphs.next() {
-            Some((_, only)) if single => only,
-            first => Dynamic::from(first.into_iter().chain(graphs).collect::<rhai::Map>()),
-        };
-        call_with_config(script, "export_model", config, Some(model), to_model)
+    /// The same as for [`CaseScripts::create_model`], and when the script of the vendor changes the inputs or outputs.
+    pub fn export_model(&self, model: Model, config: &ScriptConfig, proves: bool) -> Result<Exported, ScriptError> {
+        let mut exported = Exported { model, rewrites: Vec::new() };
+        for script in [&self.export, &self.export_adapter].into_iter().flatten() {
+            let before = exported.model.clone();
+            script.state.changes.start(proves);
+            exported.model = call_export(script, exported.model, config)?;
+            if self.export_adapter.as_ref().is_some_and(|adapter| std::ptr::eq(adapter, script)) {
+                check_interface(&before, &exported.model).map_err(|reason| script.function_error(EXPORT, reason))?;
+            }
+            let (changes, script) = (script.state.changes.take(), script.state.name.clone());
+            exported.rewrites.push(ModelRewrite { script, before, after: exported.model.clone(), changes });
+        }
+        Ok(exported)
     }
 
     /// Returns the keys of `config` that a script reads and that are not set, each with the error at its position.
@@ -206,9 +233,10 @@ impl CaseScripts {
             let (limits, services) = (self.limits, self.services.clone());
             let vendor = vendor.to_str()?;
             let folder = ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services };
-            Some([folder.load(Stage::Adapter).ok()?, folder.load(Stage::TrainingAdapter).ok()?])
+            let adapters = [Stage::Adapter, Stage::ExportAdapter, Stage::TrainingAdapter];
+            adapters.into_iter().map(|stage| folder.load(stage).ok()).collect::<Option<Vec<_>>>()
         };
-        let adapters: Vec<[Option<CompiledScript>; 2]> = vendors.map(load).collect::<Option<_>>()?;
+        let adapters: Vec<Vec<Option<CompiledScript>>> = vendors.map(load).collect::<Option<_>>()?;
         let scripts = self.scripts().chain(adapters.iter().flatten().flatten());
         let keys: Vec<BTreeSet<String>> = scripts.map(|script| script.config_reads().names()).collect::<Option<_>>()?;
         Some(keys.into_iter().flatten().collect())
@@ -217,7 +245,8 @@ impl CaseScripts {
     fn scripts(&self) -> impl Iterator<Item = &CompiledScript> {
         let always = [&self.dataloader, &*self.forward, &*self.evaluator];
         let training = self.training.iter().chain(&self.training_adapter);
-        always.into_iter().chain(&self.model).chain(&self.export).chain(training).chain(self.adapter.as_deref())
+        let export = self.export.iter().chain(&self.export_adapter);
+        always.into_iter().chain(&self.model).chain(export).chain(training).chain(self.adapter.as_deref())
     }
 
     /// Returns whether the case has a forward function of its own for inference.
@@ -284,10 +313,12 @@ impl ScriptFolder<'_> {
     /// Loads the script of a stage; `None` when the case has none and needs none.
     fn load(&self, stage: Stage) -> Result<Option<CompiledScript>, ScriptError> {
         let may_lack = match stage {
-            Stage::Adapter | Stage::TrainingAdapter if self.vendor.is_empty() => return Ok(None),
+            Stage::Adapter | Stage::ExportAdapter | Stage::TrainingAdapter if self.vendor.is_empty() => {
+                return Ok(None);
+            }
             // It belongs to a vendor.
             Stage::Monitor => return Ok(None),
-            Stage::Adapter | Stage::Export | Stage::Training | Stage::TrainingAdapter => true,
+            Stage::Adapter | Stage::Export | Stage::ExportAdapter | Stage::Training | Stage::TrainingAdapter => true,
             Stage::Model => self.choice.without_model,
             Stage::Dataloader | Stage::Forward | Stage::Evaluator => false,
         };
@@ -308,9 +339,51 @@ impl ScriptFolder<'_> {
     }
 
     fn file(&self, stage: Stage) -> PathBuf {
-        let is_adapter = matches!(stage, Stage::Adapter | Stage::TrainingAdapter);
+        let is_adapter = matches!(stage, Stage::Adapter | Stage::ExportAdapter | Stage::TrainingAdapter);
         let vendor = if is_adapter { self.vendor } else { "" };
         self.dir.join(vendor).join(stage.file())
+    }
+}
+
+/// The function of `export.rhai`.
+const EXPORT: &str = "export_model";
+
+fn call_export(script: &CompiledScript, model: Model, config: &ScriptConfig) -> Result<Model, ScriptError> {
+    let to_dynamic = |graph| Dynamic::from(Graph::from_complete(graph));
+    let single = model.graphs.len() == 1;
+    let mut graphs = model.graphs.into_iter().map(|(name, graph)| (name.into(), to_dynamic(graph)));
+    let model = match graphs.next() {
+        Some((_, only)) if single => only,
+        first => Dynamic::from(first.into_iter().chain(graphs).collect::<rhai::Map>()),
+    };
+    call_with_config(script, EXPORT, config, Some(model), to_model)
+}
+
+/// Checks that a model has the graphs, inputs and outputs of another.
+fn check_interface(before: &Model, after: &Model) -> Result<(), String> {
+    let names = |model: &Model| model.graphs.keys().cloned().collect::<Vec<_>>().join(", ");
+    for (name, graph) in &before.graphs {
+        let changed = after.graphs.get(name).ok_or_else(|| {
+            format!("the graph `{name}` is missing: the script of a vendor keeps the graphs ({})", names(before))
+        })?;
+        let values = [("input", &graph.inputs, &changed.inputs), ("output", &graph.outputs, &changed.outputs)];
+        for (kind, expected, actual) in values {
+            if let Some((expected, _)) = expected.iter().zip(actual).find(|(expected, actual)| expected != actual) {
+                let expected = format!("`{}` ({})", expected.name, expected.spec);
+                return Err(format!(
+                    "graph `{name}` no longer has the {kind} {expected}: the script of a vendor keeps inputs and outputs"
+                ));
+            }
+            if expected.len() != actual.len() {
+                let counts = (actual.len(), expected.len());
+                return Err(format!("graph `{name}` has {} {kind}s instead of {}", counts.0, counts.1));
+            }
+        }
+    }
+    if after.graphs.len() == before.graphs.len() {
+        Ok(())
+    } else {
+        Err(format!("the graphs are no longer {}", names(before)))
     }
 }
 

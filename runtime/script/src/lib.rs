@@ -23,7 +23,9 @@ mod syntax;
 mod training;
 
 pub use allocator::{MEMORY_EXIT_STATUS, limit_worker_memory, worker_heap_bytes};
-pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions, load_evaluator};
+pub use case::{
+    CaseScripts, Exported, ForwardKind, ModelRewrite, ScriptChoice, ScriptConfig, Sessions, load_evaluator,
+};
 pub use error::ScriptError;
 pub use forward::{EvaluatorFn, ForwardFn};
 pub use monitor::MonitorScript;

@@ -63,6 +63,8 @@ pub(super) struct ScriptState {
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
     pub(super) spans: Mutex<packages::timing::Spans>,
+    /// What the script changed of graphs.
+    pub(super) changes: packages::graph::Changes,
     /// The most bytes that one set of states has held.
     pub(super) state_bytes_max: Arc<AtomicU64>,
     /// Line (upper 16 bits) and column (lower 16 bits) of the latest native call: Rhai gives no position to errors of
@@ -120,6 +122,7 @@ pub(super) fn build_engine(
         imported: OnceLock::new(),
         data_dir: Mutex::default(),
         spans: Mutex::default(),
+        changes: packages::graph::Changes::default(),
         state_bytes_max: Arc::default(),
         last_call: AtomicU32::new(0),
     });

@@ -10,6 +10,8 @@ pub enum Stage {
     Model,
     /// `export.rhai`: changes the model before it is exported. Without this file, the model is exported unchanged.
     Export,
+    /// `<vendor>/export.rhai`: changes the exported model for the compiler of a vendor.
+    ExportAdapter,
     /// `evaluator.rhai`: compares outputs with the truth.
     Evaluator,
     /// `forward.rhai`: one step.
@@ -71,12 +73,13 @@ const fn step_function(name: &'static str, parameters: &'static [&'static str], 
 
 impl Stage {
     /// Every stage of a case.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Dataloader,
         Stage::Model,
         Stage::Forward,
         Stage::Evaluator,
         Stage::Export,
+        Stage::ExportAdapter,
         Stage::Adapter,
         Stage::Training,
         Stage::TrainingAdapter,
@@ -87,7 +90,7 @@ impl Stage {
         match self {
             Stage::Dataloader => "dataloader.rhai",
             Stage::Model => "model.rhai",
-            Stage::Export => "export.rhai",
+            Stage::Export | Stage::ExportAdapter => "export.rhai",
             Stage::Evaluator => "evaluator.rhai",
             Stage::Forward | Stage::Adapter => "forward.rhai",
             Stage::Training | Stage::TrainingAdapter => "training.rhai",
@@ -106,7 +109,7 @@ impl Stage {
         match self {
             Stage::Dataloader => const { &[required("build_dataloader", &["config"])] },
             Stage::Model => const { &[required("create_model", &["config"])] },
-            Stage::Export => const { &[required("export_model", &["model", "config"])] },
+            Stage::Export | Stage::ExportAdapter => const { &[required("export_model", &["model", "config"])] },
             Stage::Evaluator => const { &[step_function("evaluator", &["output", "truth"], true)] },
             Stage::Forward => {
                 const {
@@ -139,7 +142,7 @@ impl Stage {
         match self {
             Stage::Dataloader => &["data", "image", "log"],
             Stage::Model => &["nn", "tensor", "log"],
-            Stage::Export => &["nn", "log"],
+            Stage::Export | Stage::ExportAdapter => &["graph", "nn", "tensor", "log"],
             Stage::Evaluator => &["metric", "boxes", "tensor", "log"],
             Stage::Training => &["data", "image", "nn", "optim", "tensor", "log"],
             Stage::TrainingAdapter => &["nn", "optim", "log"],

@@ -20,6 +20,7 @@ mod outputs;
 mod pass_comparison;
 mod phase;
 mod reference;
+mod rewrite;
 mod step;
 mod totals;
 mod training;

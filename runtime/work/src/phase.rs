@@ -17,6 +17,7 @@ use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredL
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::{DrawnSamples, ValidationOutputs};
 use super::reference;
+use super::rewrite::check_rewrite;
 use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
@@ -28,7 +29,7 @@ use flagperf_data::{DataError, Dataset, Pipeline, drawn};
 use flagperf_evaluation::{FILE_KIND, file_name};
 use flagperf_plan::{AuditScope, FULL_BATCHES_MIN, Job, ModelInput, OUTPUTS_KIND, Task};
 use flagperf_script::{
-    CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
+    CaseScripts, Exported, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
 };
 
 /// Receives the events of a worker.
@@ -337,7 +338,13 @@ impl Worker<'_> {
     fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {
         let detail = format!("exporting the model to {}", path.display());
         self.run_step(Step::Export, &detail, || {
-            let model = scripts.export_model(model, &self.job.config).map_err(|e| failure(&e, ""))?;
+            let Exported { model, rewrites } =
+                scripts.export_model(model, &self.job.config, true).map_err(|e| failure(&e, ""))?;
+            for rewrite in &rewrites {
+                for changed in check_rewrite(rewrite)? {
+                    (self.emit)(Event::Rewrite(Box::new(changed)));
+                }
+            }
             for written in export::write_model(&model, path)? {
                 (self.emit)(written);
             }

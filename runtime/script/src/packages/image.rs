@@ -9,7 +9,7 @@ use rhai::{Array, Map, Module};
 use super::data::Pipeline;
 use super::options::{FunctionOptions, Number, finite_number, number, size};
 use crate::sandbox::Fallible;
-use flagperf_data::{Filter, Geometry, Target, Transform};
+use flagperf_data::{Filter, Fit, Geometry, Target, Transform};
 
 /// Largest side of an image in pixels.
 const SIDE_PIXELS_MAX: usize = 1 << 14;
@@ -158,6 +158,35 @@ mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn letterbox(pipeline: Pipeline, height: i64, width: i64) -> Fallible<Pipeline> {
         add_geometry(pipeline, Geometry::Letterbox { size: sides(height, width)?, level: 114 })
+    }
+
+    /// Scales an image, up or down, as `fit` with options does, without a limit of the shorter side.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "instances.json").fit(800, 1333)
+    /// ```
+    #[rhai_fn(global, return_raw)]
+    pub fn fit(pipeline: Pipeline, height: i64, width: i64) -> Fallible<Pipeline> {
+        fit_with_options(pipeline, height, width, Map::new())
+    }
+
+    /// Scales an image, up or down, with PIL's antialiased bilinear filter so that it fits into `height` x `width` pixels
+    /// with its proportions kept, and places it at the top left. The option `shorter_side` is the most pixels of the shorter
+    /// side. If `height` and `width` are equal, sizes are those of transformers' image processor of DETR; the rule "shortest
+    /// edge 800, longest edge 1333" is `fit(1333, 1333, #{shorter_side: 800})`. The values of the padding are 0, also after
+    /// `normalize`; with its option `pixel_mask`, `data::coco` returns where they are. In a mask, padding has the label 255.
+    /// No transform that moves pixels may follow.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "instances.json", #{pixel_mask: true}).fit(1333, 1333, #{shorter_side: 800})
+    /// ```
+    #[rhai_fn(name = "fit", global, return_raw)]
+    pub fn fit_with_options(pipeline: Pipeline, height: i64, width: i64, options: Map) -> Fallible<Pipeline> {
+        let mut options = FunctionOptions::new("fit", options);
+        let shorter = options.size("shorter_side")?;
+        options.finish()?;
+        let shorter = shorter.map(|pixels| side_length(pixels as i64)).transpose()?;
+        add_geometry(pipeline, Geometry::Fit(Fit { size: sides(height, width)?, shorter }))
     }
 
     /// Exchanges left and right of an image, and of its mask, with `probability`. The choice depends only on `seed` and

@@ -9,6 +9,7 @@ mod api;
 pub(super) mod boxes;
 mod comparison;
 pub(super) mod data;
+pub(super) mod graph;
 pub(super) mod image;
 pub(super) mod log;
 pub(super) mod metric;

@@ -2,7 +2,7 @@
 
 use rhai::{Engine, Module};
 
-use super::{boxes, data, image, log, metric, nn, optim, session, tensor, text, timing};
+use super::{boxes, data, graph, image, log, metric, nn, optim, session, tensor, text, timing};
 
 /// A package: its name, and the module with its functions and types.
 pub(super) struct Package {
@@ -14,6 +14,7 @@ pub(super) struct Package {
 pub(super) const PACKAGES: &[Package] = &[
     Package { name: "boxes", module: boxes::module },
     Package { name: "data", module: data::module },
+    Package { name: "graph", module: graph::module },
     Package { name: "image", module: image::module },
     Package { name: "log", module: log::module },
     Package { name: "metric", module: metric::module },

@@ -138,7 +138,8 @@ pub(super) mod functions {
     /// are in the order of the image ids. Fields: `images` (input); truth, padded to `D`, the largest number of objects of
     /// an image in the file: `boxes` (`N,D,4,f64`: left, top, width, height in pixels of the original image), `classes`
     /// (`N,D,i64`: ranks of the categories by id, from 0), `areas` (`N,D,f64`), `crowds` (`N,D,bool`), `counts` (`N,i64`),
-    /// `image_ids` (`N,i64`), and `placements` (`N,4,f64`), by which `boxes::restore` converts the boxes of the model.
+    /// `image_ids` (`N,i64`), `placements` (`N,4,f64`), by which `boxes::restore` converts the boxes of the model, and `sizes`
+    /// (`N,2,i64`: height and width of the original image).
     ///
     /// The file of instances has `images` (`id`, `file_name`, and `width` and `height`, which must be those of the
     /// file), `annotations` (`id`, `image_id`, `category_id`, `bbox`, `area`, and optionally `iscrowd`, 0 by default)
@@ -156,7 +157,8 @@ pub(super) mod functions {
     /// Describes images with boxes in COCO's format. With the option `category_ids: true`, `classes` are the ids of the
     /// categories, as some models number them, in place of their ranks. With `move_boxes: true`, as a training needs them,
     /// `boxes` are in pixels of the transformed image and clipped to it; `counts` leaves out those of which less than one
-    /// pixel across or down remains, and `areas` shrink with their boxes.
+    /// pixel across or down remains, and `areas` shrink with their boxes. With `pixel_mask: true`, there is an input field
+    /// `pixel_mask` (`N,H,W,i64`): 1 for pixels of the image and 0 for the padding of `fit`.
     ///
     /// ```rhai
     /// data::coco("val2017", "instances.json", #{category_ids: true}).resize_to(800, 800, "bilinear")
@@ -172,9 +174,11 @@ pub(super) mod functions {
         let mut options = FunctionOptions::new("coco", options);
         let category_ids = options.flag("category_ids", false)?;
         let move_boxes = options.flag("move_boxes", false)?;
+        let pixel_mask = options.flag("pixel_mask", false)?;
         options.finish()?;
         let (images, annotations) = (relative_path(images)?, relative_path(annotations)?);
-        Ok(pipeline_of(SampleSource::Coco(CocoOptions { images, annotations, category_ids, move_boxes })))
+        let options = CocoOptions { images, annotations, category_ids, move_boxes, pixel_mask };
+        Ok(pipeline_of(SampleSource::Coco(options)))
     }
 
     /// Describes a dataset of arrays in files: .npy, or a tensor of a .safetensors file. The first dimension of each counts

@@ -17,7 +17,7 @@ use flagperf_core::tensor::{Dim, TensorSpec};
 /// A graph of a script. It is under construction until the script calls `weights`.
 #[derive(Clone)]
 pub(crate) struct Graph {
-    pub(super) name: ImmutableString,
+    pub(in crate::packages) name: ImmutableString,
     pub(super) state: Arc<Mutex<GraphState>>,
 }
 
@@ -113,8 +113,27 @@ impl Graph {
                     )),
                 }
             }
-            GraphState::Taken => Err(format!("graph `{}` is returned twice", self.name)),
+            GraphState::Taken => Err(format!(
+                "graph `{}` is returned twice, or used by a function that is called to change it",
+                self.name
+            )),
         }
+    }
+
+    /// Calls `work` with the graph, which must be complete. A graph without learned weights is completed.
+    pub(in crate::packages) fn with_complete<T>(
+        &self,
+        work: impl FnOnce(&flagperf_onnx::Graph) -> Fallible<T>,
+    ) -> Fallible<T> {
+        let graph = self.take()?;
+        let result = work(&graph);
+        self.set_complete(graph);
+        result
+    }
+
+    /// Replaces a complete graph.
+    pub(in crate::packages) fn set_complete(&self, graph: flagperf_onnx::Graph) {
+        *lock(&self.state) = GraphState::Complete(Box::new(graph));
     }
 
     /// Calls `work` with the builder of the graph, which must be under construction.

@@ -21,4 +21,5 @@ mod weights;
 
 pub(super) use attention::Rotary;
 pub(crate) use graph::{Graph, Node, refuse_node};
+pub(super) use operators::attributes;
 pub(super) use package::module;

@@ -16,6 +16,14 @@ use crate::sandbox::{Fallible, catch_panic, lock, script_state};
 /// The most outputs of a node.
 const OUTPUTS_MAX: usize = 1000;
 
+/// Converts the attributes of an operator.
+pub(in crate::packages) fn attributes(
+    context: &NativeCallContext<'_>,
+    attributes: &Map,
+) -> Fallible<IndexMap<String, Attribute>> {
+    attributes.iter().map(|(name, value)| Ok((name.to_string(), attribute(context, name, value)?))).collect()
+}
+
 /// Converts an attribute of an operator.
 fn attribute(context: &NativeCallContext<'_>, name: &str, value: &Dynamic) -> Fallible<Attribute> {
     if let Ok(int) = value.as_int() {
@@ -104,9 +112,7 @@ pub(super) mod functions {
             None => Err(format!("an input must be a value of the graph or (), not {}", script_type(input))),
         };
         let inputs: Vec<Option<Var>> = inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let attributes =
-            attributes.iter().map(|(name, value)| Ok((name.to_string(), attribute(&context, name, value)?)));
-        let attributes: IndexMap<String, Attribute> = attributes.collect::<Fallible<_>>()?;
+        let attributes = super::attributes(&context, &attributes)?;
         let vars = graph.build(|builder| {
             let name = builder.unused_name(&op.to_lowercase());
             builder.node(&name, op, &inputs.iter().map(Option::as_ref).collect::<Vec<_>>(), attributes, count)
