@@ -1,7 +1,9 @@
 //! The program as users see it: command, exit code, standard output, standard error.
 
 mod commands;
+mod compare;
 mod dataset;
+mod graph;
 mod import;
 mod lint;
 mod monitors;

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::argument_values::{AuditArgument, EngineArgument};
+use super::compare::CompareArguments;
 use super::exit_codes::exit_code_lines;
+use super::graph::GraphCommand;
 use super::import::ImportCommand;
 use super::selection::{AgentArguments, Selection};
+use super::trace::TraceArguments;
 use flagperf_fleet::{Scheduler, schedulers};
 use flagperf_review::Role;
 
@@ -89,6 +92,20 @@ pub(super) enum Command {
     Verify(VerifyArguments),
     /// Sign the manifest of a result with your private key
     Sign(SignArguments),
+    /// Compare two results, or two cases that are measured in turns: speed with a confidence interval, errors of outputs, and
+    /// metrics.
+    ///
+    /// Results are compared if they are of the same case, data and batch size. Two cases are each measured `--pairs` times, in turns,
+    /// so that what changes on the machine concerns both; each block is a run with a result of its own. The exit code says only
+    /// whether the comparison was possible.
+    Compare(CompareArguments),
+    /// Write the times of a result as a trace: steps, passes, batches and their parts.
+    Trace(TraceArguments),
+    /// Show an ONNX file, or what differs between two
+    Graph {
+        #[command(subcommand)]
+        command: GraphCommand,
+    },
     /// Create or show the key with which you sign results
     Key {
         #[command(subcommand)]

@@ -9,11 +9,17 @@ mod arguments;
 mod backend;
 mod check;
 mod closed_stdout;
+mod compare;
+mod compare_page;
+mod compare_text;
 mod completions;
 mod dataset;
 mod doctor;
 mod doctor_hosts;
 mod exit_codes;
+mod graph;
+mod graph_page;
+mod graph_text;
 mod import;
 mod key;
 mod lint;
@@ -36,6 +42,7 @@ mod resume;
 mod run;
 mod selection;
 mod setup;
+mod trace;
 mod verify;
 mod work;
 
@@ -86,6 +93,9 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::New { what } => new::new(&what),
         Command::Verify(arguments) => verify::verify(&arguments),
         Command::Sign(arguments) => verify::sign(&arguments),
+        Command::Compare(arguments) => compare::compare_sides(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
+        Command::Graph { command } => graph::graph(&command),
         Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work { socket } => work::work(socket.as_deref()),

@@ -11,6 +11,7 @@ mod rows;
 mod summary_report;
 mod table;
 mod text;
+mod trace;
 mod training;
 mod usage;
 
@@ -22,3 +23,4 @@ pub use rows::{Section, sections};
 pub use summary_report::summary_report;
 pub use table::{Screen, columns, headed_table, name_value_table, origin_table, plain_table, unbroken_table};
 pub use text::{bytes, count, display_text, duration, percent, rate, wrap};
+pub use trace::TraceBuilder;

@@ -196,6 +196,7 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`, which contains this program
      bert                training overlays: cpu, nvidia
      bertLarge           overlays: cpu, nvidia
+     dab_detr_r50        overlays: cpu, nvidia
      digits              training overlays: none
      efficientnet        training overlays: cpu, nvidia
      efficientnet_lite0  overlays: cpu, intel, mock, nvidia

@@ -1,0 +1,229 @@
+//! `flagperf compare`: compares two results, or two cases that it measures in turns.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::{Args, ValueHint};
+use flagperf_comparison::{Comparison, Side, compare};
+
+use super::compare_page::comparison_page;
+use super::compare_text::comparison_text;
+use super::output::{print_message, print_result};
+use super::result_printer::relative_path;
+use super::selection::Selection;
+use super::setup::{announce, locate_checkout, prepare_process, print_findings, report_mistakes};
+use flagperf_config::{Overrides, env};
+use flagperf_core::exit_code;
+use flagperf_core::measure::MonotonicClock;
+use flagperf_core::regular_file::read_regular;
+use flagperf_core::run_files::RECORD_FILE;
+use flagperf_core::text::{escape_json, one_line};
+use flagperf_fleet::needs_fleet;
+use flagperf_host::THIS_PROGRAM;
+use flagperf_plan::AuditScope;
+use flagperf_prepare::{Prepared, prepare};
+use flagperf_report::columns;
+use flagperf_result::{Record, Status};
+use flagperf_run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, RunOptions, conduct};
+use flagperf_verify::{Standing, Trust, find_results, verify_result};
+
+/// Largest record in bytes.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct CompareArguments {
+    /// The first side: the folder of a result or of a run, or a case to measure with its settings, such as
+    /// `"resnet50 batch_size=4 rten.threads=1"`
+    #[arg(value_hint = ValueHint::AnyPath)]
+    first: String,
+    /// The second side, of the same kind
+    #[arg(value_hint = ValueHint::AnyPath)]
+    second: String,
+    /// How often each side is measured, in turns: first, second, second, first, and so on
+    #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pairs: u16,
+    /// Compare results that are not of the same work, too; the differences are printed
+    #[arg(long)]
+    anyway: bool,
+    /// Print the comparison as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a page
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// Compares two sides and prints what differs.
+pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
+    let names = [&arguments.first, &arguments.second];
+    let are_results = names.map(|name| Path::new(name).exists());
+    let (sides, interleaved) = match are_results {
+        [true, true] => match names.map(|name| read_side(name)) {
+            [Ok(first), Ok(second)] => ([first, second], false),
+            [Err(message), _] | [_, Err(message)] => return Ok(mistake(&message)),
+        },
+        [false, false] => match measure(arguments, names)? {
+            Ok(sides) => (sides, true),
+            Err(code) => return Ok(code),
+        },
+        [is_first, _] => {
+            let (result, case) = if is_first { (names[0], names[1]) } else { (names[1], names[0]) };
+            return Ok(mistake(&format!(
+                "`{}` is a result, and `{}` is none\n  hint: compare two results, or two cases that are measured in turns",
+                one_line(result),
+                one_line(case)
+            )));
+        }
+    };
+    let [first, second] = &sides;
+    match compare([first, second], interleaved, arguments.anyway) {
+        Ok(comparison) => print(arguments, &comparison),
+        Err(error) => {
+            let hint = if matches!(error, flagperf_comparison::ComparisonError::NotComparable(_)) {
+                "\n  hint: `--anyway` compares them in spite of this"
+            } else {
+                ""
+            };
+            Ok(mistake(&format!("{}{hint}", one_line(&error.to_string()))))
+        }
+    }
+}
+
+fn print(arguments: &CompareArguments, comparison: &Comparison) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &arguments.html {
+        let page = comparison_page(comparison);
+        let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(page.as_bytes()));
+        if let Err(error) = written {
+            return Ok(mistake(&format!("cannot write `{}`: {error}", path.display())));
+        }
+    }
+    let text = match arguments.json {
+        true => format!("{}\n", escape_json(&serde_json::to_string_pretty(comparison)?)),
+        false => comparison_text(comparison, columns()),
+    };
+    Ok(print_result(&text, exit_code::OK))
+}
+
+fn mistake(message: &str) -> ExitCode {
+    print_message(&format!("error: {message}"));
+    ExitCode::from(exit_code::MISTAKE)
+}
+
+/// Reads the results of a side, and refuses those whose figures do not follow from their raw times.
+fn read_side(path: &str) -> Result<Side, String> {
+    let shown = one_line(path).into_owned();
+    let found = find_results(Path::new(path)).map_err(|error| format!("`{shown}`: {error}"))?;
+    let mut results = Vec::new();
+    for folder in found {
+        let report = verify_result(&folder, &Trust::default());
+        if report.standing == Standing::Wrong {
+            return Err(format!("`{}` is wrong: `flagperf verify` shows why", folder.display()));
+        }
+        let file = if folder.is_dir() { folder.join(RECORD_FILE) } else { folder.clone() };
+        let unreadable = |error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
+        let text = read_regular(&file, RECORD_BYTES_MAX).map_err(|error| unreadable(&error))?;
+        let record: Record = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
+        if report.standing > Standing::Consistent {
+            print_message(&format!("warning: `{}` is {}", folder.display(), report.standing.name()));
+        }
+        results
+            .push((if folder.is_dir() { folder } else { file.parent().unwrap_or(Path::new(".")).to_owned() }, record));
+    }
+    let mut cases: Vec<String> = results.iter().map(|(_, record)| record.key().to_string()).collect();
+    cases.dedup();
+    match cases.len() {
+        0 | 1 => Ok(Side { name: shown, results }),
+        _ => Err(format!("`{shown}` has the results of several cases ({}): give the folder of one", cases.join(", "))),
+    }
+}
+
+/// Returns the overrides of a side: a case, and settings as `--set` has them.
+fn overrides(arguments: &CompareArguments, side: &str) -> Overrides {
+    let mut words = side.split_whitespace().map(str::to_owned);
+    let common = arguments.selection.overrides();
+    let cases = words.next().into_iter().collect();
+    Overrides { cases, set: common.set.iter().cloned().chain(words).collect(), ..common }
+}
+
+/// Measures both sides in turns. Returns an exit code if that is not possible.
+fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<Result<[Side; 2], ExitCode>> {
+    let checkout = announce(locate_checkout()?);
+    let exits = prepare_process()?;
+    let mut prepared = Vec::new();
+    for name in names {
+        match prepare(&checkout, &overrides(arguments, name)) {
+            Ok(side) => prepared.push(side),
+            Err(findings) => {
+                let code = report_mistakes(&findings);
+                print_message(&format!(
+                    "  hint: `{}` is neither a result nor a case with its settings",
+                    one_line(name)
+                ));
+                return Ok(Err(code));
+            }
+        }
+    }
+    for Prepared { plan, .. } in &prepared {
+        print_findings(plan.findings.iter());
+        if needs_fleet(plan) || plan.cases.len() != 1 {
+            return Ok(Err(mistake("`compare` measures one case on one device of this machine")));
+        }
+    }
+    let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+    drop(exits);
+    let about = format!("process {} compares", std::process::id());
+    let mut on_notice = |notice: &LockNotice| print_message(&format!("note: {notice}"));
+    let site = &prepared[0].plan.site;
+    let lock = HostLock::take(&env::host_lock(), (&about, &about), site.busy_host, &interrupt, &mut on_notice);
+    let host_use = match lock {
+        Ok(lock) => HostUse::new(lock, Vec::new()),
+        Err(busy) => return Ok(Err(mistake(&format!("{busy}\n  hint: {}", HostBusy::HINT)))),
+    };
+    let options = RunOptions {
+        has_live_display: false,
+        audit: AuditScope::Standard,
+        worker: vec![THIS_PROGRAM.into(), "work".into()],
+        clock: Arc::new(MonotonicClock::start()),
+        folder: None,
+        program: Some(CheckoutState::read(&site.flagperf_path).provenance()),
+        resumed: None,
+        barrier: None,
+        host_use,
+    };
+    let mut sides = names.map(|name| Side { name: one_line(name).into_owned(), results: Vec::new() });
+    let blocks = 2 * usize::from(arguments.pairs);
+    for block in 0..blocks {
+        // First, second, second, first: what changes steadily with time then favours neither.
+        let side = usize::from(matches!(block % 4, 1 | 2));
+        print_message(&format!("block {} of {blocks}: {}", block + 1, sides[side].name));
+        let Prepared { plan, values } = &prepared[side];
+        let outcome = conduct(plan, values, &options, &interrupt, &mut |_| ());
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return Ok(Err(mistake(&error.to_string()))),
+        };
+        if outcome.interrupted {
+            print_message("interrupted: what was measured is in the results of each block");
+            return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
+        }
+        let Some(record) = outcome.records.into_iter().next() else {
+            return Ok(Err(mistake(&format!("block {} has no result", block + 1))));
+        };
+        let folder = find_results(&outcome.folder).ok().and_then(|found| found.into_iter().next());
+        let folder = folder.unwrap_or(outcome.folder);
+        if record.status != Status::Ok {
+            let reason =
+                record.failures.first().map(|failure| one_line(&failure.reason).into_owned()).unwrap_or_default();
+            let shown = relative_path(&folder).display().to_string();
+            print_message(&format!("error: block {} failed: {reason}\n  result {shown}", block + 1));
+            return Ok(Err(ExitCode::from(exit_code::FAILED)));
+        }
+        sides[side].results.push((folder, record));
+    }
+    Ok(Ok(sides))
+}

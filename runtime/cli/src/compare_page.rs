@@ -1,0 +1,62 @@
+//! A comparison as a page that needs neither scripts nor the network.
+
+use std::fmt::Write as _;
+
+use flagperf_comparison::{Comparison, Speed};
+
+use super::compare_text::{comparison_text, ratio, verdict};
+use super::graph_page::escape;
+
+const STYLE: &str = "body{font:15px sans-serif;margin:1.5em;max-width:70em}pre{overflow:auto}svg{display:block}text{font:12px sans-serif}\
+@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}text{fill:#ddd}}";
+/// The width of the text on the page, in characters.
+const COLUMNS: u16 = 140;
+/// The width of a plot, and the height of a row, in pixels.
+const WIDTH: f64 = 640.0;
+const ROW: f64 = 18.0;
+
+/// Returns the page.
+pub(super) fn comparison_page(comparison: &Comparison) -> String {
+    let [first, second] = comparison.sides.each_ref().map(|side| escape(side));
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{first} and {second}</title><style>{STYLE}</style>\n\
+         <h1>{first} and {second}</h1>\n"
+    );
+    for (name, speed) in [("core", &comparison.core), ("whole", &comparison.whole)] {
+        if let Some(speed) = speed {
+            let found = speed.ratio.as_ref().map_or_else(|| "no interval".to_owned(), ratio);
+            let heading = format!("Speed, {name}: {found}: {}", verdict(speed));
+            write!(page, "<h2>{}</h2>{}", escape(&heading), plot(speed)).expect("a text accepts everything");
+        }
+    }
+    page += &format!("<pre>{}</pre></html>\n", escape(&comparison_text(comparison, COLUMNS)));
+    page
+}
+
+/// Draws the throughput of each block: the first side above, the second below.
+fn plot(speed: &Speed) -> String {
+    let all = speed.blocks.iter().flatten().copied();
+    let (low, high) = (all.clone().fold(f64::INFINITY, f64::min), all.fold(0.0, f64::max));
+    let span = (high - low).max(high * 1e-3);
+    let x = |value: f64| 10.0 + (value - low) / span * (WIDTH - 20.0);
+    let mut svg = format!("<svg width=\"{WIDTH}\" height=\"{}\">", 3.0 * ROW);
+    for (side, colour) in [(0, "#36c"), (1, "#c60")] {
+        let y = ROW * (side as f64 + 0.7);
+        for block in &speed.blocks {
+            let at = x(block[side]);
+            write!(
+                svg,
+                "<circle cx=\"{at:.1}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"><title>{:.3}</title></circle>",
+                block[side]
+            )
+            .expect("a text accepts everything");
+        }
+    }
+    let y = 2.8 * ROW;
+    let labels = format!(
+        "<text x=\"0\" y=\"{y}\">{low:.2}</text><text x=\"{WIDTH}\" y=\"{y}\" text-anchor=\"end\">{high:.2} samples/s</text>"
+    );
+    svg += &labels;
+    svg += "</svg>\n";
+    svg
+}

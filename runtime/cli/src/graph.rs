@@ -1,0 +1,104 @@
+//! `flagperf graph`: shows an ONNX file, and the difference between two.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Subcommand, ValueHint};
+use flagperf_onnx::rewrite::diff;
+use flagperf_onnx::{Graph, check_limits, infer_shapes, read_onnx};
+use flagperf_onnx_exec::{ProofError, compare};
+
+use super::graph_page::graph_page;
+use super::graph_text::{diff_text, graph_text};
+use super::output::{print_message, print_result};
+use flagperf_core::exit_code;
+use flagperf_core::text::one_line;
+use flagperf_report::columns;
+
+/// Exit code: the graphs do not compute the same.
+const EXIT_DIFFERENT: u8 = 1;
+/// The seed of the inputs on which graphs are compared.
+const PROOF_SEED: u64 = 0;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum GraphCommand {
+    /// Show what a graph consists of, and which composite operators it has as several nodes, with the reasons for near misses
+    Show {
+        /// The ONNX file
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Also list every node with its shapes and types
+        #[arg(long)]
+        nodes: bool,
+    },
+    /// Show which nodes differ between two graphs. Exits with 1 if --compare finds that they compute something else
+    Diff {
+        /// The ONNX file before
+        #[arg(value_hint = ValueHint::FilePath)]
+        before: PathBuf,
+        /// The ONNX file after
+        #[arg(value_hint = ValueHint::FilePath)]
+        after: PathBuf,
+        /// Also compute both graphs in f64, on drawn inputs, and compare their outputs
+        #[arg(long)]
+        compare: bool,
+        /// Also write a page that draws both graphs
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        html: Option<PathBuf>,
+    },
+}
+
+pub(super) fn graph(command: &GraphCommand) -> anyhow::Result<ExitCode> {
+    let result = match command {
+        GraphCommand::Show { file, nodes } => {
+            read(file).map(|graph| (graph_text(&graph, *nodes, columns()), exit_code::OK))
+        }
+        GraphCommand::Diff { before, after, compare, html } => {
+            show_difference(before, after, *compare, html.as_deref())
+        }
+    };
+    Ok(match result {
+        Ok((text, code)) => print_result(&text, code),
+        Err(message) => {
+            print_message(&format!("error: {message}"));
+            ExitCode::from(exit_code::MISTAKE)
+        }
+    })
+}
+
+fn read(file: &Path) -> Result<Graph, String> {
+    let mut graph = read_onnx(file).map_err(|error| one_line(&error.to_string()).into_owned())?;
+    // Files rarely declare the values between inputs and outputs.
+    infer_shapes(&mut graph);
+    check_limits(&graph).map_err(|error| format!("`{}`: {}", file.display(), one_line(&error.to_string())))?;
+    Ok(graph)
+}
+
+fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path>) -> Result<(String, u8), String> {
+    let [before_graph, after_graph] = [read(before)?, read(after)?];
+    let difference = diff(&before_graph, &after_graph);
+    let mut text = diff_text(&difference, &before_graph, &after_graph, columns());
+    let mut code = exit_code::OK;
+    if proves {
+        text += &match compare(&before_graph, &after_graph, PROOF_SEED) {
+            Ok(compared) => format!(
+                "computed in f64: {} elements differ by at most {:.1e} of the largest one (at most {:.0e})\n",
+                compared.elements, compared.error, compared.limit
+            ),
+            Err(ProofError::Unproved(reason)) => format!("not compared: {}\n", one_line(&reason)),
+            Err(differs) => {
+                code = EXIT_DIFFERENT;
+                format!("computed in f64: {}\n", one_line(&differs.to_string()))
+            }
+        };
+    }
+    if let Some(path) = page {
+        let titles = [before, after].map(|path| path.display().to_string());
+        let html = graph_page(&difference, [&before_graph, &after_graph], &titles);
+        let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(html.as_bytes()));
+        written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+        text += &format!("page  {}\n", path.display());
+    }
+    Ok((text, code))
+}

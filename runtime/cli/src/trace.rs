@@ -1,0 +1,55 @@
+//! `flagperf trace`: writes the times of a result as a trace for the viewers of Chrome and Perfetto.
+
+use std::io::{BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueHint};
+
+use super::output::{print_message, print_result};
+use flagperf_core::exit_code;
+use flagperf_core::regular_file::open_regular;
+use flagperf_core::run_files::EVENTS_FILE;
+use flagperf_report::TraceBuilder;
+use flagperf_result::ChainReader;
+use flagperf_verify::find_results;
+
+#[derive(Debug, Args)]
+pub(super) struct TraceArguments {
+    /// Folder of a case
+    #[arg(value_hint = ValueHint::DirPath)]
+    result: PathBuf,
+    /// The file of the trace, which ui.perfetto.dev and chrome://tracing open
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+}
+
+/// Writes the trace of a result.
+pub(super) fn trace(arguments: &TraceArguments) -> anyhow::Result<ExitCode> {
+    let written = write_trace(&arguments.result, &arguments.file);
+    Ok(match written {
+        Ok(()) => print_result(&format!("trace  {}\n", arguments.file.display()), exit_code::OK),
+        Err(message) => {
+            print_message(&format!("error: {message}"));
+            ExitCode::from(exit_code::MISTAKE)
+        }
+    })
+}
+
+fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
+    let found = find_results(result).map_err(|error| format!("`{}`: {error}", result.display()))?;
+    let [folder] = &found[..] else {
+        return Err(format!("`{}` has {} results: give the folder of one", result.display(), found.len()));
+    };
+    let path = folder.join(EVENTS_FILE);
+    let unreadable = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
+    let events = open_regular(&path).map_err(|error| unreadable(&error))?;
+    let mut reader = ChainReader::new(BufReader::new(events));
+    let mut builder = TraceBuilder::default();
+    while let Some(event) = reader.read().map_err(|error| unreadable(&error))? {
+        builder.add(&event);
+    }
+    let text = builder.finish().to_string();
+    let written = flagperf_core::file::create(file).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| format!("cannot write `{}`: {error}", file.display()))
+}

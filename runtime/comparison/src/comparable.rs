@@ -1,0 +1,66 @@
+//! What two results must have in common to be compared.
+
+use flagperf_core::event::DatasetFacts;
+use flagperf_core::measure::Measurement;
+use flagperf_result::Record;
+use serde::Serialize;
+
+/// Something that differs between two results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What differs: `dataset`.
+    pub what: String,
+    /// The value of the first result.
+    pub first: String,
+    /// The value of the second result.
+    pub second: String,
+    /// Whether a comparison in spite of it is meaningless.
+    pub prevents: bool,
+}
+
+/// Returns what differs between two results. Without a difference that prevents it, they can be compared.
+pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut add = |what: &str, first: String, second: String, prevents: bool| {
+        if first != second {
+            found.push(Difference { what: what.to_owned(), first, second, prevents });
+        }
+    };
+    add("case", first.case.clone(), second.case.clone(), true);
+    add("unit", first.unit.clone(), second.unit.clone(), true);
+    let step = |record: &Record| {
+        record.headline_step().map_or_else(|| "nothing".to_owned(), |step| format!("{step:?}").to_lowercase())
+    };
+    add("what was measured", step(first), step(second), true);
+    let batch =
+        |record: &Record| headline(record).map_or_else(|| "none".to_owned(), |loops| loops.batch_size.to_string());
+    add("batch size", batch(first), batch(second), true);
+    let data = |record: &Record| {
+        dataset(record).map_or_else(
+            || "none".to_owned(),
+            |facts| format!("{} samples, index {:.12}", facts.samples, facts.index_sha256),
+        )
+    };
+    add("dataset", data(first), data(second), true);
+    let pipeline = |record: &Record| dataset(record).map(|facts| facts.pipeline.join("; ")).unwrap_or_default();
+    add("transforms", pipeline(first), pipeline(second), true);
+    let host = |record: &Record| record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
+    add("host", host(first), host(second), false);
+    let names: std::collections::BTreeSet<&String> = first.settings.keys().chain(second.settings.keys()).collect();
+    for name in names {
+        let value = |record: &Record| {
+            record.settings.get(name).map_or_else(|| "not set".to_owned(), |setting| setting.value.to_string())
+        };
+        add(name, value(first), value(second), false);
+    }
+    found
+}
+
+/// Returns the measured loop that determines the headline figures.
+pub(super) fn headline(record: &Record) -> Option<&Measurement> {
+    record.measured_loops().next_back()
+}
+
+fn dataset(record: &Record) -> Option<&DatasetFacts> {
+    record.phases.iter().rev().find_map(|phase| phase.dataset.as_ref())
+}

@@ -1,0 +1,158 @@
+//! The comparison of two sides.
+
+use std::path::PathBuf;
+
+use flagperf_core::measure::Measurement;
+use flagperf_result::{Record, Status};
+use indexmap::IndexMap;
+use serde::Serialize;
+
+use super::comparable::{Difference, differences, headline};
+use super::outputs::{OutputErrors, compare_outputs};
+use super::ratio::{RatioInterval, SpeedVerdict};
+
+/// The results of one side, in the order in which they were measured.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// What the side is called: a path, or a case with its settings.
+    pub name: String,
+    /// The folder of each result with its record.
+    pub results: Vec<(PathBuf, Record)>,
+}
+
+/// Two sides of a case compared with each other.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The names of the sides.
+    pub sides: [String; 2],
+    /// What differs between the sides beside their figures.
+    pub differences: Vec<Difference>,
+    /// Throughput without the loader and the evaluator.
+    pub core: Option<Speed>,
+    /// Throughput of whole passes.
+    pub whole: Option<Speed>,
+    /// How far outputs differ, by name.
+    pub outputs: IndexMap<String, OutputErrors>,
+    /// Why outputs were not compared; `None` if they were.
+    pub outputs_unknown: Option<String>,
+    /// Metrics of both sides, by name.
+    pub metrics: IndexMap<String, MetricPair>,
+}
+
+/// The throughputs of both sides in samples per second, and their ratio.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Speed {
+    /// The geometric mean of the blocks of each side.
+    pub throughput_samples_per_s: [f64; 2],
+    /// The second by the first; `None` if there is no interval.
+    pub ratio: Option<RatioInterval>,
+    pub verdict: Option<SpeedVerdict>,
+    /// The blocks in pairs, in the order in which they were measured.
+    pub blocks: Vec<[f64; 2]>,
+}
+
+/// A metric of both sides; `None` if a side does not know it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MetricPair {
+    pub first: Option<f64>,
+    pub second: Option<f64>,
+}
+
+/// Why two sides cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComparisonError {
+    /// A side has no result, or one that failed.
+    #[error("`{side}`: {reason}")]
+    Unusable { side: String, reason: String },
+    /// The results are not of the same work.
+    #[error("the results are not of the same work: {}", .0.iter().map(|difference| format!("{} is {} and {}", difference.what, difference.first, difference.second)).collect::<Vec<_>>().join("; "))]
+    NotComparable(Vec<Difference>),
+}
+
+/// Compares two sides. Blocks are paired in order if `interleaved` says that they were measured one after the other.
+/// `anyway` compares what is not of the same work, too.
+///
+/// # Errors
+/// When a side has no usable result, or the sides are not of the same work.
+pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Comparison, ComparisonError> {
+    sides.into_iter().try_for_each(check_usable)?;
+    let last = sides.map(|side| side.results.last().expect("a usable side has a result"));
+    let differences = differences(&last[0].1, &last[1].1);
+    let prevented: Vec<Difference> = differences.iter().filter(|difference| difference.prevents).cloned().collect();
+    if !prevented.is_empty() && !anyway {
+        return Err(ComparisonError::NotComparable(prevented));
+    }
+    let (outputs, outputs_unknown) = match compare_outputs(&last[0].0, &last[1].0) {
+        Ok(outputs) => (outputs, None),
+        Err(reason) => (IndexMap::new(), Some(reason)),
+    };
+    Ok(Comparison {
+        sides: sides.map(|side| side.name.clone()),
+        differences,
+        core: speed(sides, interleaved, core),
+        whole: speed(sides, interleaved, whole),
+        outputs,
+        outputs_unknown,
+        metrics: metrics(last.map(|(_, record)| record)),
+    })
+}
+
+fn check_usable(side: &Side) -> Result<(), ComparisonError> {
+    let unusable = |reason: &str| ComparisonError::Unusable { side: side.name.clone(), reason: reason.to_owned() };
+    if side.results.is_empty() {
+        return Err(unusable("it has no result"));
+    }
+    let failed = side.results.iter().find(|(_, record)| record.status != Status::Ok || headline(record).is_none());
+    match failed {
+        Some((path, _)) => {
+            Err(unusable(&format!("the result `{}` has not succeeded, so it has no figures", path.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A throughput with the relative half width of its interval.
+type Figure = fn(&Measurement) -> Option<(f64, Option<f64>)>;
+
+fn core(measured: &Measurement) -> Option<(f64, Option<f64>)> {
+    let width = measured.throughput_core_interval.map(|interval| interval.relative_half_width);
+    Some((measured.throughput_core_samples_per_s?.0, width))
+}
+
+fn whole(measured: &Measurement) -> Option<(f64, Option<f64>)> {
+    let width = measured.throughput_whole_interval.map(|interval| interval.relative_half_width);
+    Some((measured.throughput_whole_samples_per_s?.0, width))
+}
+
+fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Option<Speed> {
+    let figures = sides.map(|side| {
+        let figures = side.results.iter().map(|(_, record)| headline(record).and_then(figure));
+        figures.collect::<Option<Vec<(f64, Option<f64>)>>>()
+    });
+    let [Some(first), Some(second)] = figures else { return None };
+    let blocks: Vec<[f64; 2]> = first.iter().zip(&second).map(|((first, _), (second, _))| [*first, *second]).collect();
+    let mean = |figures: &[(f64, Option<f64>)]| {
+        (figures.iter().map(|(figure, _)| figure.ln()).sum::<f64>() / figures.len() as f64).exp()
+    };
+    let ratio = match (interleaved, &first[..], &second[..]) {
+        (true, ..) => RatioInterval::of_pairs(&blocks),
+        (false, [(first, Some(first_width))], [(second, Some(second_width))]) => {
+            RatioInterval::of_intervals([*first, *second], [*first_width, *second_width])
+        }
+        (false, ..) => None,
+    };
+    Some(Speed {
+        throughput_samples_per_s: [mean(&first), mean(&second)],
+        verdict: ratio.as_ref().map(RatioInterval::verdict),
+        ratio,
+        blocks,
+    })
+}
+
+fn metrics([first, second]: [&Record; 2]) -> IndexMap<String, MetricPair> {
+    let accuracy = |record: &Record| headline(record).map(|measured| measured.accuracy.clone()).unwrap_or_default();
+    let [first, second] = [accuracy(first), accuracy(second)];
+    let names: IndexMap<String, ()> = first.keys().chain(second.keys()).map(|name| (name.clone(), ())).collect();
+    let pair = |name: &String| MetricPair { first: first.get(name).copied(), second: second.get(name).copied() };
+    names.keys().map(|name| (name.clone(), pair(name))).collect()
+}

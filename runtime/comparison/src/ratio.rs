@@ -1,0 +1,123 @@
+//! The ratio of two speeds, with its confidence interval.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// Probability with which an interval contains the ratio of two endless measurements.
+const CONFIDENCE: f64 = 0.95;
+
+/// The ratio of two throughputs, the second by the first, with its 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RatioInterval {
+    pub ratio: f64,
+    pub low: f64,
+    pub high: f64,
+    /// Number of pairs of blocks that were measured one after the other; 0 if the sides were measured at different times.
+    pub pairs: usize,
+}
+
+/// What the interval of a ratio says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpeedVerdict {
+    /// The second side is faster.
+    Faster,
+    /// The second side is slower.
+    Slower,
+    /// The interval contains 1.
+    NoDifferenceSeen,
+}
+
+impl RatioInterval {
+    /// Returns the interval of the ratio of throughputs that were measured in pairs of blocks. The logarithms of the ratios
+    /// are the observations, because a ratio and its inverse deviate alike; their mean has Student's interval. `None` with
+    /// fewer than two pairs, or a throughput that is not positive.
+    pub fn of_pairs(pairs: &[[f64; 2]]) -> Option<Self> {
+        let logarithms: Vec<f64> = pairs.iter().map(|[first, second]| (second / first).ln()).collect();
+        let count = logarithms.len() as f64;
+        if logarithms.len() < 2 || logarithms.iter().any(|value| !value.is_finite()) {
+            return None;
+        }
+        let mean = logarithms.iter().sum::<f64>() / count;
+        let variance = logarithms.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let quantile = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.5 + CONFIDENCE / 2.0);
+        let half_width = quantile * (variance / count).sqrt();
+        Some(RatioInterval::around(mean, half_width, pairs.len()))
+    }
+
+    /// Returns the interval of the ratio of two throughputs that were measured at different times, from the relative half
+    /// widths of their own intervals. How the machine changed in between is not in it.
+    pub fn of_intervals([first, second]: [f64; 2], [first_width, second_width]: [f64; 2]) -> Option<Self> {
+        let (mean, half_width) = ((second / first).ln(), first_width.hypot(second_width));
+        (mean.is_finite() && half_width.is_finite()).then(|| RatioInterval::around(mean, half_width, 0))
+    }
+
+    fn around(mean: f64, half_width: f64, pairs: usize) -> Self {
+        RatioInterval { ratio: mean.exp(), low: (mean - half_width).exp(), high: (mean + half_width).exp(), pairs }
+    }
+
+    /// Returns whether the second side is faster, slower, or neither as far as this interval shows.
+    pub fn verdict(&self) -> SpeedVerdict {
+        match () {
+            () if self.low > 1.0 => SpeedVerdict::Faster,
+            () if self.high < 1.0 => SpeedVerdict::Slower,
+            () => SpeedVerdict::NoDifferenceSeen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_students_of_the_logarithms() {
+        // Ratios 1.0, 1.1, 1.2; t(0.975; 2) = 4.302653.
+        let found = RatioInterval::of_pairs(&[[10.0, 10.0], [10.0, 11.0], [10.0, 12.0]]).unwrap();
+        let logarithms = [0.0, 1.1f64.ln(), 1.2f64.ln()];
+        let mean = logarithms.iter().sum::<f64>() / 3.0;
+        let deviation = (logarithms.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+        let half_width = 4.302_653 * deviation / 3f64.sqrt();
+        assert!((found.ratio - mean.exp()).abs() < 1e-12 && found.pairs == 3);
+        assert!((found.high - (mean + half_width).exp()).abs() < 1e-6, "{found:?}");
+        assert_eq!(found.verdict(), SpeedVerdict::NoDifferenceSeen);
+    }
+
+    #[test]
+    fn one_pair_and_a_throughput_of_zero_have_no_interval() {
+        assert_eq!(RatioInterval::of_pairs(&[[1.0, 2.0]]), None);
+        assert_eq!(RatioInterval::of_pairs(&[[1.0, 2.0], [0.0, 2.0]]), None);
+    }
+
+    #[test]
+    fn the_verdict_says_on_which_side_of_one_the_interval_is() {
+        let verdict = |pairs: &[[f64; 2]]| RatioInterval::of_pairs(pairs).unwrap().verdict();
+        assert_eq!(verdict(&[[10.0, 11.0], [10.0, 11.1], [10.0, 10.9]]), SpeedVerdict::Faster);
+        assert_eq!(verdict(&[[11.0, 10.0], [11.1, 10.0], [10.9, 10.0]]), SpeedVerdict::Slower);
+        let apart = RatioInterval::of_intervals([10.0, 10.3], [0.03, 0.04]).unwrap();
+        assert!((apart.high - 1.03 * 0.05f64.exp()).abs() < 1e-9 && apart.pairs == 0);
+        assert_eq!(apart.verdict(), SpeedVerdict::NoDifferenceSeen);
+    }
+
+    #[test]
+    fn a_false_alarm_is_as_rare_as_the_confidence_says() {
+        // Throughputs that drift from pair to pair and vary by a few percent within a pair, from a seeded generator.
+        let mut state = 1u64;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+        };
+        let trials = 2000;
+        let alarms = (0..trials).filter(|_| {
+            let pairs: Vec<[f64; 2]> = (0..8)
+                .map(|_| {
+                    let drift = 100.0 * (1.0 + uniform());
+                    [drift * (1.0 + 0.06 * uniform()), drift * (1.0 + 0.06 * uniform())]
+                })
+                .collect();
+            RatioInterval::of_pairs(&pairs).unwrap().verdict() != SpeedVerdict::NoDifferenceSeen
+        });
+        let share = alarms.count() as f64 / f64::from(trials);
+        assert!((0.035..=0.065).contains(&share), "{share}");
+    }
+}

@@ -1,0 +1,91 @@
+//! `flagperf compare` and `flagperf trace`: what they say about results, and what they refuse.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{flagperf, transcript};
+use crate::support::results;
+
+/// Runs the case with these settings, and returns the folder of the result.
+fn run(checkout: &Path, settings: &[&str]) -> String {
+    let mut arguments = vec!["--plain"];
+    settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+    results::run(checkout, &arguments).0.display().to_string()
+}
+
+#[test]
+fn two_results_have_a_ratio_of_speeds_errors_of_outputs_and_their_differences() {
+    let checkout = results::checkout();
+    let [first, second] = [run(checkout.path(), &[]), run(checkout.path(), &["seed=1"])];
+    let text = transcript(checkout.path(), &["compare", &first, &second, "--html", "page.html"]);
+    assert!(text.contains("exit code 0") && text.contains("seed: 0 and 1"), "{text}");
+    assert!(text.contains("measured at different times"), "{text}");
+    assert!(fs::read_to_string(checkout.path().join("page.html")).expect("it is there").contains("<circle"));
+    let output = flagperf(checkout.path(), &["compare", &first, &second, "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("it is there");
+    let errors = json["outputs"].as_object().expect("it is there").values().next().expect("it is there");
+    assert!(errors["absolute"]["max"].as_f64().expect("it is there") > 0.0, "{json}");
+    assert_eq!(json["core"]["ratio"]["pairs"], 0);
+    let same = flagperf(checkout.path(), &["compare", &first, &first, "--json"]);
+    let json: Value = serde_json::from_slice(&same.stdout).expect("it is there");
+    let errors = json["outputs"].as_object().expect("it is there").values().next().expect("it is there");
+    assert_eq!((&errors["absolute"]["max"], &json["core"]["ratio"]["ratio"]), (&Value::from(0.0), &Value::from(1.0)));
+}
+
+#[test]
+fn results_of_other_work_are_refused_unless_told() {
+    let checkout = results::checkout();
+    let [first, second] = [run(checkout.path(), &[]), run(checkout.path(), &["batch_size=2"])];
+    let text = transcript(checkout.path(), &["compare", &first, &second]);
+    assert!(text.contains("exit code 2") && text.contains("batch size is 4 and 2"), "{text}");
+    assert!(text.contains("`--anyway` compares them in spite of this"), "{text}");
+    let text = transcript(checkout.path(), &["compare", &first, &second, "--anyway"]);
+    assert!(text.contains("exit code 0") && text.contains("not the same work"), "{text}");
+    let text = transcript(checkout.path(), &["compare", &first, "tiny"]);
+    assert!(text.contains("exit code 2") && text.contains("compare two results, or two cases"), "{text}");
+}
+
+#[test]
+fn two_cases_are_measured_in_turns() {
+    let checkout = results::checkout();
+    let arguments = ["compare", "tiny", "tiny num_workers=2", "--pairs", "2", "--json"];
+    let output = flagperf(checkout.path(), &arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let order: Vec<&str> = errors.lines().filter_map(|line| line.strip_prefix("block ")).collect();
+    assert_eq!(order, ["1 of 4: tiny", "2 of 4: tiny num_workers=2", "3 of 4: tiny num_workers=2", "4 of 4: tiny"]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("it is there");
+    assert_eq!(
+        (&json["core"]["ratio"]["pairs"], json["core"]["blocks"].as_array().expect("it is there").len()),
+        (&Value::from(2), 2)
+    );
+    let runs = fs::read_dir(checkout.path().join("result")).expect("results").count();
+    assert_eq!(runs, 4, "each block has a result");
+    let text = transcript(checkout.path(), &["compare", "tiny", "teeny"]);
+    assert!(text.contains("exit code 2") && text.contains("`teeny` is neither a result nor a case"), "{text}");
+}
+
+#[test]
+fn a_trace_has_the_passes_and_batches_of_a_result() {
+    let checkout = results::checkout();
+    let folder = run(checkout.path(), &[]);
+    let text = fs::read_to_string(Path::new(&folder).join("record.json")).expect("a record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let file = checkout.path().join("trace.json");
+    let text = transcript(checkout.path(), &["trace", &folder, &file.display().to_string()]);
+    assert!(text.contains("exit code 0"), "{text}");
+    let trace: Value = serde_json::from_str(&fs::read_to_string(&file).expect("it is there")).expect("it is there");
+    let events = trace["traceEvents"].as_array().expect("it is there");
+    let batches =
+        events.iter().filter(|event| event["name"].as_str().expect("it is there").starts_with("batch ")).count() as u64;
+    let steps: u64 = record["phases"]
+        .as_array()
+        .expect("it is there")
+        .iter()
+        .flat_map(|phase| phase["measured"].as_array().expect("it is there"))
+        .map(|measured| measured["steps"].as_u64().expect("it is there"))
+        .sum();
+    assert_eq!(batches, steps);
+}
