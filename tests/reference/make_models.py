@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import numpy
+import timm
 import torch
 import torchvision
 import transformers
@@ -15,7 +16,16 @@ from safetensors.numpy import save_file
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForQuestionAnswering,
+    DabDetrConfig,
+    DabDetrForObjectDetection,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+from transformers.models.dab_detr.modeling_dab_detr import replace_batch_norm
 
 import formula
 
@@ -123,6 +133,22 @@ def llama(size: str) -> nn.Module:
     return LlamaForCausalLM(config)
 
 
+def dab_detr(size: str) -> nn.Module:
+    if size == "full":
+        return DabDetrForObjectDetection(DabDetrConfig(num_labels=91))
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_queries": 10}
+    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    model = DabDetrForObjectDetection(DabDetrConfig(num_labels=91, hidden_size=32, **heads, **layers))
+    # The configuration does not reach the widths of the backbone.
+    sizes = {"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64], "out_indices": [1, 2, 3, 4]}
+    backbone = timm.create_model("resnet50", features_only=True, **sizes)
+    with torch.no_grad():
+        replace_batch_norm(backbone)
+    model.model.backbone.conv_encoder.model._backbone = backbone
+    model.model.input_projection = nn.Conv2d(256, 32, 1)
+    return model
+
+
 def set_weights(model: nn.Module) -> nn.Module:
     """Sets every parameter and float buffer to the formula's values, under its state_dict name."""
     model = model.eval()
@@ -152,6 +178,30 @@ def count(model: nn.Module, *inputs: torch.Tensor, **named: torch.Tensor) -> dic
     return {"parameters": parameters, "multiply_adds": counter.get_total_flops() // 2}
 
 
+def count_dab_detr() -> dict[str, int]:
+    """Counts what the outputs need, of an image of 800x1066 pixels."""
+    model = dab_detr("full")
+    pixels = torch.zeros(1, 3, 800, 1066)
+    counts = count(model, pixels, pixel_mask=torch.ones(1, 800, 1066, dtype=torch.int64))
+    # The scales and shifts of the batch normalisations are frozen, hence buffers.
+    frozen = [buffer for name, buffer in model.named_buffers() if name.endswith((".weight", ".bias"))]
+    counts["parameters"] += sum(buffer.numel() for buffer in frozen)
+    # transformers also refines the boxes of the first five layers for the losses of a training, and once more the
+    # reference points after the last layer.
+    counts["multiply_adds"] -= count(model.bbox_predictor, torch.zeros(6, 1, 300, 256))["multiply_adds"]
+    return counts
+
+
+def detected() -> dict[str, torch.Tensor]:
+    """Two images, the second one with padding below and to the right."""
+    pixels = torch.from_numpy(formula.uniform("image", 2 * 3 * 96 * 128).reshape(2, 3, 96, 128))
+    mask = torch.ones(2, 96, 128, dtype=torch.int64)
+    mask[1, 50:] = 0
+    mask[1, :, 70:] = 0
+    output = set_weights(dab_detr("tiny"))(pixels, pixel_mask=mask)
+    return {"logits": output.logits, "pred_boxes": output.pred_boxes}
+
+
 def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
     masked, answers = bert("tiny", BertForMaskedLM), bert("tiny", BertForQuestionAnswering)
     words, types = tokens("input", (2, 16), 1024), tokens("token_types", (2, 16), 2)
@@ -169,7 +219,7 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
-    return results | {"smollm2_135m": generated(set_weights(llama("tiny")))}
+    return results | {"smollm2_135m": generated(set_weights(llama("tiny"))), "dab_detr_r50": detected()}
 
 
 def generated(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -198,6 +248,7 @@ def full_counts() -> dict[str, dict[str, int]]:
         "bertLarge": count(bert("full", BertForMaskedLM), text),
         "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
         "smollm2_135m": count(llama("full"), prompt),
+        "dab_detr_r50": count_dab_detr(),
     }
 
 

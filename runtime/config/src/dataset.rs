@@ -18,7 +18,7 @@ const SHA256: SectionKind = SectionKind::Value(ValueKind::Sha256);
 const COUNT: SectionKind = SectionKind::Value(ValueKind::Count);
 
 /// The values of `generator`.
-const GENERATORS: [&str; 2] = ["flagperf", "flagperf_masks"];
+const GENERATORS: [&str; 3] = ["flagperf", "flagperf_masks", "flagperf_boxes"];
 
 section! {
     /// The description of a dataset.
@@ -32,7 +32,7 @@ section! {
         required(TEXT) source: String,
         /// the licence of the files, and whether they may be redistributed
         required(TEXT) licence: String,
-        /// what flagperf draws into the folder `generated` on first use: images in class folders, or images with masks
+        /// what flagperf draws into the folder `generated` on first use: images in class folders, with masks or with boxes
         optional(SectionKind::Value(ValueKind::OptionalWord(&GENERATORS)), "null") generator: Option<String>,
         /// the command that gets the files; `{}` stands for the data directory
         optional(TEXT, "null") fetch: Option<String>,

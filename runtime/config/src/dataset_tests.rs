@@ -52,7 +52,10 @@ fn an_unknown_key_and_a_wrong_value_are_refused_with_the_line() {
             format!("7: `files[0].sha256` must be 64 lower-case hexadecimal digits, not the string `\"{hash}\"`"),
         ),
         ("folders:\n    - {glob: a}\n", "7: `folders[0].count` is missing".to_owned()),
-        ("generator: draw\n", "6: `generator` must be `flagperf` or `flagperf_masks`, not `draw`".to_owned()),
+        (
+            "generator: draw\n",
+            "6: `generator` must be `flagperf`, `flagperf_masks` or `flagperf_boxes`, not `draw`".to_owned(),
+        ),
         ("samples: 2\n", "1: `files` or `folders` must list at least one item".to_owned()),
         ("files:\n    - {path: a}\n    - {path: a}\n", "8: `a` is listed twice".to_owned()),
     ] {

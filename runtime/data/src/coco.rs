@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 use bytemuck::NoUninit;
 
-use self::annotations::{AnnotatedObject, Annotations};
+use self::annotations::{AnnotatedImage, AnnotatedObject, Annotations};
+use super::geometry::Size;
 use super::image_file::read_image;
 use super::pixels::ImageTransforms;
 use super::random::{Epoch, SampleDraw};
@@ -31,11 +32,14 @@ pub struct CocoOptions {
     pub category_ids: bool,
     /// Whether boxes move with their image and are clipped to it; those of which less than a pixel is left are left out.
     pub move_boxes: bool,
+    /// Whether samples have the input `pixel_mask`, with 1 for pixels of the image and 0 for padding.
+    pub pixel_mask: bool,
 }
 
-/// Opened images with boxes: the index of the annotations, without pixels. Fields: `images` (input); truth, with `D` the
-/// largest number of objects of an image: `boxes` (`D,4,f64`), `classes` (`D,i64`), `areas` (`D,f64`), `crowds`
-/// (`D,bool`), `counts` (`i64`), `image_ids` (`i64`) and `placements` (`4,f64`: scale across and down, left, top).
+/// Opened images with boxes: the index of the annotations, without pixels. Fields: `images` (input), `pixel_mask` (input,
+/// optional); truth, with `D` the largest number of objects of an image: `boxes` (`D,4,f64`), `classes` (`D,i64`), `areas` (`D,f64`), `crowds`
+/// (`D,bool`), `counts` (`i64`), `image_ids` (`i64`), `placements` (`4,f64`: scale across and down, left, top) and `sizes`
+/// (`2,i64`: height and width of the original image).
 pub struct Coco {
     root: PathBuf,
     options: CocoOptions,
@@ -52,42 +56,36 @@ impl Coco {
     /// When the file of annotations is not valid, or an image is missing; the error contains the id.
     pub fn open(root: &DataRoot, options: &CocoOptions, transforms: ImageTransforms) -> Result<Self, DataError> {
         transforms.check_truth("boxes")?;
+        if options.pixel_mask {
+            transforms.check_pixel_mask()?;
+        }
         root.resolve(&options.images)?;
         let annotations = Annotations::read(root, &options.annotations)?;
         let file_bytes = find_images(root, options, &annotations)?;
-        let CocoOptions { images, annotations: file, category_ids, move_boxes } = options;
+        let CocoOptions { images, annotations: file, category_ids, move_boxes, pixel_mask } = options;
         let classes = if *category_ids { "ids of the categories" } else { "ranks of the categories" };
         let boxes = if *move_boxes { ", boxes move with their image" } else { "" };
+        let mask = if *pixel_mask { ", with a pixel mask" } else { "" };
         let mut pipeline = vec![format!(
-            "coco images {}, annotations {}, classes: {classes}{boxes}",
+            "coco images {}, annotations {}, classes: {classes}{boxes}{mask}",
             images.display(),
             file.display()
         )];
         pipeline.extend_from_slice(transforms.descriptions());
         let facts = root.facts(root.path(), annotations.images.len(), annotations.hash(&file_bytes), pipeline);
-        let fields = coco_fields(&transforms, annotations.objects_max().max(1))?;
+        let fields = coco_fields(&transforms, annotations.objects_max().max(1), *pixel_mask)?;
         Ok(Coco { root: root.path().to_owned(), options: options.clone(), annotations, fields, transforms, facts })
     }
 
     fn read_sample(&self, draw: &SampleDraw, fields: &mut [&mut [u8]]) -> Result<(), String> {
-        let [image, boxes, classes, areas, crowds, counts, ids, placements] = fields else {
-            return Err(format!("{} fields requested, but a sample has 8", fields.len()));
+        let (requested, inputs) = (fields.len(), if self.options.pixel_mask { 2 } else { 1 });
+        let (images, truth) = fields.split_at_mut_checked(inputs).unwrap_or_default();
+        let [boxes, classes, areas, crowds, counts, ids, placements, sizes] = truth else {
+            return Err(format!("{requested} fields requested, but a sample has {}", self.fields.len()));
         };
         let index = draw.sample as usize;
         let annotated = &self.annotations.images[index];
-        let path = self.root.join(&self.options.images).join(&*annotated.file);
-        let (size, expected) = (read_image(&path, &self.transforms, draw, image)?, annotated.size);
-        if size != expected {
-            return Err(format!(
-                "the file has {}x{} pixels, but image {} in `{}` has {}x{}",
-                size.0,
-                size.1,
-                annotated.id,
-                self.options.annotations.display(),
-                expected.0,
-                expected.1
-            ));
-        }
+        let size = self.read_inputs(annotated, draw, images)?;
         let placement = self.transforms.placement(size, draw)?;
         let mut objects = self.annotations.objects(index);
         let moved: Vec<AnnotatedObject>;
@@ -104,7 +102,29 @@ impl Coco {
         ids.copy_from_slice(&annotated.id.to_ne_bytes());
         let [[across, down], [left, top]] = [placement.scale, placement.shift];
         placements.copy_from_slice(bytemuck::bytes_of(&[across, down, left, top]));
+        sizes.copy_from_slice(bytemuck::bytes_of(&[size.1 as i64, size.0 as i64]));
         Ok(())
+    }
+
+    /// Reads an image, and writes its mask if there is a field for it. Returns width and height in the file.
+    fn read_inputs(&self, image: &AnnotatedImage, draw: &SampleDraw, fields: &mut [&mut [u8]]) -> Result<Size, String> {
+        let path = self.root.join(&self.options.images).join(&*image.file);
+        let size = read_image(&path, &self.transforms, draw, fields[0])?;
+        if size != image.size {
+            return Err(format!(
+                "the file has {}x{} pixels, but image {} in `{}` has {}x{}",
+                size.0,
+                size.1,
+                image.id,
+                self.options.annotations.display(),
+                image.size.0,
+                image.size.1
+            ));
+        }
+        if let Some(mask) = fields.get_mut(1) {
+            self.transforms.write_pixel_mask(size, draw, mask)?;
+        }
+        Ok(size)
     }
 
     fn class_of(&self, object: &AnnotatedObject) -> i64 {
@@ -145,7 +165,7 @@ impl Dataset for Coco {
 
 /// Checks that the file of every image exists, and returns its size in bytes.
 fn find_images(root: &DataRoot, options: &CocoOptions, annotations: &Annotations) -> Result<Vec<u64>, DataError> {
-    let find = |image: &annotations::AnnotatedImage| {
+    let find = |image: &AnnotatedImage| {
         let invalid = |reason| DataError::Invalid {
             path: options.annotations.clone(),
             reason: format!("image {}: {reason}", image.id),
@@ -163,19 +183,20 @@ fn find_images(root: &DataRoot, options: &CocoOptions, annotations: &Annotations
 }
 
 /// Returns the fields for images with at most `objects` objects.
-fn coco_fields(transforms: &ImageTransforms, objects: usize) -> Result<Vec<Field>, DataError> {
+fn coco_fields(transforms: &ImageTransforms, objects: usize, pixel_mask: bool) -> Result<Vec<Field>, DataError> {
     let truth = |name: &str, shape: &[usize], dtype| Field {
         name: name.to_owned(),
         role: FieldRole::Truth,
         spec: TensorSpec::new(shape.to_vec(), dtype),
     };
-    let images = Field { name: "images".to_owned(), role: FieldRole::Input, spec: transforms.spec() };
+    let input = |name: &str, spec| Field { name: name.to_owned(), role: FieldRole::Input, spec };
     let boxes = truth("boxes", &[objects, 4], DType::F64);
     if objects > SAMPLE_BYTES_MAX / 64 {
         return Err(DataError::FieldTooLarge { field: boxes.name, spec: boxes.spec });
     }
-    Ok(vec![
-        images,
+    let mut fields = vec![input("images", transforms.spec())];
+    fields.extend(pixel_mask.then(|| input("pixel_mask", transforms.pixel_mask_spec())));
+    fields.extend([
         boxes,
         truth("classes", &[objects], DType::I64),
         truth("areas", &[objects], DType::F64),
@@ -183,7 +204,9 @@ fn coco_fields(transforms: &ImageTransforms, objects: usize) -> Result<Vec<Field
         truth("counts", &[], DType::I64),
         truth("image_ids", &[], DType::I64),
         truth("placements", &[4], DType::F64),
-    ])
+        truth("sizes", &[2], DType::I64),
+    ]);
+    Ok(fields)
 }
 
 /// Writes the values of each object, and zeros after them.

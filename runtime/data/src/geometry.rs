@@ -1,6 +1,7 @@
 //! Transforms that move pixels: resizing, cropping, padding, flipping. Each applies to an RGB image and, with the nearest
 //! label in place of a filter, to a mask.
 
+mod fit;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::fmt;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+pub use self::fit::Fit;
 pub use self::step::Step;
 #[cfg(test)]
 pub use self::step::cut_out;
@@ -38,6 +40,9 @@ pub enum Geometry {
     /// Scales with the antialiased bilinear filter to fit into `size` and pads both sides evenly; `level` is that of the
     /// padding in every channel.
     Letterbox { size: Size, level: u8 },
+    /// Scales with the antialiased bilinear filter so that the image fits. Every value of the padding is 0, after all other
+    /// transforms.
+    Fit(Fit),
     /// Exchanges left and right with a probability. The choice for a sample depends only on the seed and its index.
     Flip { probability: f64, seed: u64 },
     /// Keeps a part that is drawn for each sample and epoch, and scales it to `size`.
@@ -108,6 +113,7 @@ impl fmt::Display for Geometry {
             Geometry::Letterbox { size: (width, height), level } => {
                 write!(f, "letterbox {width}x{height} with {level}")
             }
+            Geometry::Fit(fit) => fit.fmt(f),
             Geometry::Flip { probability, seed } => write!(f, "flip with probability {probability}, seed {seed}"),
             Geometry::RandomResizedCrop { size: (width, height), range: CropRange { scale, ratio }, filter } => {
                 let filter = filter.name();
@@ -178,6 +184,7 @@ impl Geometry {
                 ..whole
             }),
             Geometry::Letterbox { size: target, .. } => Ok(letterbox(size, target)),
+            Geometry::Fit(fit) => Ok(Mapping { size: fit.size, ..Mapping::scaled(size, fit.scaled(size)) }),
             Geometry::Flip { probability, seed } => {
                 Ok(Mapping { flipped: is_flipped(seed, probability, draw.sample), ..whole })
             }

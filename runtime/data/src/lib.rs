@@ -50,7 +50,7 @@ pub use augmentation::{
 pub use batch::{Batch, Dataset, Field, FieldRole, OpenLength, SampleError};
 pub use coco::CocoOptions;
 pub use error::DataError;
-pub use geometry::{Geometry, Target};
+pub use geometry::{Fit, Geometry, Target};
 pub use hdf5::{Hdf5Field, Hdf5Options};
 pub use image_masks::ImageMaskOptions;
 pub use loader::{BadSamplePolicy, BatchRequest, LoadError, Loader, LoaderOptions};

@@ -10,7 +10,7 @@ mod values;
 use self::steps::{PixelStep, check_order, pixel_steps};
 use self::values::LevelTable;
 use super::augmentation::RandomErasing;
-use super::geometry::{Placement, Size};
+use super::geometry::{Geometry, Placement, Size, Step};
 use super::random::SampleDraw;
 use super::resize::ResizeScratch;
 use super::{DataError, Transform};
@@ -96,8 +96,13 @@ impl ImageTransforms {
         TensorSpec::new([self.size.1, self.size.0], DType::U8)
     }
 
-    /// Transforms an RGB image of `size` and writes the values to `out`, channel by channel. Random transforms depend on
-    /// `draw`.
+    /// Returns the shape and the type of the mask of pixels that are no padding: `H,W,i64`.
+    pub fn pixel_mask_spec(&self) -> TensorSpec {
+        TensorSpec::new([self.size.1, self.size.0], DType::I64)
+    }
+
+    /// Transforms an RGB image of `size` and writes the values to `out`, channel by channel; those of the padding of `fit`
+    /// are 0. Random transforms depend on `draw`.
     ///
     /// # Errors
     /// When the image is smaller than a crop, has another size than all others, or `out` has another length.
@@ -129,6 +134,7 @@ impl ImageTransforms {
         }
         self.check_size(size, found)?;
         self.values.write_planes(if changed { front.as_slice() } else { rgb }, out)?;
+        clear_padding(out, self.dtype.size(), self.size, self.filled(size, draw)?);
         for (place, erasing) in &self.erasings {
             erasing.apply(&mut draw.stream(*place), self.size, self.dtype, out);
         }
@@ -161,11 +167,60 @@ impl ImageTransforms {
         Ok(moves.try_fold((Placement::IDENTITY, size), |(before, size), step| step.placed(before, size, draw))?.0)
     }
 
+    /// Writes 1 to `out` for each pixel that an image of `size` becomes, and 0 for the padding of `fit`, row by row.
+    ///
+    /// # Errors
+    /// As [`ImageTransforms::apply`].
+    pub fn write_pixel_mask(&self, size: Size, draw: &SampleDraw, out: &mut [u8]) -> Result<(), String> {
+        let (width, height) = self.size;
+        let mut mask = vec![1i64; width * height];
+        let bytes = bytemuck::cast_slice_mut(&mut mask);
+        clear_padding(bytes, size_of::<i64>(), self.size, self.filled(size, draw)?);
+        if bytes.len() != out.len() {
+            return Err(format!("{} bytes of a mask for a field of {}", bytes.len(), out.len()));
+        }
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Checks that a mask of pixels would tell all padding from the image.
+    ///
+    /// # Errors
+    /// [`DataError::Transforms`] for a transform with padding that is a part of the image for a model.
+    pub fn check_pixel_mask(&self) -> Result<(), DataError> {
+        let is_padded = |step: &&Step| matches!(step.geometry, Geometry::Pad { .. } | Geometry::Letterbox { .. });
+        match self.steps.iter().filter_map(PixelStep::moves).find(is_padded) {
+            Some(Step { geometry, .. }) => {
+                let reason = format!("`{geometry}` pads images, but a pixel mask has only the padding of `fit`");
+                Err(DataError::Transforms(reason))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the width and the height, from the top left, that are not padding of `fit`.
+    fn filled(&self, size: Size, draw: &SampleDraw) -> Result<Size, String> {
+        let mut moves = self.steps.iter().filter_map(PixelStep::moves);
+        moves.try_fold(size, |size, step| step.filled(size, draw))
+    }
+
     fn check_size(&self, size: Size, found: Size) -> Result<(), String> {
         let (width, height) = self.size;
         if found == self.size {
             return Ok(());
         }
         Err(format!("the image of {}x{} pixels becomes {}x{}, not {width}x{height}", size.0, size.1, found.0, found.1))
+    }
+}
+
+/// Sets the values of every plane of `size` to 0 that are to the right of or below `filled`.
+fn clear_padding(planes: &mut [u8], value_bytes: usize, size: Size, filled: Size) {
+    if size == filled {
+        return;
+    }
+    let row_bytes = size.0 * value_bytes;
+    for (row, values) in planes.chunks_exact_mut(row_bytes).enumerate() {
+        let kept = if row % size.1 < filled.1 { filled.0 } else { 0 };
+        values[kept * value_bytes..].fill(0);
     }
 }

@@ -163,6 +163,25 @@ fn smollm2_has_the_logits_of_transformers_for_a_prompt_and_for_the_token_after_i
     }
 }
 
+/// The settings of dab_detr_r50.
+fn detection_settings(size: &str, image_size: [usize; 2]) -> Value {
+    json!({ "size": size, "image_size": image_size, "classes": 91, "box_weights": "model.decoder.bbox_embed", "onnx": null })
+}
+
+#[test]
+fn dab_detr_has_the_logits_and_the_boxes_of_transformers_for_images_with_padding() {
+    let model = case_with_weights("dab_detr_r50", &detection_settings("tiny", [96, 128]), &ScriptChoice::default());
+    // The second image has 50x70 pixels.
+    let is_pixel = |at: usize| at < 96 * 128 || (at / 128 % 96 < 50 && at % 128 < 70);
+    let mask = (0..2 * 96 * 128).map(|at| i64::from(is_pixel(at))).collect();
+    let mask = Tensor::from_vec([2, 96, 128], mask).unwrap();
+    let pixels = formula::tensor("image", &[2, 3, 96, 128]);
+    let outputs = run(&model.graphs[Model::SINGLE], &IndexMap::from([("pixel_values", pixels), ("pixel_mask", mask)]));
+    for name in ["logits", "pred_boxes"] {
+        assert_close(&outputs[name], &reference("dab_detr_r50", name));
+    }
+}
+
 /// Checks the parameters and the multiply-adds of a standard configuration.
 #[track_caller]
 fn check_counts(graph: &Graph, case: &str) {
@@ -183,6 +202,12 @@ fn the_image_networks_have_the_parameters_and_multiply_adds_of_torchvision() {
     let model = case_model("unet_tiny", &settings, &ScriptChoice::default());
     check_counts(&model.graphs["segment"], "unet_tiny");
     check_counts(&model.graphs["denoise"], "unet_tiny_denoise");
+}
+
+#[test]
+fn dab_detr_has_the_parameters_and_the_multiply_adds_of_transformers() {
+    let model = case_model("dab_detr_r50", &detection_settings("full", [800, 1066]), &ScriptChoice::default());
+    check_counts(&model.graphs[Model::SINGLE], "dab_detr_r50");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn masks() -> SampleSource {
 
 fn boxes() -> SampleSource {
     let (images, annotations) = ("pictures".into(), "instances.json".into());
-    SampleSource::Coco(CocoOptions { images, annotations, category_ids: false, move_boxes: false })
+    SampleSource::Coco(CocoOptions { images, annotations, category_ids: false, move_boxes: false, pixel_mask: false })
 }
 
 fn array(file: &str) -> SampleSource {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Geometry, Transform};
+use crate::{Fit, Geometry, Transform};
 
 /// Two images, two categories, three objects; in the file, ids are in no order.
 fn instances() -> Value {
@@ -28,13 +28,17 @@ fn instances() -> Value {
 }
 
 fn open_text(text: &str, options: CocoOptions) -> Result<(tempfile::TempDir, Coco), String> {
+    let letterbox = Geometry::Letterbox { size: (8, 8), level: 114 };
+    open_with(text, options, &[letterbox, Geometry::Flip { probability: 1.0, seed: 0 }])
+}
+
+fn open_with(text: &str, options: CocoOptions, transforms: &[Geometry]) -> Result<(tempfile::TempDir, Coco), String> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("images")).unwrap();
     image::RgbImage::new(2, 4).save(folder.path().join("images/a.png")).unwrap();
     image::RgbImage::new(4, 2).save(folder.path().join("images/b.png")).unwrap();
     std::fs::write(folder.path().join("instances.json"), text).unwrap();
-    let transforms = [Geometry::Letterbox { size: (8, 8), level: 114 }, Geometry::Flip { probability: 1.0, seed: 0 }];
-    let transforms = transforms.map(Transform::Geometry);
+    let transforms: Vec<Transform> = transforms.iter().cloned().map(Transform::Geometry).collect();
     let transforms = ImageTransforms::new(&transforms, DType::F32).unwrap();
     let coco = Coco::open(&DataRoot::open(folder.path()).unwrap(), &options, transforms);
     coco.map(|coco| (folder, coco)).map_err(|error| error.to_string())
@@ -46,6 +50,7 @@ fn options() -> CocoOptions {
         annotations: "instances.json".into(),
         category_ids: false,
         move_boxes: false,
+        pixel_mask: false,
     }
 }
 
@@ -79,11 +84,13 @@ fn images_are_in_the_order_of_their_ids_with_their_boxes_in_original_pixels() {
         "counts i64",
         "image_ids i64",
         "placements 4,f64",
+        "sizes 2,i64",
     ];
     assert_eq!(specs, expected);
     let truth = read(&coco, 0).unwrap();
     assert_eq!(truth[0], [0.0, 0.0, 2.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!(truth[1..5], [vec![0.0, 0.0], vec![8.0, 0.0], vec![1.0, 0.0], vec![1.0]]);
+    assert_eq!(truth[7], [4.0, 2.0]);
     let truth = read(&coco, 1).unwrap();
     assert_eq!(truth[0], [1.0, 0.5, 2.25, 1.0, 0.0, 0.0, 4.5, 2.0]);
     assert_eq!(truth[1..6], [vec![1.0, 0.0], vec![2.0, 7.5], vec![0.0, 0.0], vec![2.0], vec![9.0]]);
@@ -95,6 +102,29 @@ fn the_placement_maps_original_pixels_to_transformed_ones() {
     // 2x4 becomes 4x8 in the middle of 8x8, then left and right are exchanged.
     assert_eq!(read(&coco, 0).unwrap()[6], [-2.0, 2.0, 6.0, 0.0]);
     assert_eq!(read(&coco, 1).unwrap()[6], [-2.0, 2.0, 8.0, 2.0]);
+}
+
+#[test]
+fn images_that_fit_have_a_mask_of_their_pixels_and_a_placement_at_the_top_left() {
+    let options = || CocoOptions { pixel_mask: true, ..options() };
+    let fit = [Geometry::Fit(Fit { size: (8, 6), shorter: None })];
+    let (_folder, coco) = open_with(&instances().to_string(), options(), &fit).unwrap();
+    let field = &coco.fields()[1];
+    assert_eq!(
+        (field.name.as_str(), field.spec.to_string(), field.role),
+        ("pixel_mask", "6,8,i64".into(), FieldRole::Input)
+    );
+    // 2x4 becomes 3x6, 4x2 becomes 8x4.
+    let (portrait, landscape) = (read(&coco, 0).unwrap(), read(&coco, 1).unwrap());
+    assert!(portrait[0].chunks(8).all(|row| *row == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]));
+    assert_eq!(landscape[0], [vec![1.0; 32], vec![0.0; 16]].concat());
+    assert_eq!((&portrait[7], &landscape[7]), (&vec![1.5, 1.5, 0.0, 0.0], &vec![2.0, 2.0, 0.0, 0.0]));
+    assert_eq!((&portrait[8], &landscape[8]), (&vec![4.0, 2.0], &vec![2.0, 4.0]));
+    let reason = open_text(&instances().to_string(), options()).err().unwrap();
+    assert!(
+        reason.contains("`letterbox 8x8 with 114` pads images, but a pixel mask has only the padding of `fit`"),
+        "{reason}"
+    );
 }
 
 #[test]

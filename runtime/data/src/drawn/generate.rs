@@ -12,6 +12,7 @@ use rand_chacha::rand_core::SeedableRng;
 use rayon::prelude::*;
 use tempfile::TempDir;
 
+use super::instances::{Instances, instances_json};
 use super::picture::{self, Picture, SHAPES};
 use crate::root::SAMPLE_MARK;
 use flagperf_core::file::write_hint;
@@ -25,9 +26,12 @@ const PICTURES_MAX: u64 = 1 << 16;
 /// The class list of the dataset: the name of one class folder per line.
 const CLASS_LIST: &str = "classes.txt";
 
-/// The folders of a dataset of images with masks.
+/// The folders of a dataset of images with masks or boxes.
 const IMAGES: &str = "images";
 const MASKS: &str = "masks";
+
+/// The file with the boxes.
+const INSTANCES: &str = "instances.json";
 
 /// JPEG quality, out of 100: it results in about 45 KB per picture, as for a photograph of this size.
 const QUALITY: u8 = 84;
@@ -42,6 +46,8 @@ enum Recipe {
     Classes,
     /// Images with masks.
     Masks,
+    /// Images with boxes.
+    Boxes,
 }
 
 impl Recipe {
@@ -50,6 +56,7 @@ impl Recipe {
         match line.trim_end() {
             "generator: flagperf" => Some(Recipe::Classes),
             "generator: flagperf_masks" => Some(Recipe::Masks),
+            "generator: flagperf_boxes" => Some(Recipe::Boxes),
             _ => None,
         }
     }
@@ -58,7 +65,7 @@ impl Recipe {
     fn pictures(self) -> u64 {
         match self {
             Recipe::Classes => 8,
-            Recipe::Masks => 4,
+            Recipe::Masks | Recipe::Boxes => 4,
         }
     }
 
@@ -67,6 +74,7 @@ impl Recipe {
         match self {
             Recipe::Classes => 20,
             Recipe::Masks => 21,
+            Recipe::Boxes => 22,
         }
     }
 
@@ -76,6 +84,7 @@ impl Recipe {
         let recipe = match self {
             Recipe::Classes => "recipe 2",
             Recipe::Masks => "recipe for masks 1",
+            Recipe::Boxes => "recipe for boxes 1",
         };
         let seed = self.seed();
         format!("Drawn by flagperf: {recipe}, seed {seed}. May be deleted; it is made again when it is needed.\n")
@@ -98,7 +107,7 @@ struct Drawing<'d> {
 }
 
 /// Generates `dir/generated` if `dir` contains the description of a drawn dataset (`dataset.yaml` with
-/// `generator: flagperf` or `generator: flagperf_masks`) and the files are missing or of another version. Any other
+/// `generator: flagperf`, `flagperf_masks` or `flagperf_boxes`) and the files are missing or of another version. Any other
 /// directory is left unchanged. `dir` may also be the folder `generated` itself, or one such as `generated-2048` beside it,
 /// which gets that number of pictures, rounded up to the same number of each shape. Several processes may call this at
 /// the same time.
@@ -175,11 +184,19 @@ impl Drawing<'_> {
         let unfinished = beside()?;
         let whole = unfinished.path();
         let names = SHAPES.map(|shape| shape.name());
-        let folders: &[&str] = if *recipe == Recipe::Masks { &[IMAGES, MASKS] } else { &names };
+        let folders: &[&str] = match recipe {
+            Recipe::Classes => &names,
+            Recipe::Masks => &[IMAGES, MASKS],
+            Recipe::Boxes => &[IMAGES],
+        };
         folders.iter().try_for_each(|folder| fs::create_dir_all(whole.join(folder)))?;
-        (0..SHAPES.len() as u64 * pictures).into_par_iter().try_for_each(|number| self.write_picture(whole, number))?;
-        if *recipe == Recipe::Classes {
-            fs::write(whole.join(CLASS_LIST), names.join("\n") + "\n")?;
+        let numbers = (0..SHAPES.len() as u64 * pictures).into_par_iter();
+        let written: io::Result<Vec<_>> = numbers.map(|number| self.write_picture(whole, number)).collect();
+        let instances = written?.into_iter().flatten().collect();
+        match recipe {
+            Recipe::Classes => fs::write(whole.join(CLASS_LIST), names.join("\n") + "\n")?,
+            Recipe::Masks => {}
+            Recipe::Boxes => fs::write(whole.join(INSTANCES), instances_json(instances))?,
         }
         fs::write(whole.join(SAMPLE_MARK), recipe.mark())?;
         let outdated = beside()?;
@@ -193,20 +210,22 @@ impl Drawing<'_> {
         }
     }
 
-    /// Draws and writes one picture, and its mask if the recipe has masks.
-    fn write_picture(&self, whole: &Path, number: u64) -> io::Result<()> {
+    /// Draws and writes one picture, and its mask if the recipe has masks. Returns its objects if the recipe has boxes.
+    fn write_picture(&self, whole: &Path, number: u64) -> io::Result<Option<Instances>> {
         let recipe = self.recipe;
         let mut random = ChaCha8Rng::seed_from_u64(recipe.seed());
         random.set_stream(number);
         let shape = SHAPES[(number / self.pictures) as usize];
-        let picture = picture::draw(shape, &mut random);
+        let draw = if recipe == Recipe::Boxes { picture::draw_for_boxes } else { picture::draw };
+        let picture = draw(shape, &mut random);
         let name = format!("{}_{:02}", shape.name(), number % self.pictures);
-        let folder = if recipe == Recipe::Masks { IMAGES } else { shape.name() };
-        fs::write(whole.join(folder).join(format!("{name}.jpg")), jpeg(&picture)?)?;
-        match recipe {
-            Recipe::Classes => Ok(()),
-            Recipe::Masks => fs::write(whole.join(MASKS).join(format!("{name}.png")), mask(&picture)?),
+        let folder = if recipe == Recipe::Classes { shape.name() } else { IMAGES };
+        let file = format!("{name}.jpg");
+        fs::write(whole.join(folder).join(&file), jpeg(&picture)?)?;
+        if recipe == Recipe::Masks {
+            fs::write(whole.join(MASKS).join(format!("{name}.png")), mask(&picture)?)?;
         }
+        Ok((recipe == Recipe::Boxes).then(|| Instances::of(file, &picture)))
     }
 }
 

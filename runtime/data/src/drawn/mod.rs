@@ -4,6 +4,7 @@
 //! Knows nothing about models: the pictures show geometric shapes, and accuracy on them is meaningless.
 
 mod generate;
+mod instances;
 mod picture;
 #[cfg(test)]
 mod tests;

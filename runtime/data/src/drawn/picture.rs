@@ -68,6 +68,18 @@ const OCTAVES: [(usize, f32); 6] = [(128, 60.0), (64, 36.0), (32, 24.0), (16, 18
 /// Width of the outline in a mask, in pixels.
 const OUTLINE: f32 = 3.0;
 
+/// Width and height of a picture with boxes. Those of COCO have at most 640 pixels.
+const BOX_SIZES: [(usize, usize); 4] = [(640, 480), (480, 640), (500, 500), (640, 427)];
+
+/// An object in a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrawnObject {
+    /// Left, top, width and height in pixels.
+    pub bbox: [usize; 4],
+    /// Number of its pixels, including those behind another object.
+    pub area: usize,
+}
+
 /// A picture in memory.
 pub struct Picture {
     /// RGB levels, row by row.
@@ -79,6 +91,26 @@ pub struct Picture {
 }
 
 impl Picture {
+    /// Returns the shape in the picture.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Returns the objects that have pixels in the picture.
+    pub fn objects(&self) -> Vec<DrawnObject> {
+        let object = |figure: &Figure| {
+            let (mut left, mut top, mut right, mut bottom, mut area) = (self.width, self.height, 0, 0, 0);
+            for (y, x) in (0..self.height).flat_map(|y| (0..self.width).map(move |x| (y, x))) {
+                if figure.covers(self.shape, x as f32, y as f32) {
+                    (left, top, right, bottom) = (left.min(x), top.min(y), right.max(x + 1), bottom.max(y + 1));
+                    area += 1;
+                }
+            }
+            (area > 0).then(|| DrawnObject { bbox: [left, top, right - left, bottom - top], area })
+        };
+        self.figures.iter().filter_map(object).collect()
+    }
+
     /// Returns the label of every pixel: 0 for the background, 1 inside a shape, and 2 on the outline of all shapes
     /// together.
     pub fn mask(&self) -> Vec<u8> {
@@ -96,13 +128,23 @@ impl Picture {
     }
 }
 
+/// Draws a picture of the size of a picture with boxes.
+pub fn draw_for_boxes(shape: Shape, random: &mut ChaCha8Rng) -> Picture {
+    let size = BOX_SIZES[random.next_u32() as usize % BOX_SIZES.len()];
+    draw_sized(shape, size, random)
+}
+
 /// Draws a picture with two or three copies of `shape`.
 pub fn draw(shape: Shape, random: &mut ChaCha8Rng) -> Picture {
-    let (width, height) = match random.next_u32() % 4 {
+    let size = match random.next_u32() % 4 {
         0 => (375, 500),
         1 => (500, 333),
         _ => (500, 375),
     };
+    draw_sized(shape, size, random)
+}
+
+fn draw_sized(shape: Shape, (width, height): (usize, usize), random: &mut ChaCha8Rng) -> Picture {
     let base = random_colour(random);
     let tint = random_colour(random);
     let light = noise(width, height, random);

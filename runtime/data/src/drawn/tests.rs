@@ -1,16 +1,20 @@
 //! Tests of the drawn dataset.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use super::ensure;
 use crate::stored_files::check_items;
-use crate::{DataRoot, Dataset, Filter, Geometry, ImageMaskOptions, Pipeline, SampleSource, Target, Transform};
+use crate::{
+    CocoOptions, DataRoot, Dataset, Filter, Fit, Geometry, ImageMaskOptions, Pipeline, SampleSource, Target, Transform,
+};
 use flagperf_config::DatasetDescription;
 use flagperf_core::tensor::DType;
 
 const DESCRIPTION: &str = include_str!("../../../../datasets/drawn/dataset.yaml");
+const DESCRIPTION_OF_BOXES: &str = include_str!("../../../../datasets/drawn_boxes/dataset.yaml");
 const DESCRIPTION_OF_MASKS: &str = include_str!("../../../../datasets/drawn_masks/dataset.yaml");
 
 /// Draws a dataset in `home` and compares its files with its description.
@@ -76,6 +80,44 @@ fn drawn_masks_match_their_description_and_have_every_class() {
         assert!(pixels.iter().all(|pixels| *pixels > 10), "{}: {pixels:?}", dataset.sample_name(index));
         assert_eq!(pixels.iter().sum::<usize>(), 64 * 48);
     }
+}
+
+#[test]
+fn drawn_boxes_match_their_description_and_have_several_sizes_and_classes() {
+    let home = tempfile::tempdir().unwrap();
+    let description = draw(home.path(), DESCRIPTION_OF_BOXES);
+    let options = CocoOptions {
+        images: "images".into(),
+        annotations: "instances.json".into(),
+        category_ids: true,
+        move_boxes: false,
+        pixel_mask: true,
+    };
+    let transforms = vec![Transform::Geometry(Geometry::Fit(Fit { size: (64, 48), shorter: None }))];
+    let dataset = Pipeline { source: SampleSource::Coco(options), transforms };
+    let dataset = dataset.open(&home.path().join("generated"), DType::F32).unwrap();
+    assert_eq!((Some(dataset.facts().samples), dataset.facts().synthetic), (description.samples, true));
+    let bytes = dataset
+        .fields()
+        .iter()
+        .map(|field| field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size());
+    let mut sample: Vec<Vec<u8>> = bytes.map(|bytes| vec![0; bytes]).collect();
+    let (mut sizes, mut classes) = (BTreeSet::new(), BTreeSet::<i64>::new());
+    for index in 0..dataset.len() {
+        let mut fields: Vec<&mut [u8]> = sample.iter_mut().map(Vec::as_mut_slice).collect();
+        dataset.read(index, &mut fields).unwrap();
+        let numbers = |field: usize| bytemuck::pod_collect_to_vec::<u8, i64>(&sample[field]);
+        let boxes = bytemuck::pod_collect_to_vec::<u8, f64>(&sample[2]);
+        let count = numbers(6)[0] as usize;
+        assert!(
+            (2..=3).contains(&count) && boxes[..4 * count].chunks(4).all(|b| b[2] >= 1.0 && b[3] >= 1.0),
+            "{boxes:?}"
+        );
+        classes.extend(&numbers(3)[..count]);
+        sizes.insert(numbers(9));
+    }
+    assert_eq!(classes.into_iter().collect::<Vec<_>>(), [1, 13, 27, 38, 53, 65, 78, 90]);
+    assert_eq!(sizes.len(), 4, "{sizes:?}");
 }
 
 #[test]

@@ -36,6 +36,15 @@ impl Step {
         }
     }
 
+    /// Returns the width and the height, from the top left, that remain after `fit` without its padding, or the new size.
+    ///
+    /// # Errors
+    /// As [`Step::apply`].
+    pub fn filled(&self, size: Size, draw: &SampleDraw) -> Result<Size, String> {
+        let mapping = self.map(size, draw)?;
+        Ok(if matches!(self.geometry, Geometry::Fit(_)) { mapping.scaled } else { mapping.size })
+    }
+
     /// Transforms an RGB image of `size` into `target`, which is resized to fit; returns the new size.
     ///
     /// # Errors

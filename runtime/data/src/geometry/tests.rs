@@ -50,6 +50,42 @@ fn a_letterbox_keeps_the_proportions_and_centres_the_image() {
 }
 
 #[test]
+fn an_image_that_fits_has_the_size_of_transformers_and_is_at_the_top_left() {
+    // get_size_with_aspect_ratio((height, width), 800, 1333) of transformers 5.23
+    let sizes = [
+        ((640, 480), (1066, 800)),
+        ((480, 640), (800, 1066)),
+        ((500, 500), (800, 800)),
+        ((640, 427), (1199, 800)),
+        ((427, 640), (800, 1199)),
+        ((1000, 200), (1333, 267)),
+        ((200, 1000), (267, 1333)),
+        ((333, 500), (800, 1201)),
+        ((2048, 1536), (1066, 800)),
+        ((640, 383), (1333, 798)),
+        ((1920, 1080), (1333, 750)),
+        ((640, 361), (1333, 752)),
+        ((97, 1201), (108, 1333)),
+    ];
+    for (size, expected) in sizes {
+        assert_eq!(Fit { size: (1333, 1333), shorter: Some(800) }.scaled(size), expected, "{size:?}");
+    }
+    // There, transformers leaves 1334x600.
+    assert_eq!(Fit { size: (1333, 1333), shorter: Some(800) }.scaled((1334, 600)), (1333, 600));
+    // Portraits in a wide target, without a limit of the shorter side, and sides of less than a pixel.
+    assert_eq!(Fit { size: (1066, 800), shorter: Some(800) }.scaled((480, 640)), (600, 800));
+    assert_eq!(Fit { size: (1066, 700), shorter: None }.scaled((480, 640)), (525, 700));
+    assert_eq!(Fit { size: (10, 10), shorter: None }.scaled((1, 100)), (1, 10));
+
+    let fit = step(Geometry::Fit(Fit { size: (6, 4), shorter: None }));
+    let (pixels, size) = applied(&fit, (2, 2), 0);
+    assert_eq!((size, fit.filled((2, 2), &draw(0)).unwrap()), ((6, 4), (4, 4)));
+    assert!(pixels.chunks_exact(18).all(|row| row[11] == 9 && row[12..] == [0; 6]), "{pixels:?}");
+    let (mask, _) = fit.apply_to_mask(&[1, 1, 2, 2], (2, 2), &draw(0)).unwrap();
+    assert_eq!(mask[12..18], [2, 2, 2, 2, PADDED_LABEL, PADDED_LABEL]);
+}
+
+#[test]
 fn a_flip_is_the_same_for_image_and_mask_and_depends_on_seed_and_index() {
     let flip = step(Geometry::Flip { probability: 0.5, seed: 3 });
     let flipped: Vec<bool> = (0..100).map(|index| reds(&applied(&flip, (3, 1), index).0) == [2, 1, 0]).collect();

@@ -2,7 +2,7 @@
 
 use crate::Transform;
 use crate::augmentation::{ColorJitter, Operation, Policy};
-use crate::geometry::{Geometry, Size, Step, Target};
+use crate::geometry::{Fit, Geometry, Size, Step, Target};
 use crate::random::RandomStream;
 
 /// A transform of pixels.
@@ -53,7 +53,7 @@ impl PixelStep {
 }
 
 /// Checks that transforms of pixels precede those that compute values, these those that erase values, and these those of
-/// whole batches.
+/// whole batches; and that no transform moves pixels after `fit`.
 ///
 /// # Errors
 /// With the transform that comes too late.
@@ -71,7 +71,13 @@ pub fn check_order(transforms: &[Transform]) -> Result<(), String> {
             return Err(format!("`{late}` {effect}: place it before `{earlier}`"));
         }
     }
-    Ok(())
+    // Otherwise the place of the padding, whose values become 0, would depend on the transforms after it.
+    let mut moves = transforms.iter().filter(|transform| matches!(transform, Transform::Geometry(_)));
+    let fit = moves.find(|transform| matches!(transform, Transform::Geometry(Geometry::Fit(_))));
+    match (fit, moves.next()) {
+        (Some(fit), Some(late)) => Err(format!("`{late}` moves pixels: place it before `{fit}`")),
+        _ => Ok(()),
+    }
 }
 
 /// Combines central crops with the transforms before them, and returns the size of the result if it is the same for every
@@ -118,6 +124,7 @@ impl KnownSize {
             Geometry::Resize { target: Target::Shorter(side), .. } => (self.shorter, self.size) = (Some(side), None),
             Geometry::Resize { target: Target::Exactly(target), .. }
             | Geometry::Letterbox { size: target, .. }
+            | Geometry::Fit(Fit { size: target, .. })
             | Geometry::RandomResizedCrop { size: target, .. } => self.size = Some(target),
             Geometry::CenterCrop(crop) => {
                 check_crop(crop, (0, 0), self.size, self.shorter)?;

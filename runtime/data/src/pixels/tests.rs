@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::*;
-use crate::{Filter, Geometry, Target};
+use crate::{Filter, Fit, Geometry, Target};
 
 const NORMALIZE: Transform = Transform::Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
@@ -46,6 +46,27 @@ fn values_are_normalised_and_ordered_by_channel() {
     for (channel, plane) in values.chunks_exact(4).enumerate() {
         assert!(plane.iter().all(|value| (value - expected[channel]).abs() < 1e-6), "{values:?}");
     }
+}
+
+#[test]
+fn the_padding_of_fit_is_zero_after_normalisation_and_in_the_mask() {
+    let fit = |size| Transform::Geometry(Geometry::Fit(Fit { size, shorter: None }));
+    let image_transforms = ImageTransforms::new(&[fit((3, 2)), NORMALIZE], DType::F32).unwrap();
+    let values = apply::<f32>(&image_transforms, &[0; 12], (2, 2));
+    for (plane, mean) in values.chunks_exact(6).zip([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]) {
+        let expected = [mean, mean, 0.0, mean, mean, 0.0f32];
+        assert!(plane.iter().zip(expected).all(|(value, expected)| (value - expected).abs() < 1e-6), "{plane:?}");
+    }
+    let mask = |size: Size| {
+        let mut mask = [7i64; 6];
+        let bytes = bytemuck::cast_slice_mut(&mut mask);
+        image_transforms.write_pixel_mask(size, &SampleDraw::default(), bytes).unwrap();
+        mask
+    };
+    assert_eq!((mask((2, 2)), mask((3, 1)), mask((3, 2))), ([1, 1, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [1; 6]));
+    assert_eq!(image_transforms.pixel_mask_spec().to_string(), "2,3,i64");
+    let reason = refused(&[fit((3, 2)), crop_to(2)], DType::F32);
+    assert!(reason.starts_with("`center_crop 2` moves pixels: place it before `fit 3x2`"), "{reason}");
 }
 
 #[test]
