@@ -7,6 +7,7 @@ mod support;
 mod answers;
 mod onnxruntime;
 mod openvino;
+mod operators;
 mod plugins;
 mod reference;
 mod sidecar;

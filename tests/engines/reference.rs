@@ -12,6 +12,7 @@ mod manifests;
 mod models;
 mod networks;
 mod pixels;
+mod rewrites;
 mod sidecars;
 
 use std::path::{Path, PathBuf};
