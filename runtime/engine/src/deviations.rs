@@ -95,8 +95,7 @@ impl<'a> NodeUse<'a> {
     fn constant(&self, index: usize) -> Option<Tensor> {
         let name = self.input(index)?;
         if let Some(weight) = self.known.graph.weights.get(name) {
-            let WeightSource::Value(tensor) = &weight.source else { return None };
-            return Some(tensor.clone());
+            return weight.tensor().cloned();
         }
         self.known.constants.get(name)?.constant()
     }

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use super::{Executor, ReferenceOps};
-use flagperf_onnx::rewrite::{replace_by_constants, simplify};
+use flagperf_onnx::rewrite::{has_subgraph, is_random, replace_by_constants, simplify};
 use flagperf_onnx::{
-    Attribute, Graph, LowerError, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightReader, WeightRole, WeightSource,
-    byte_count, captured_names,
+    Graph, LowerError, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightReader, byte_count, captured_names,
 };
 
 /// The size of a folded constant that is not exceeded unless the caller chooses another.
@@ -75,10 +74,7 @@ fn constants(graph: &Graph, bytes_max: usize, facts: &mut Folded) -> Vec<(String
 }
 
 fn can_fold(graph: &Graph, node: &Node) -> bool {
-    let is_random =
-        node.op.starts_with("Random") || matches!(node.op.as_str(), "Bernoulli" | "Multinomial" | "Dropout");
-    let has_subgraph = node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_)));
-    node.domain.is_empty() && !is_random && !has_subgraph && captured_names(node, graph.opset).is_empty()
+    node.domain.is_empty() && !is_random(node) && !has_subgraph(node) && captured_names(node, graph.opset).is_empty()
 }
 
 fn is_large(spec: Option<&TensorSpec>, bytes_max: usize) -> bool {
@@ -88,11 +84,6 @@ fn is_large(spec: Option<&TensorSpec>, bytes_max: usize) -> bool {
 
 /// Computes one node.
 fn compute(graph: &Graph, node: &Node, operands: Vec<(String, Tensor)>) -> Result<Vec<(String, Tensor)>, String> {
-    let weight = |tensor: Tensor| Weight {
-        spec: tensor.spec(),
-        role: WeightRole::Constant,
-        source: WeightSource::Value(tensor),
-    };
     let outputs = node.outputs.iter().filter(|name| !name.is_empty());
     let outputs: Option<Vec<ValueInfo>> =
         outputs.map(|name| Some(ValueInfo { name: name.clone(), spec: graph.values.get(name)?.clone() })).collect();
@@ -101,7 +92,7 @@ fn compute(graph: &Graph, node: &Node, operands: Vec<(String, Tensor)>) -> Resul
         opset: graph.opset,
         outputs: outputs.ok_or("the shape of its output is not known")?,
         nodes: vec![node.clone()],
-        weights: operands.into_iter().map(|(name, tensor)| (name, weight(tensor))).collect(),
+        weights: operands.into_iter().map(|(name, tensor)| (name, Weight::constant(tensor))).collect(),
         ..Graph::default()
     };
     let executor = Executor::load(&part, ReferenceOps).map_err(|error| error.to_string())?;

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::{Executor, ReferenceOps};
-use flagperf_onnx::rewrite::{Replaced, remove_unused};
+use flagperf_onnx::rewrite::{Replaced, describe_call, remove_unused};
 use flagperf_onnx::{
-    DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, WeightSource, infer_shapes,
-    multiply_adds,
+    DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, infer_shapes, multiply_adds,
 };
 
 /// The most multiply-adds of a comparison: about a minute of the reference library on one core.
@@ -242,15 +241,13 @@ fn structure(graph: &Graph) -> String {
             let number = *numbers.entry(name).or_insert(next);
             if let Some(weight) = graph.weights.get(name).filter(|_| number == next) {
                 write!(text, "{} ", weight.spec).expect("a text accepts everything");
-                if let WeightSource::Value(tensor) = &weight.source
-                    && tensor.len() <= SMALL_CONSTANT
-                {
+                if let Some(tensor) = weight.tensor().filter(|tensor| tensor.len() <= SMALL_CONSTANT) {
                     write!(text, "{:?} ", tensor.to_f64()).expect("a text accepts everything");
                 }
             }
             write!(text, "{number} ").expect("a text accepts everything");
         }
-        writeln!(text, "{}.{} {:?}", node.domain, node.op, node.attributes).expect("a text accepts everything");
+        writeln!(text, "{}", describe_call(node)).expect("a text accepts everything");
     }
     text
 }

@@ -122,8 +122,7 @@ impl GraphBuilder {
         self.check_name(name)?;
         self.inference.constant(name, &tensor);
         let spec = tensor.spec();
-        let weight = Weight { spec: spec.clone(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
-        self.graph.weights.insert(name.to_owned(), weight);
+        self.graph.weights.insert(name.to_owned(), Weight::constant(tensor));
         Ok(self.add_value(name, spec))
     }
 

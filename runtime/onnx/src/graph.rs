@@ -134,6 +134,21 @@ pub struct Weight {
     pub source: WeightSource,
 }
 
+impl Weight {
+    /// Returns a constant of the graph itself.
+    pub fn constant(tensor: Tensor) -> Self {
+        Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) }
+    }
+
+    /// Returns the values, if the graph itself contains them.
+    pub fn tensor(&self) -> Option<&Tensor> {
+        match &self.source {
+            WeightSource::Value(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+}
+
 /// A weight's role in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightRole {

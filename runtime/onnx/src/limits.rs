@@ -142,7 +142,7 @@ fn check_nesting(node: &Node) -> Result<(), LimitError> {
 /// Returns whether a slice has a constant step of zero. Other steps are known only when the model runs.
 fn has_zero_step(graph: &Graph, node: &Node) -> bool {
     let steps = node.inputs.get(4).filter(|_| node.op == "Slice").and_then(|steps| graph.weights.get(steps));
-    matches!(steps.map(|weight| &weight.source), Some(WeightSource::Value(steps)) if steps.to_f64().contains(&0.0))
+    steps.and_then(Weight::tensor).is_some_and(|steps| steps.to_f64().contains(&0.0))
 }
 
 /// Returns the last node of the longest path through the graph and the number of nodes on that path.

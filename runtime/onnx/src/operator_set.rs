@@ -51,16 +51,15 @@ fn axes_to_input(graph: &mut Graph, node: &mut Node) {
     let Some(Attribute::Ints(axes)) = node.attributes.shift_remove("axes") else { return };
     let tensor = Tensor::from_vec([axes.len()], axes).expect("the shape is the length of the list");
     let name = unused_name(graph, &format!("{}.axes", node.name));
-    let weight = Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
-    graph.weights.insert(name.clone(), weight);
+    graph.weights.insert(name.clone(), Weight::constant(tensor));
     node.inputs.truncate(1);
     node.inputs.push(name);
 }
 
 /// Moves constant axes to the attribute; axes that are computed stay.
 fn axes_to_attribute(graph: &Graph, node: &mut Node) {
-    let Some(weight) = node.inputs.get(1).and_then(|name| graph.weights.get(name)) else { return };
-    let WeightSource::Value(axes) = &weight.source else { return };
+    let weight = node.inputs.get(1).and_then(|name| graph.weights.get(name));
+    let Some(axes) = weight.and_then(Weight::tensor) else { return };
     let axes = axes.to_f64().into_iter().map(|axis| axis as i64).collect();
     node.attributes.insert("axes".to_owned(), Attribute::Ints(axes));
     node.inputs.truncate(1);

@@ -48,10 +48,7 @@ impl Ranges {
         let uses = Uses::of(known);
         let mut ranges = Ranges::default();
         for (name, weight) in &known.graph.weights {
-            let numbers = match &weight.source {
-                WeightSource::Value(tensor) => Bound::of_numbers(&tensor.to_f64()),
-                _ => None,
-            };
+            let numbers = weight.tensor().and_then(|tensor| Bound::of_numbers(&tensor.to_f64()));
             let bound = numbers.unwrap_or_else(|| Bound::of_type(Some(weight.spec.dtype), false));
             ranges.bounds.insert(name.clone(), bound);
         }

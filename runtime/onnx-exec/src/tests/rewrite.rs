@@ -1,6 +1,6 @@
 //! Rewrites: what is found and replaced, and what shows that a graph still computes the same.
 
-use flagperf_onnx::rewrite::{Fusion, Pattern, Replacement, Rewrite, insert, replace, simplify};
+use flagperf_onnx::rewrite::{Fusion, Pattern, Replacement, Rewrite, diff, find, insert, replace, simplify};
 use flagperf_onnx::{Attribute, Graph, Tensor};
 
 use super::{Sketch, int_list, ints, noise};
@@ -141,6 +141,37 @@ fn a_comparison_that_would_show_nothing_says_so() {
     let other = Sketch::new().input("z", "N,4,f32").node("Relu", &["z"], &["y"]).output("y", "N,4,f32");
     let error = compare(&before, &other, 0).unwrap_err().to_string();
     assert_eq!(error, "the input `x` is not the same in both graphs");
+}
+
+#[test]
+fn a_place_with_two_operands_of_the_same_kind_is_found_once() {
+    let graph = Sketch::new().input("x", "4,f32").input("y", "4,f32").node("Add", &["x", "y"], &["z"]);
+    let mut places = Vec::new();
+    let pattern = Pattern::parse("z = Add(a, b)").unwrap();
+    find(&graph.output("z", "4,f32"), &pattern, &mut |found| places.push(found.node().name.clone())).unwrap();
+    assert_eq!(places, ["z"]);
+}
+
+/// A graph that fills the shape of its input with a number.
+fn filled(number: f32) -> Graph {
+    let value = [("value", Attribute::Tensor(Tensor::from_vec([1], vec![number]).unwrap()))];
+    let sketch = Sketch::new().input("x", "4,f32").node("Shape", &["x"], &["shape"]);
+    let sketch = sketch.node_with("ConstantOfShape", &["shape"], &["filled"], value);
+    sketch.node("Mul", &["x", "filled"], &["y"]).output("y", "4,f32")
+}
+
+#[test]
+fn a_tensor_in_an_attribute_counts_with_its_elements() {
+    assert_eq!(diff(&filled(1.0), &filled(1.0)).regions, []);
+    let difference = diff(&filled(1.0), &filled(2.0));
+    assert_eq!((difference.unchanged, difference.regions.len()), (1, 1));
+    let pattern = Pattern::parse("y = Mul(x, ConstantOfShape<value=$v>(s))").unwrap();
+    let regions = [1.0, 2.0].map(|number| {
+        let replaced = replace(&filled(number), &pattern, &mut |_| Ok(Replacement::parse("y = Identity(x)").unwrap()));
+        replaced.unwrap().replaced.remove(0)
+    });
+    let proof = prove_regions(&regions, 0);
+    assert_eq!((proof.distinct, proof.differs.is_some()), (2, true), "{proof:?}");
 }
 
 #[test]

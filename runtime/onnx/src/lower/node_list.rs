@@ -49,10 +49,7 @@ impl<'a> NodeList<'a> {
 
     /// Returns the values of a constant; `None` if the value is computed or read from a file.
     pub fn known(&self, value: &str) -> Option<&Tensor> {
-        match &self.graph.weights.get(value)?.source {
-            WeightSource::Value(tensor) => Some(tensor),
-            _ => None,
-        }
+        self.graph.weights.get(value)?.tensor()
     }
 
     /// Returns a name that no value has. The count makes it different from all names that this list returned before.
@@ -64,8 +61,7 @@ impl<'a> NodeList<'a> {
     /// Adds a constant and returns its name.
     pub fn constant(&mut self, tensor: Tensor) -> String {
         let name = self.name("constant");
-        let weight = Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
-        self.graph.weights.insert(name.clone(), weight);
+        self.graph.weights.insert(name.clone(), Weight::constant(tensor));
         name
     }
 

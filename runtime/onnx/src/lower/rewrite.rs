@@ -75,7 +75,7 @@ impl Rewriting {
     /// Adds the specifications of the values that the nodes from `node_count` on define.
     fn infer_new(&mut self, node_count: usize, weight_count: usize) {
         for (name, weight) in self.graph.weights.iter().skip(weight_count) {
-            if let WeightSource::Value(tensor) = &weight.source {
+            if let Some(tensor) = weight.tensor() {
                 self.inference.constant(name, tensor);
                 self.specs.insert(name.clone(), weight.spec.clone());
             }

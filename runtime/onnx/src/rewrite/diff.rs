@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexMap;
 
+use super::call::describe_call;
 use crate::{Graph, Node, TensorSpec};
 
 /// The difference between two graphs.
@@ -60,9 +61,7 @@ pub fn diff(before: &Graph, after: &Graph) -> GraphDiff {
 /// Describes a node by its operator, its attributes and what it reads.
 fn key<'n>(node: &'n Node, name: impl Fn(&'n str) -> &'n str) -> String {
     let inputs: Vec<&str> = node.inputs.iter().map(|input| name(input)).collect();
-    let mut attributes: Vec<String> = node.attributes.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
-    attributes.sort_unstable();
-    format!("{}.{} {inputs:?} {attributes:?}", node.domain, node.op)
+    format!("{} {inputs:?}", describe_call(node))
 }
 
 fn known_nodes(graph: &Graph) -> HashMap<String, Vec<usize>> {

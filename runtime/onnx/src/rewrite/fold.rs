@@ -2,20 +2,18 @@
 
 use std::collections::HashMap;
 
-use super::index::start_inference;
-use super::replace::constant_weight;
-use crate::{Graph, Tensor};
+use crate::{Graph, Tensor, Weight, check};
 
 /// Adds a constant to a graph. An existing one keeps its value.
 pub(super) fn add_constant(graph: &mut Graph, name: &str, tensor: Tensor) {
     graph.values.shift_remove(name);
-    graph.weights.entry(name.to_owned()).or_insert_with(|| constant_weight(tensor));
+    graph.weights.entry(name.to_owned()).or_insert_with(|| Weight::constant(tensor));
 }
 
 /// Returns the values of nodes that are integers known from shapes alone, such as the sizes that `Shape` returns. Outputs of
 /// the graph are not among them.
 pub fn known_integers(graph: &Graph) -> Vec<(String, Tensor)> {
-    let mut inference = start_inference(graph);
+    let mut inference = check::start_inference(graph);
     let mut known = Vec::new();
     let is_output = |name: &&String| graph.outputs.iter().any(|output| output.name == **name);
     for node in &graph.nodes {

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::shape_inference::ShapeInference;
-use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, WeightSource, captured_names, check, find_operator};
+use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, captured_names, check, find_operator};
 
 /// The number of a value in a [`GraphIndex`].
 pub(super) type Value = usize;
@@ -19,8 +18,6 @@ pub(super) struct GraphIndex<'g> {
     readers: Vec<Vec<usize>>,
     is_output: Vec<bool>,
     specs: HashMap<String, TensorSpec>,
-    /// Further names that subgraphs read.
-    captured: Vec<String>,
 }
 
 impl<'g> GraphIndex<'g> {
@@ -33,7 +30,6 @@ impl<'g> GraphIndex<'g> {
             readers: Vec::new(),
             is_output: Vec::new(),
             specs: graph.specs(),
-            captured: Vec::new(),
         };
         for name in graph.inputs.iter().map(|input| &input.name).chain(graph.weights.keys()) {
             index.add(name);
@@ -52,9 +48,8 @@ impl<'g> GraphIndex<'g> {
                 }
             }
             for name in captured_names(node, graph.opset) {
-                match index.numbers.get(name.as_str()).copied() {
-                    Some(value) => index.readers[value].push(number),
-                    None => index.captured.push(name),
+                if let Some(value) = index.value(&name) {
+                    index.readers[value].push(number);
                 }
             }
         }
@@ -120,10 +115,7 @@ impl<'g> GraphIndex<'g> {
 
     /// Returns a constant that is part of the graph itself.
     pub fn constant(&self, value: Value) -> Option<&'g Tensor> {
-        match &self.graph.weights.get(self.names[value])?.source {
-            WeightSource::Value(tensor) => Some(tensor),
-            _ => None,
-        }
+        self.graph.weights.get(self.names[value])?.tensor()
     }
 
     /// Returns the number that every element of a constant has.
@@ -198,9 +190,4 @@ pub fn prepare(graph: &Graph) -> Result<Graph, crate::LowerError> {
     }
     check::infer_shapes(&mut graph);
     Ok(graph)
-}
-
-/// Starts the inference of shapes of a graph.
-pub(super) fn start_inference(graph: &Graph) -> ShapeInference {
-    check::start_inference(graph)
 }

@@ -3,6 +3,7 @@
 //! A pattern and its replacement are text, in which each line is a node as ONNX's own text form writes it. Nothing here
 //! executes a graph: constants are computed, and rewrites proved, by `flagperf-onnx-exec`.
 
+mod call;
 mod diff;
 mod edit;
 mod find;
@@ -16,6 +17,7 @@ mod pattern;
 mod replace;
 mod simplify;
 
+pub use call::{describe_call, has_subgraph, is_random};
 pub use diff::{DiffRegion, GraphDiff, diff};
 pub use edit::{EditError, extract, insert, remove_unused, rename};
 pub use find::NearMiss;
@@ -24,5 +26,5 @@ pub use fusions::{FUSIONS, Fusion};
 pub use index::prepare;
 pub use matched::Match;
 pub use pattern::{Pattern, PatternError};
-pub use replace::{Region, Replaced, Replacement, Rewrite, RewriteError, replace};
+pub use replace::{Region, Replaced, Replacement, Rewrite, RewriteError, find, replace};
 pub use simplify::{Simplified, simplify};

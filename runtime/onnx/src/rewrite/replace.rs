@@ -88,7 +88,7 @@ pub enum RewriteError {
 }
 
 /// Replaces every place that `pattern` describes by what `build` returns for it. `build` returns the reason for a place that
-/// it leaves as it is, which is a near miss unless the reason is empty. Of two places that share nodes, the one that ends later is replaced.
+/// it leaves as it is, which is then a near miss. Of two places that share nodes, the one that ends later is replaced.
 ///
 /// # Errors
 /// When a replacement names a value that the pattern does not have, or its output has another shape or type.
@@ -117,6 +117,18 @@ pub fn replace(
     }
     let (graph, replaced) = writer.finish(&places)?;
     Ok(Rewrite { graph, replaced, near_misses })
+}
+
+/// Calls `visit` with each place that `pattern` describes, in order.
+///
+/// # Errors
+/// When a node of an older operator set has no newer form.
+pub fn find(graph: &Graph, pattern: &Pattern, visit: &mut dyn FnMut(&Match<'_, '_>)) -> Result<(), LowerError> {
+    let prepared = prepare(graph)?;
+    let index = GraphIndex::new(&prepared);
+    let (places, _) = find_with(&Search { index: &index, pattern }, &mut |_| Ok(()));
+    places.iter().for_each(|found| visit(&Match { index: &index, pattern, found }));
+    Ok(())
 }
 
 /// Returns the nodes of a place that are removed: those that nothing outside of it needs.
@@ -297,9 +309,4 @@ pub(super) fn raise_version(graph: &mut Graph) {
     if needed > graph.opset {
         set_version(graph, needed);
     }
-}
-
-/// Returns a weight that is a constant of the graph.
-pub(super) fn constant_weight(tensor: Tensor) -> Weight {
-    Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::call::{describe_call, has_subgraph, is_random};
 use super::edit::remove_unused;
 use super::fold::{known_integers, replace_by_constants};
 use super::index::prepare;
@@ -122,10 +123,8 @@ fn reverses(graph: &Graph, node: &Node) -> bool {
     let place = if node.op == "Slice" { 4 } else { 1 };
     let Some(name) = node.inputs.get(place).filter(|name| !name.is_empty()) else { return node.op == "Pad" };
     let harmless = |value: f64| if node.op == "Slice" { value == 1.0 } else { value == 0.0 };
-    match graph.weights.get(name).map(|weight| &weight.source) {
-        Some(WeightSource::Value(values)) => !values.to_f64().into_iter().all(harmless),
-        _ => true,
-    }
+    let values = graph.weights.get(name).and_then(Weight::tensor);
+    values.is_none_or(|values| !values.to_f64().into_iter().all(harmless))
 }
 
 /// Returns the nodes that compute what an earlier one computes.
@@ -133,12 +132,9 @@ fn duplicates(graph: &Graph) -> Aliases {
     let fixed = fixed_names(graph);
     let mut known: HashMap<String, &Node> = HashMap::new();
     let mut aliases = Aliases::new();
-    for node in graph.nodes.iter().filter(|node| node.domain.is_empty() && is_deterministic(node)) {
+    for node in graph.nodes.iter().filter(|node| can_be_shared(node)) {
         let inputs: Vec<&String> = node.inputs.iter().map(|name| aliases.get(name).unwrap_or(name)).collect();
-        let mut attributes: Vec<String> =
-            node.attributes.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
-        attributes.sort_unstable();
-        let key = format!("{} {inputs:?} {attributes:?} {}", node.op, node.outputs.len());
+        let key = format!("{} {inputs:?} {}", describe_call(node), node.outputs.len());
         match known.get(key.as_str()) {
             Some(first) if node.outputs.iter().all(|output| !fixed.contains(output)) => {
                 let pairs =
@@ -152,10 +148,8 @@ fn duplicates(graph: &Graph) -> Aliases {
     aliases
 }
 
-fn is_deterministic(node: &Node) -> bool {
-    let is_random =
-        node.op.starts_with("Random") || matches!(node.op.as_str(), "Bernoulli" | "Multinomial" | "Dropout");
-    !is_random && !node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_) | Attribute::Tensor(_)))
+fn can_be_shared(node: &Node) -> bool {
+    node.domain.is_empty() && !is_random(node) && !has_subgraph(node)
 }
 
 /// Gives reshapes constant sizes where all but one are known: the one is -1.

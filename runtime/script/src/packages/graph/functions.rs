@@ -108,13 +108,8 @@ pub(super) mod functions {
         let pattern = parse(pattern)?;
         Call::new(&context)?.read(&graph, |graph| {
             let mut places = Array::new();
-            let mut note = |found: &Match<'_, '_>| -> Result<Replacement, String> {
-                places.push(to_map(found).into());
-                Err(String::new())
-            };
-            rewrite::replace(graph, &pattern, &mut note)?;
-            places.reverse();
-            Ok::<_, rewrite::RewriteError>(places)
+            rewrite::find(graph, &pattern, &mut |found| places.push(to_map(found).into()))?;
+            Ok::<_, flagperf_onnx::LowerError>(places)
         })
     }
 
