@@ -8,6 +8,7 @@ mod import;
 mod lint;
 mod monitors;
 mod new;
+mod operator;
 mod processes;
 mod refusals;
 mod review;

@@ -9,6 +9,7 @@ use super::compare::CompareArguments;
 use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
 use super::import::ImportCommand;
+use super::operator::OperatorCommand;
 use super::selection::{AgentArguments, Selection};
 use super::trace::TraceArguments;
 use flagperf_fleet::{Scheduler, schedulers};
@@ -105,6 +106,11 @@ pub(super) enum Command {
     Graph {
         #[command(subcommand)]
         command: GraphCommand,
+    },
+    /// Build, test or measure an operator that a vendor brings
+    Operator {
+        #[command(subcommand)]
+        command: OperatorCommand,
     },
     /// Create or show the key with which you sign results
     Key {
@@ -214,6 +220,15 @@ pub(super) enum NewCommand {
         /// The vendor; by default the one with the name of the engine, which is created if there is none
         #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
         vendor: Option<String>,
+    },
+    /// Create an operator of a vendor, with a source for the processor and one for CUDA: vendors/VENDOR/operators/NAME
+    Operator {
+        /// Name of the operator
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+        /// The vendor
+        #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
+        vendor: String,
     },
 }
 

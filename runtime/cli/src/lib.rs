@@ -27,6 +27,9 @@ mod lint_pairs;
 mod lint_report;
 mod list;
 mod new;
+mod operator;
+mod operator_page;
+mod operator_text;
 mod output;
 mod plan;
 mod probe;
@@ -96,6 +99,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Compare(arguments) => compare::compare_sides(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Graph { command } => graph::graph(&command),
+        Command::Operator { command } => operator::operator(&command),
         Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work { socket } => work::work(socket.as_deref()),

@@ -11,7 +11,9 @@ use super::setup::{find_own_checkout, report_mistakes};
 use flagperf_config::load;
 use flagperf_core::exit_code;
 use flagperf_prepare::catalogue;
-use flagperf_scaffold::{Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_vendor};
+use flagperf_scaffold::{
+    Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_operator, new_vendor,
+};
 
 /// Creates something new in the checkout that contains the current directory.
 pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
@@ -36,6 +38,7 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
     let created = match what {
         NewCommand::Case { name, training } => new_case(name, *training, &checkout),
         NewCommand::Vendor { name } => new_vendor(name, &checkout),
+        NewCommand::Operator { name, vendor } => new_operator(name, vendor, &checkout),
         NewCommand::Engine { name, kind, vendor } => new_engine(name, (*kind).into(), vendor.as_deref(), &checkout),
     };
     Ok(match created.and_then(|scaffold| scaffold.write(root).map(|()| scaffold)) {

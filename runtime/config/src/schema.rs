@@ -7,12 +7,14 @@ use serde_json::{Map, Value, json};
 use super::overlay::RESERVED;
 use super::section::{SectionKey, SectionKind};
 use super::vendor::PEAKS;
-use super::{ConfigKey, DatasetDescription, Owner, PARAMETERS, SITE, SettingsFile, ValueKind, Vendor, yaml};
+use super::{
+    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, SettingsFile, ValueKind, Vendor, yaml,
+};
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;
 
 /// The names of the schemas of YAML files, each with its text.
-pub(crate) fn schemas() -> [(&'static str, Value); 8] {
+pub(crate) fn schemas() -> [(&'static str, Value); 9] {
     let [inference, training] = SettingsFile::ALL;
     let of_settings = names(SettingsFile::ALL.iter().flat_map(|file| file.keys));
     [
@@ -24,6 +26,7 @@ pub(crate) fn schemas() -> [(&'static str, Value); 8] {
         ("training_overlay", sized_overlay("an overlay: what a vendor changes in the training of a case", training)),
         ("dataset", titled("dataset.yaml: the files of a dataset", section(DatasetDescription::KEYS))),
         ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(Vendor::KEYS))),
+        ("operator", titled("operator.yaml: an operator that a vendor brings", section(OperatorDescription::KEYS))),
     ]
 }
 

@@ -199,7 +199,7 @@ impl Backend {
         let lines = package.requirement(self.version) + package.dependencies;
         fs::write(&requirements, lines).map_err(not_writable(parent))?;
         let whole = unfinished.path().join("whole");
-        match run_to_end(&pip_command(python, processor, &requirements, &whole))? {
+        match run_to_end(&pip_command(python, processor, &requirements, &whole), None)? {
             Ending::Exited(0) => {}
             ending => return Err(InstallError::Pip { python: python.to_owned(), ending: ending.predicate() }),
         }

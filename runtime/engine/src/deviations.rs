@@ -15,7 +15,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use flagperf_onnx::{
-    Decomposition, Graph, Node, Subgraph, Tensor, TensorSpec, WeightSource, infer_values, replace_nodes,
+    Decomposition, Graph, Node, Subgraph, Tensor, TensorSpec, infer_values, replace_nodes,
 };
 
 use super::EngineError;

@@ -11,6 +11,7 @@ mod model;
 mod null;
 mod onnxruntime;
 mod openvino;
+mod operators;
 mod options;
 mod output_check;
 mod panics;

@@ -6,6 +6,7 @@
 mod copy;
 mod device;
 mod library;
+mod operators;
 mod options;
 mod placement;
 mod provider;
@@ -82,9 +83,14 @@ impl Engine for OnnxRuntime {
                 None => error,
             });
         }
-        let session = OrtSession::load(path, &settings)?;
+        library::open(settings.library.as_deref())?;
+        let provider = settings.provider.canonical();
+        let graph = declared.map(|source| &source.graph);
+        let operators =
+            graph.map(|graph| operators::domain_of(graph, &options.folder, provider)).transpose()?.flatten();
+        let session = OrtSession::load(path, &settings, operators)?;
         Ok(Box::new(match declared {
-            Some(source) => session.with_declared(source)?,
+            Some(source) => session.with_declared(source, &options.folder)?,
             None => session,
         }))
     }

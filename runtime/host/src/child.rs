@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -119,12 +120,15 @@ pub(super) fn wait(child: &mut Child, polls: u32) -> Ending {
     Ending::Stuck
 }
 
-/// Runs a program to its end with the input and the outputs of this process.
+/// Runs a program to its end with the input and the outputs of this process, in `folder` or in that of this process.
 ///
 /// # Errors
 /// Fails when the program cannot be started.
-pub fn run_to_end(argv: &[String]) -> Result<Ending, ProcessError> {
+pub fn run_to_end(argv: &[String], folder: Option<&Path>) -> Result<Ending, ProcessError> {
     let mut command = command_of(argv)?;
+    if let Some(folder) = folder {
+        command.current_dir(folder);
+    }
     let status = spawn(&mut command).and_then(|mut child| {
         let status = child.wait();
         unregister(&child);

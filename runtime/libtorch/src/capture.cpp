@@ -66,5 +66,10 @@ const char *flagperf_capture_replay(Capture *capture) {
     return catch_error([&] { capture->graph.replay(); });
 }
 
+// Writes the current stream of this thread on a device, a cudaStream_t.
+const char *flagperf_current_stream(int device, void **stream) {
+    return catch_error([&] { *stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream(); });
+}
+
 void flagperf_capture_free(Capture *capture) { delete capture; }
 }

@@ -24,6 +24,7 @@ struct CaptureFunctions {
     leave: Call,
     replay: Call,
     free: unsafe extern "C" fn(Capture),
+    stream: unsafe extern "C" fn(c_int, *mut *mut c_void) -> *const c_char,
 }
 
 /// A captured run on a device, which can be replayed.
@@ -94,6 +95,17 @@ impl Drop for CapturedGraph {
     }
 }
 
+/// Returns the current stream of this thread on a device, a `cudaStream_t`.
+///
+/// # Errors
+/// When the plug-in was built without the CUDA headers, and CUDA's.
+pub fn current_stream(index: usize) -> Result<*mut c_void, Error> {
+    let mut stream = null_mut();
+    // SAFETY: libtorch's CUDA library is open, and the out-pointer is valid.
+    check_error(unsafe { (functions()?.stream)(index as c_int, &raw mut stream) })?;
+    Ok(stream)
+}
+
 /// Returns the functions of the library, which is opened once and never closed.
 fn functions() -> Result<&'static CaptureFunctions, Error> {
     static OPENED: OnceLock<Result<CaptureFunctions, Error>> = OnceLock::new();
@@ -103,7 +115,7 @@ fn functions() -> Result<&'static CaptureFunctions, Error> {
 fn open() -> Result<CaptureFunctions, Error> {
     if BYTES.is_empty() {
         return Err(Error::Unavailable {
-            reason: "this plug-in was built without the CUDA headers, which `cuda_graph` needs".to_owned(),
+            reason: "this plug-in was built without the CUDA headers, which `cuda_graph` and operators of vendors need".to_owned(),
             remedy: "run `flagperf backend install libtorch`, which builds it with them".to_owned(),
         });
     }
@@ -120,6 +132,7 @@ fn open() -> Result<CaptureFunctions, Error> {
             leave: *library.get(b"flagperf_capture_leave\0").map_err(Error::failed)?,
             replay: *library.get(b"flagperf_capture_replay\0").map_err(Error::failed)?,
             free: *library.get(b"flagperf_capture_free\0").map_err(Error::failed)?,
+            stream: *library.get(b"flagperf_current_stream\0").map_err(Error::failed)?,
         }
     };
     std::mem::forget(library);

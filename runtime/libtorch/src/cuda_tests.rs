@@ -24,7 +24,7 @@ fn random(size: [i64; 4], device: Device) -> TorchTensor {
 fn a_fused_convolution_matches_separate_operators() {
     let device = device();
     tch::manual_seed(1);
-    let ops = |fused_convolutions| TorchOps { device, channels_last: true, fused_convolutions };
+    let ops = |fused_convolutions| TorchOps { fused_convolutions, ..TorchOps::on(device) };
     for (size, strides, pad) in [(1, 1, 0), (3, 1, 1), (3, 2, 1), (7, 2, 3)] {
         let x = random([2, 16, 28, 28], device);
         let weight = random([32, 16, size, size], device);
@@ -51,7 +51,7 @@ fn a_fused_convolution_matches_separate_operators() {
 fn fp16_attention_matches_separate_operators_with_and_without_capture() {
     let device = device();
     tch::manual_seed(1);
-    let ops = TorchOps { device, channels_last: true, fused_convolutions: true };
+    let ops = TorchOps::on(device);
     let [q, k, v] = [(); 3].map(|()| random([2, 12, 128, 64], device));
     let mask = random([2, 1, 128, 128], device);
     for mask in [None, Some(&mask)] {

@@ -8,14 +8,16 @@ mod update;
 mod windows;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
-use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary, Update};
+use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, TensorOps, Unary, Update};
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::operators::Operators;
+use crate::resident::ResidentTensors;
 use crate::shim;
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// libtorch on one device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct TorchOps {
     /// The device that holds the tensors.
     pub device: Device,
@@ -23,6 +25,10 @@ pub struct TorchOps {
     pub channels_last: bool,
     /// Whether cuDNN fuses additions and ReLU into its convolutions.
     pub fused_convolutions: bool,
+    /// What captured runs need of the host.
+    pub resident: ResidentTensors,
+    /// The operators of the vendor that the graph uses.
+    pub operators: Operators,
 }
 
 type OpResult = Result<TorchTensor, OpError>;
@@ -44,8 +50,10 @@ impl TensorOps for TorchOps {
     }
 
     fn upload(&self, host: &HostTensor) -> OpResult {
-        let uploaded = tensor::upload(host, self.device)?;
-        if self.channels_last { wrap(tensor::channels_last(uploaded)) } else { Ok(TorchTensor(uploaded)) }
+        self.resident.find_or(host, || {
+            let uploaded = tensor::upload(host, self.device)?;
+            if self.channels_last { wrap(tensor::channels_last(uploaded)) } else { Ok(TorchTensor(uploaded)) }
+        })
     }
 
     fn download(&self, x: &TorchTensor, dtype: DType) -> Result<HostTensor, OpError> {
@@ -87,6 +95,16 @@ impl TensorOps for TorchOps {
     fn select(&self, condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> OpResult {
         let operand = |x: &TorchTensor| self.on_device(&x.0);
         wrap(operand(a).and_then(|a| a.f_where_self(&operand(condition)?, &operand(b)?)))
+    }
+
+    fn has_custom(&self, operator: &CustomOperator) -> bool {
+        self.operators.has(operator)
+    }
+
+    fn custom(&self, operator: &CustomOperator, inputs: &[Option<TorchTensor>]) -> Result<Vec<TorchTensor>, OpError> {
+        let on_device = |input: &Option<TorchTensor>| input.as_ref().map(|input| self.on_device(&input.0)).transpose();
+        let inputs = inputs.iter().map(on_device).collect::<Result<Vec<_>, _>>().map_err(torch_error)?;
+        self.operators.run(operator, &inputs, self.device)
     }
 
     fn matmul(&self, a: &TorchTensor, b: &TorchTensor) -> OpResult {
@@ -266,6 +284,12 @@ impl TensorOps for TorchOps {
 }
 
 impl TorchOps {
+    /// Returns the operations on a device, with the defaults of the options.
+    pub fn on(device: Device) -> Self {
+        let (resident, operators) = (ResidentTensors::default(), Operators::default());
+        TorchOps { device, channels_last: true, fused_convolutions: true, resident, operators }
+    }
+
     /// Whether cuDNN has a fused kernel for the convolution: the activation is ReLU, the padding is symmetric, the type
     /// has 16 bits, and there is one group.
     fn can_fuse(&self, x: &TorchTensor, conv: &Conv, after: &ConvEpilogue<'_, TorchTensor>) -> bool {

@@ -1,13 +1,16 @@
-//! The options of a load: `device`, `channels_last`, `cuda_graph`, `fused_convolutions`, `tf32`.
+//! The options of a load.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use flagperf_plugin::{DType, Error};
 use serde_json::Value;
 use tch::Device;
 
+use crate::operators::Placement;
+
 /// The options of a load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TorchOptions {
     /// The device to compute on.
     pub device: Device,
@@ -19,6 +22,10 @@ pub struct TorchOptions {
     pub fused_convolutions: bool,
     /// Whether the device may compute products of fp32 in TF32. The host sets it from the case's precision.
     pub tf32: bool,
+    /// The folders of the libraries of the vendor's operators, by their names. The host sets them if the graph uses operators.
+    pub operators: BTreeMap<String, PathBuf>,
+    /// Where the tensors lie that an operator of the vendor receives.
+    pub placement: Placement,
 }
 
 /// The options, as the host reads them.
@@ -27,11 +34,13 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "channels_last", "kind": "boolean", "default": true, "about": "whether images are kept with channels last, as PyTorch recommends for convolutions"},
     {"name": "cuda_graph", "kind": "boolean", "default": false, "about": "whether a step is replayed as a CUDA graph"},
     {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"},
-    {"name": "tf32", "kind": "boolean", "default": false, "about": "whether products of fp32 are computed in TF32; set by the case's `precision`"}
+    {"name": "tf32", "kind": "boolean", "default": false, "about": "whether products of fp32 are computed in TF32; set by the case's `precision`"},
+    {"name": "operators", "kind": "map", "default": "{}", "about": "the folders of the libraries of the vendor's operators; set if the model uses operators"},
+    {"name": "operator_memory", "kind": "choice", "values": ["plain", "guarded", "shifted"], "default": "plain", "about": "`guarded` gives the vendor's operators memory between margins and checks them after each call, `shifted` also moves it by one element; for tests"}
 ]"#;
 
 /// The known names, for messages.
-const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32";
+const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32, operators, operator_memory";
 
 impl TorchOptions {
     /// Parses a JSON object. `channels_last` is true by default, as PyTorch recommends for convolutions.
@@ -46,6 +55,8 @@ impl TorchOptions {
             cuda_graph: false,
             fused_convolutions: true,
             tf32: false,
+            operators: BTreeMap::new(),
+            placement: Placement::Plain,
         };
         for (option, value) in given {
             let option_error = |reason: String| Error::BadOption { option: option.clone(), reason };
@@ -55,6 +66,20 @@ impl TorchOptions {
                     let device = value.as_str().and_then(device);
                     options.device = device
                         .ok_or_else(|| option_error(format!("`{value}` is not a device (known: cpu, cuda:N)")))?;
+                    continue;
+                }
+                "operators" => {
+                    let read = serde_json::from_value(value.clone());
+                    options.operators = read.map_err(|error| option_error(error.to_string()))?;
+                    continue;
+                }
+                "operator_memory" => {
+                    options.placement = match value.as_str() {
+                        Some("plain") => Placement::Plain,
+                        Some("guarded") => Placement::Guarded { shifted: false },
+                        Some("shifted") => Placement::Guarded { shifted: true },
+                        _ => return Err(option_error(format!("`{value}` is not one of plain, guarded, shifted"))),
+                    };
                     continue;
                 }
                 "channels_last" => &mut options.channels_last,
@@ -130,6 +155,7 @@ mod tests {
             cuda_graph: true,
             fused_convolutions: false,
             tf32: true,
+            ..default
         };
         assert_eq!(TorchOptions::read(given).unwrap(), expected);
     }

@@ -18,6 +18,7 @@ use crate::cuda;
 use crate::device_lock::DeviceLock;
 use crate::executor_error;
 use crate::library::requested_bytes;
+use crate::operators::Operators;
 use crate::ops::TorchOps;
 use crate::options::TorchOptions;
 use crate::shim::{RunMode, allocate_pinned, copy_all, keep_freed_memory, prepare_devices};
@@ -68,8 +69,9 @@ impl TorchSession {
         let graph = read_onnx(path).map_err(Error::failed)?;
         let differentiates = graph.nodes.iter().any(|node| node.op == GRADIENT);
         let (_lock, _mode) = (DeviceLock::shared(), RunMode::begin(differentiates));
-        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _ } = options;
-        let ops = TorchOps { device, channels_last, fused_convolutions };
+        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _, operators, placement } = options;
+        let operators = Operators::open(&operators, device, placement)?;
+        let ops = TorchOps { channels_last, fused_convolutions, operators, ..TorchOps::on(device) };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),
@@ -168,7 +170,8 @@ impl CapturedRun {
         let inputs = duplicate_all(inputs)?;
         tch::Cuda::synchronize(device_index as i64);
         let run = || executor.run(inputs.clone()).map_err(executor_error);
-        let (graph, outputs) = CapturedGraph::capture(device_index, WARMUPS, run)?;
+        let capture = || CapturedGraph::capture(device_index, WARMUPS, run);
+        let (graph, outputs) = executor.ops().resident.keep_during(capture)?;
         let current = inputs.iter().map(|_| None).collect();
         Ok(CapturedRun { inputs, outputs, current, graph })
     }

@@ -20,6 +20,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Identity => operands.tensor(0)?,
         Op::Dropout { mask } => return dropout(operands, *mask),
         Op::Host(host) => return host.evaluate(operands),
+        Op::Custom(operator) => return operator.evaluate(operands),
         Op::Unary(kind) => ops.unary(*kind, &operands.tensor(0)?)?,
         Op::Clip => {
             let min = operands.number(1)?.unwrap_or(f64::NEG_INFINITY);

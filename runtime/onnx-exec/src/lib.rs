@@ -17,6 +17,7 @@ mod control;
 mod conv_transpose;
 #[cfg(feature = "cpu")]
 mod cpu;
+mod custom;
 mod einsum;
 mod error;
 mod evaluate;
@@ -52,6 +53,7 @@ mod window;
 pub use apply::{Operation, apply};
 #[cfg(feature = "cpu")]
 pub use cpu::CpuOps;
+pub use custom::CustomOperator;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
 pub use fold::{FOLDED_BYTES_MAX, Folded, fold_constants};

@@ -2,6 +2,7 @@
 
 use super::control::Control;
 use super::conv_transpose::TransposedConv;
+use super::custom::CustomOperator;
 use super::einsum::Equation;
 use super::host::HostOp;
 use super::multi_head_attention::MultiHeadAttention;
@@ -26,6 +27,8 @@ pub(super) enum Op {
     Host(HostOp),
     /// Runs subgraphs.
     Control(Control),
+    /// An operator of another domain than the standard's.
+    Custom(CustomOperator),
     Unary(Unary),
     /// The bounds are inputs 1 and 2.
     Clip,
@@ -210,7 +213,7 @@ impl Op {
         match self {
             Op::Split { parts, .. } => *parts,
             Op::Dropout { .. } => declared.min(2),
-            Op::Host(_) | Op::Control(_) => declared,
+            Op::Host(_) | Op::Control(_) | Op::Custom(_) => declared,
             Op::Recurrent(Recurrent { cell: Cell::Lstm, .. }) => declared.min(3),
             Op::Recurrent(_) => declared.min(2),
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),

@@ -2,6 +2,7 @@
 
 use super::OpError;
 use super::attention::attention_from_primitives;
+use super::custom::CustomOperator;
 use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
@@ -55,6 +56,16 @@ pub trait TensorOps: Send + Sync {
         subtract: bool,
     ) -> Result<Self::Tensor, OpError> {
         self.binary(if subtract { Binary::Sub } else { Binary::Add }, a, &self.binary(Binary::Mul, b, c)?)
+    }
+    /// Returns whether the library has an operator of another domain than the standard's.
+    fn has_custom(&self, operator: &CustomOperator) -> bool {
+        let _ = operator;
+        false
+    }
+    /// Applies an operator of another domain. Omitted inputs are `None`.
+    fn custom(&self, operator: &CustomOperator, inputs: &[Option<Self::Tensor>]) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = inputs;
+        Err(OpError::unsupported(format!("the operator `{}`", operator.full_name())))
     }
     /// Multiplies matrices over the last two dimensions and broadcasts the others. Both tensors have at least two.
     fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;

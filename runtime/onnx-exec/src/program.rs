@@ -45,6 +45,11 @@ impl<O: TensorOps> Program<O> {
         let (inputs, outputs, captured) = (plan.inputs, plan.outputs, plan.captured);
         let mut program = Program { inputs, outputs, captured, constants, steps: Vec::new(), freed_after: Vec::new() };
         for mut step in plan.steps {
+            if let Op::Custom(operator) = &step.op
+                && !ops.has_custom(operator)
+            {
+                return Err(ExecError::UnknownOperator { node: step.name, op: operator.full_name() });
+            }
             let bodies = std::mem::take(&mut step.bodies);
             let bodies = bodies.into_iter().map(|body| Program::load(body, ops)).collect::<Result<_, _>>()?;
             program.add_or_fold_step(LoadedStep { step, bodies }, ops)?;
@@ -107,7 +112,7 @@ impl<O: TensorOps> Program<O> {
             operands.shape(0).map(|shape| vec![Value::Host(shape_of(&shape, start, end))])
         } else if let Op::Size = step.op {
             operands.shape(0).map(|shape| vec![Value::Host(element_count(&shape))])
-        } else if let Some(host) = host_operands(&operands.values) {
+        } else if let Some(host) = host_operands(&operands.values).filter(|_| !matches!(step.op, Op::Custom(_))) {
             let operands = Operands { ops: &ReferenceOps, values: host };
             evaluate(&step.op, &operands).map(|outputs| outputs.into_iter().map(Value::Host).collect())
         } else {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::{Executor, ReferenceOps};
-use flagperf_onnx::rewrite::{Replaced, describe_call, remove_unused};
+use flagperf_onnx::rewrite::{Replaced, describe_call, expand_operators, remove_unused};
 use flagperf_onnx::{
     DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, infer_shapes, multiply_adds,
 };
@@ -88,6 +88,8 @@ pub fn prove_regions(replaced: &[Replaced], seed: u64) -> RegionsProof {
 /// outputs that do not depend on the inputs.
 pub fn compare(before: &Graph, after: &Graph, seed: u64) -> Result<Compared, ProofError> {
     let unproved = |reason: String| ProofError::Unproved(reason);
+    let expand = |graph: &Graph| expand_operators(graph).map_err(|error| unproved(error.to_string()));
+    let (before, after) = (&expand(before)?, &expand(after)?);
     check_inputs(before, after)?;
     let sizes = drawn_sizes(before);
     [before, after].into_iter().try_for_each(|graph| check_work(graph, &sizes))?;
@@ -265,7 +267,7 @@ pub fn first_difference(before: &Graph, after: &Graph, seed: u64) -> Option<Stri
     let inputs = draw_inputs(before, &sizes, seed).ok()?;
     let limit = if has_half(before) || has_half(after) { LIMIT_HALF } else { LIMIT_F32 };
     let [before, after] = [before, after].map(|graph| {
-        let mut inferred = graph.clone();
+        let mut inferred = expand_operators(graph).unwrap_or_else(|_| graph.clone());
         infer_shapes(&mut inferred);
         inferred
     });

@@ -14,6 +14,7 @@ mod windows;
 use std::cell::RefCell;
 
 use super::attributes::Attributes;
+use super::custom::CustomOperator;
 use super::execution_plan::node_error;
 use super::host::{
     HostFunction, HostOp, detection, elementwise as elementwise_host, entries, numeric, sampling, signal,
@@ -232,7 +233,6 @@ pub(super) fn has_kernel(op: &str) -> bool {
 /// When the operator is not supported, an attribute has another type than the operator requires, or the executor does
 /// not know the attribute.
 pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
-    let unknown = |op: String| ExecError::UnknownOperator { node: node.name.clone(), op };
     if node.domain == TRAINING_DOMAIN && node.op == GRADIENT {
         return Ok(Op::Gradient);
     }
@@ -244,10 +244,11 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
         return UpdateRule::of_node(node).map(Op::Update).ok_or_else(|| node_error(&node.name, &node.op, reason()));
     }
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
-        return Err(unknown(format!("{}.{}", node.domain, node.op)));
+        return Ok(Op::Custom(CustomOperator::of_node(node)));
     }
     let row = KERNELS.binary_search_by_key(&node.op.as_str(), |(name, _)| name);
-    let (_, kernel) = row.map(|index| &KERNELS[index]).map_err(|_| unknown(node.op.clone()))?;
+    let unknown = |_| ExecError::UnknownOperator { node: node.name.clone(), op: node.op.clone() };
+    let (_, kernel) = row.map(|index| &KERNELS[index]).map_err(unknown)?;
     let read = RefCell::default();
     let source = Source { node, attributes: Attributes::new(&node.attributes, &read), opset };
     let op = match kernel {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
+use crate::rewrite::VendorOperator;
 use crate::{DType, Tensor, TensorSpec};
 
 /// A model: one graph, or several that a forward function drives (text encoder, denoiser, decoder).
@@ -43,6 +44,8 @@ pub struct Graph {
     pub values: IndexMap<String, TensorSpec>,
     /// Versions of the operator sets of non-standard domains, by domain.
     pub domains: IndexMap<String, i64>,
+    /// What the vendor's operators compute that scripts have put into the graph. Files do not contain it.
+    pub operators: Vec<VendorOperator>,
     /// The local functions of a file, in their encoded form: kept, but never interpreted.
     pub functions: Vec<Vec<u8>>,
     /// Whether the metadata of the file declares its weights random: see [`Graph::weights_are_random`].

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::file::subgraphs;
-use crate::{Attribute, Graph, Node, TensorSpec, WeightSource, byte_count, check};
+use crate::{Attribute, Graph, Node, TensorSpec, Weight, byte_count, check};
 
 /// Nodes on one path, each of which reads an output of the one before. A language model of 100 layers has about 5,000.
 const PATH_NODES_MAX: usize = 10_000;

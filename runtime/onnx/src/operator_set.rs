@@ -5,7 +5,7 @@
 pub(crate) mod conversions;
 
 use crate::lower::rewrite;
-use crate::{Attribute, Graph, LowerError, Node, Tensor, Weight, WeightRole, WeightSource, check, find_operator};
+use crate::{Attribute, Graph, LowerError, Node, Tensor, Weight, check, find_operator};
 
 /// The first version in which axes, bounds and sizes are inputs, as decompositions and layers write them.
 pub const MODERN_OPSET: i64 = 13;
@@ -92,6 +92,7 @@ mod tests {
     use indexmap::IndexMap;
 
     use super::*;
+    use crate::WeightRole;
     use crate::{DType, GraphBuilder, Init, TensorSpec, ValueInfo, lower};
 
     fn graph() -> Graph {

@@ -81,6 +81,8 @@ mod engine;
 mod export;
 mod failure;
 mod managed;
+#[cfg(feature = "operators")]
+pub mod operator;
 mod shims;
 
 pub use dlpark::DlpackFlags;

@@ -129,7 +129,7 @@ fn change_vendor(
     Ok(())
 }
 
-fn unknown_vendor(vendor: &str, checkout: &Checkout<'_>) -> ScaffoldError {
+pub(super) fn unknown_vendor(vendor: &str, checkout: &Checkout<'_>) -> ScaffoldError {
     let names = || checkout.catalogue.vendors.keys().map(String::as_str);
     ScaffoldError::UnknownVendor {
         vendor: vendor.to_owned(),

@@ -9,6 +9,7 @@ mod error;
 mod files;
 mod lock;
 mod name;
+mod operator;
 mod vendor;
 
 use std::path::Path;
@@ -23,6 +24,7 @@ pub use error::ScaffoldError;
 pub use files::Scaffold;
 pub use lock::CheckoutLock;
 pub use name::{check as check_name, check_case as check_case_name};
+pub use operator::new_operator;
 pub use vendor::new_vendor;
 
 /// The engine that computes nothing.

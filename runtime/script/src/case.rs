@@ -95,6 +95,8 @@ pub struct CaseScripts {
     /// What a vendor changes of the training step for its engine.
     pub(super) training_adapter: Option<CompiledScript>,
     pub(super) dir: PathBuf,
+    /// The folder of the vendor, if there is one.
+    vendor: Option<PathBuf>,
     limits: Limits,
     services: HostServices,
 }
@@ -123,6 +125,7 @@ impl CaseScripts {
             training: folder.load(Stage::Training)?,
             training_adapter: None,
             dir: dir.to_owned(),
+            vendor: None,
             limits: *limits,
             services,
         })
@@ -161,6 +164,8 @@ impl CaseScripts {
         self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
         self.export_adapter = folder.load(Stage::ExportAdapter)?;
         self.training_adapter = folder.load(Stage::TrainingAdapter)?;
+        let root = self.dir.parent().and_then(Path::parent);
+        self.vendor = root.map(|root| root.join("vendors").join(vendor));
         Ok(self)
     }
 
@@ -199,6 +204,7 @@ impl CaseScripts {
         let mut exported = Exported { model, rewrites: Vec::new() };
         for script in [&self.export, &self.export_adapter].into_iter().flatten() {
             let before = exported.model.clone();
+            lock(&script.state.vendor).clone_from(&self.vendor);
             script.state.changes.start(proves);
             exported.model = call_export(script, exported.model, config)?;
             if self.export_adapter.as_ref().is_some_and(|adapter| std::ptr::eq(adapter, script)) {

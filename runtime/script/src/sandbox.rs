@@ -62,6 +62,8 @@ pub(super) struct ScriptState {
     pub(super) imported: OnceLock<Vec<(usize, String)>>,
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
+    /// The folder of the vendor whose script it is; set before `export_model` is called.
+    pub(super) vendor: Mutex<Option<PathBuf>>,
     pub(super) spans: Mutex<packages::timing::Spans>,
     /// What the script changed of graphs.
     pub(super) changes: packages::graph::Changes,
@@ -121,6 +123,7 @@ pub(super) fn build_engine(
         name,
         imported: OnceLock::new(),
         data_dir: Mutex::default(),
+        vendor: Mutex::default(),
         spans: Mutex::default(),
         changes: packages::graph::Changes::default(),
         state_bytes_max: Arc::default(),

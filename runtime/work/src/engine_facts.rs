@@ -63,6 +63,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
     let version = engine.zip(first.as_ref()).map(|(engine, session)| loaded_version(engine, session));
     let session = first.unwrap_or_else(|| SessionFacts { device: String::new(), ..SessionFacts::default() });
     let known = monitored_device(job, &session.device);
+    let operators = sessions.values().filter_map(|session| Some(session.lock().ok()?.facts().operators));
     EngineFacts {
         name: job.engine.engine.clone(),
         version: version.unwrap_or_default(),
@@ -76,6 +77,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         nodes_by_provider: session.nodes_by_provider,
         plugin: session.plugin,
         sidecar: session.sidecar,
+        operators: operators.flatten().collect(),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{checkout, flagperf, transcript};
 use crate::support::{self, results};
 
 /// A layer normalization, written out.
-const MODEL: &str = r#"
+pub(super) const MODEL: &str = r#"
 fn create_model(config) {
     let graph = nn::graph("tiny");
     let x = graph.input("images", "N,3,8,8,f32").flatten();

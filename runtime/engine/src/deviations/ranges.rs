@@ -23,7 +23,7 @@ mod uses;
 
 use std::collections::{HashMap, HashSet};
 
-use flagperf_onnx::{Attribute, DType, ValueInfo, WeightSource};
+use flagperf_onnx::{Attribute, DType, ValueInfo};
 
 use super::{KnownValues, NodeUse};
 use bound::Basis;

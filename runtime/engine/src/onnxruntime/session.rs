@@ -4,6 +4,7 @@ use std::path::Path;
 
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
+use ort::operator::OperatorDomain;
 use ort::value::{Outlet, ValueType};
 
 use super::device::CudaDevice;
@@ -12,6 +13,7 @@ use super::request::RequestedProvider;
 use super::tensor::{dtype, from_ort, to_ort};
 use super::{library, placement, to_engine_error};
 use crate::model::ModelSource;
+use crate::operators::{hashed_libraries, used_operators};
 use crate::{EngineError, HeapMemory, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{Dim, TensorSpec};
 use flagperf_core::units::Bytes;
@@ -26,6 +28,7 @@ pub(super) struct OrtSession {
     device: String,
     threads: usize,
     nodes: IndexMap<String, u64>,
+    operators: IndexMap<String, String>,
     warnings: Vec<String>,
 }
 
@@ -34,9 +37,13 @@ impl OrtSession {
     ///
     /// # Errors
     /// When the library, the provider or the file cannot be used, or no node runs on the requested provider.
-    pub(super) fn load(path: &Path, settings: &OrtOptions<'_>) -> Result<Self, EngineError> {
+    pub(super) fn load(
+        path: &Path,
+        settings: &OrtOptions<'_>,
+        operators: Option<OperatorDomain>,
+    ) -> Result<Self, EngineError> {
         let library = library::open(settings.library.as_deref())?;
-        let (session, reported_device) = build(&library.environment, path, settings)?;
+        let (session, reported_device) = build(&library.environment, path, settings, operators)?;
         let infos = |outlets: &[Outlet]| outlets.iter().map(value_info).collect::<Result<Vec<_>, _>>();
         let (inputs, outputs) = (infos(session.inputs())?, infos(session.outputs())?);
         let nodes = placement::nodes_by_provider(&session).map_err(|error| to_engine_error(&error))?;
@@ -46,15 +53,15 @@ impl OrtSession {
             Some(cuda) => cuda.name(),
             None => reported_device.unwrap_or_else(|| settings.provider.name().to_owned()),
         };
-        let (threads, warnings) = (settings.threads, Vec::new());
-        Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, warnings })
+        let (threads, operators, warnings) = (settings.threads, IndexMap::new(), Vec::new());
+        Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, operators, warnings })
     }
 
     /// Replaces what ONNX Runtime inferred about inputs and outputs by what the file declares, and adds the warnings.
     ///
     /// # Errors
     /// When ONNX Runtime has other inputs or outputs.
-    pub(super) fn with_declared(self, source: &ModelSource) -> Result<Self, EngineError> {
+    pub(super) fn with_declared(self, source: &ModelSource, vendor: &Path) -> Result<Self, EngineError> {
         let (inputs, outputs) = (source.graph.inputs.clone(), source.graph.outputs.clone());
         for (declared, own) in [(&inputs, &self.inputs), (&outputs, &self.outputs)] {
             let is_same =
@@ -68,7 +75,8 @@ impl OrtSession {
                 return Err(EngineError::Failed(reason));
             }
         }
-        Ok(OrtSession { inputs, outputs, warnings: source.warnings.clone(), ..self })
+        let operators = hashed_libraries(&used_operators(&source.graph, vendor));
+        Ok(OrtSession { inputs, outputs, operators, warnings: source.warnings.clone(), ..self })
     }
 }
 
@@ -97,6 +105,7 @@ fn build(
     environment: &ort::environment::Environment,
     path: &Path,
     settings: &OrtOptions<'_>,
+    operators: Option<OperatorDomain>,
 ) -> Result<(ort::session::Session, Option<String>), EngineError> {
     let builder = ort::session::Session::builder(environment).map_err(|error| to_engine_error(&error))?;
     let (builder, device) = settings.provider.register(builder, environment, settings)?;
@@ -108,6 +117,9 @@ fn build(
     let entries = settings.session_options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     for (key, value) in entries.chain([placement::RECORD_ASSIGNMENT]) {
         builder = builder.with_config_entry(key, value).map_err(|error| to_engine_error(&error))?;
+    }
+    if let Some(operators) = operators {
+        builder = builder.with_operators(operators).map_err(|error| to_engine_error(&error))?;
     }
     let session = builder.commit_from_file(path).map_err(|error| match to_engine_error(&error) {
         EngineError::Failed(reason) => EngineError::Failed(format!("`{}`: {reason}", path.display())),
@@ -173,6 +185,7 @@ impl Session for OrtSession {
             driver: self.cuda.as_ref().and_then(|device| Some(device.nvml()?.driver.clone())),
             threads: self.threads,
             nodes_by_provider: self.nodes.clone(),
+            operators: self.operators.clone(),
             warnings: self.warnings.clone(),
             ..SessionFacts::default()
         }

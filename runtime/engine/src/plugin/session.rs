@@ -16,6 +16,7 @@ use super::library::PluginLibrary;
 use super::model_file::ModelFile;
 use super::questions;
 use super::tensor::{BorrowedInput, PluginOutput, PluginTensor};
+use crate::operators::{OPERATORS_OPTION, hashed_libraries, used_operators};
 use crate::{EngineError, HeapMemory, LentMemory, LoadOptions, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{HostMemory, NamedSizes, TensorSpec};
 use flagperf_core::units::Bytes;
@@ -27,6 +28,8 @@ pub(super) struct PluginSession {
     outputs: Vec<ValueInfo>,
     /// Inputs that the plug-in may read until the session is synchronised.
     input_buffers: Vec<InputBuffer>,
+    /// The libraries of the vendor's operators that the model uses, with their hashes.
+    operators: IndexMap<String, String>,
 }
 
 /// An input that a plug-in may read.
@@ -48,7 +51,14 @@ impl PluginSession {
         options: &LoadOptions,
     ) -> Result<Self, EngineError> {
         let path = c_path(&model.path)?;
-        let extra: IndexMap<&String, _> = options.extra.iter().filter(|(_, value)| !value.is_null()).collect();
+        let mut extra = options.extra.clone();
+        extra.retain(|_, value| !value.is_null());
+        let operators = model.graph.as_ref().map(|graph| used_operators(graph, &options.folder)).unwrap_or_default();
+        if !operators.is_empty() {
+            let libraries: IndexMap<&String, _> = operators.iter().map(|(name, path)| (name, path.to_string_lossy())).collect();
+            let libraries = serde_json::to_value(libraries).map_err(|error| EngineError::Failed(error.to_string()))?;
+            extra.insert(OPERATORS_OPTION.to_owned(), libraries);
+        }
         let extra = serde_json::to_string(&extra).map_err(|error| EngineError::Failed(error.to_string()))?;
         let extra = CString::new(extra).expect("JSON escapes zero bytes");
         let log_folder = options.config.get("log_dir").and_then(|folder| folder.as_str()).map(c_folder).transpose()?;
@@ -71,7 +81,8 @@ impl PluginSession {
             check_against_model(library, "inputs", &inputs, &graph.inputs)?;
             check_against_model(library, "outputs", &outputs, &graph.outputs)?;
         }
-        Ok(PluginSession { handle: Arc::new(handle), inputs, outputs, input_buffers: Vec::new() })
+        let operators = hashed_libraries(&operators);
+        Ok(PluginSession { handle: Arc::new(handle), inputs, outputs, input_buffers: Vec::new(), operators })
     }
 
     /// Takes ownership of the tensors that the plug-in returned, and checks that there is one for each output and that
@@ -231,6 +242,7 @@ impl Session for PluginSession {
             device,
             threads: threads as usize,
             plugin: Some(self.handle.library.plugin_facts()),
+            operators: self.operators.clone(),
             ..SessionFacts::default()
         }
     }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn cpu_ops(channels_last: bool) -> TorchOps {
-        TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true }
+        TorchOps { channels_last, ..TorchOps::on(Device::Cpu) }
     }
 
     #[test]

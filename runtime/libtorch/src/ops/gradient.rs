@@ -109,7 +109,7 @@ mod tests {
         let step = step(options);
         let inputs = inputs(&step.graph, scalars);
         let expected = Executor::load(&step.graph, ReferenceOps).unwrap().run_host(&inputs).unwrap();
-        let ops = TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true };
+        let ops = TorchOps { channels_last, ..TorchOps::on(Device::Cpu) };
         let _mode = RunMode::begin(true);
         let executor = Executor::load(&step.undifferentiated, ops).unwrap();
         for run in 0..2 {
@@ -182,7 +182,7 @@ mod tests {
         let mut inputs = inputs(&step.graph, options.optimizer.scalars(3, 0.1));
         inputs[0] = Tensor::from_vec(inputs[0].shape().to_vec(), vec![f32::INFINITY; inputs[0].len()]).unwrap();
         let _mode = RunMode::begin(true);
-        let ops = TorchOps { device: Device::Cpu, channels_last: false, fused_convolutions: true };
+        let ops = TorchOps { channels_last: false, ..TorchOps::on(Device::Cpu) };
         let outputs = Executor::load(&step.undifferentiated, ops).unwrap().run_host(&inputs).unwrap();
         let before = &inputs[inputs.len() - step.states.len()..];
         for ((state, before), after) in step.states.iter().zip(before).zip(&outputs[2..]) {
@@ -194,7 +194,7 @@ mod tests {
     /// What is recorded keeps its inputs in memory.
     #[test]
     fn nothing_is_recorded_before_and_after_the_gradients() {
-        let ops = TorchOps { device: Device::Cpu, channels_last: false, fused_convolutions: true };
+        let ops = TorchOps { channels_last: false, ..TorchOps::on(Device::Cpu) };
         let _mode = RunMode::begin(true);
         let x = ops.upload(&Tensor::from_vec([2], vec![1f32, 2.0]).unwrap()).unwrap();
         let square = |x: &TorchTensor| ops.binary(Binary::Mul, x, x).unwrap();

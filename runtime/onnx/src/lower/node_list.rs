@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 
 use crate::operator_set::unused_name;
-use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, Weight, WeightRole, WeightSource};
+use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, Weight};
 
 /// The nodes that replace one node, or are added for one. Their names begin with its name.
 pub struct NodeList<'a> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::{Decomposition, NodeList};
 use crate::shape_inference::ShapeInference;
-use crate::{Graph, LowerError, Node, TensorSpec, WeightSource, check};
+use crate::{Graph, LowerError, Node, TensorSpec, check};
 
 /// Returns the graph with each node for which `rule` has a decomposition replaced. `failed` makes the error of a node.
 pub(crate) fn rewrite(

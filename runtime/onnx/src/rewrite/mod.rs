@@ -16,6 +16,7 @@ mod parse;
 mod pattern;
 mod replace;
 mod simplify;
+mod vendor_operator;
 
 pub use call::{describe_call, has_subgraph, is_random};
 pub use diff::{DiffRegion, GraphDiff, diff};
@@ -28,3 +29,4 @@ pub use matched::Match;
 pub use pattern::{Pattern, PatternError};
 pub use replace::{Region, Replaced, Replacement, Rewrite, RewriteError, find, replace};
 pub use simplify::{Simplified, simplify};
+pub use vendor_operator::{VendorOperator, expand_operators};

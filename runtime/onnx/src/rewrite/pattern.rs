@@ -116,6 +116,23 @@ impl Pattern {
         self.lines.last().expect("the parser refuses a pattern without a line")
     }
 
+    /// Returns the name of the output that stays in the graph.
+    pub(super) fn output_name(&self) -> &str {
+        &self.names[self.root().outputs[0]].text
+    }
+
+    /// Returns the names of the inputs of the last node; `None` for one that has none.
+    pub(super) fn input_names(&self) -> Vec<Option<&str>> {
+        let name = |term: &Term| match term {
+            Term::Name(name) => Some(self.names[*name].text.as_str()),
+            _ => None,
+        };
+        match &self.root().term {
+            Term::Node(node) => node.inputs.iter().map(name).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the operators that the last node may have.
     pub(super) fn root_operators(&self) -> Vec<&str> {
         let mut operators = Vec::new();

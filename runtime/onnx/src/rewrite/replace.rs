@@ -10,10 +10,7 @@ use super::instance::{Added, instantiate};
 use super::matched::Match;
 use super::pattern::{Pattern, PatternError};
 use crate::operator_set::{set_version, unused_name};
-use crate::{
-    Attribute, DType, Graph, LowerError, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, check,
-    find_operator,
-};
+use crate::{Attribute, DType, Graph, LowerError, Node, Tensor, TensorSpec, ValueInfo, check, find_operator};
 
 /// What takes the place of a match: the text of nodes, in which names and unknown attributes of the pattern stand for what
 /// they matched. `$epsilon` in an attribute may also be a number of the pattern. The last line defines the output that stays.
@@ -266,6 +263,7 @@ impl<'a, 'g> Writer<'a, 'g> {
             opset: old.opset,
             domains: old.domains.clone(),
             functions: old.functions.clone(),
+            operators: old.operators.clone(),
             ..Graph::default()
         };
         constants.iter().for_each(|(name, tensor)| super::fold::add_constant(&mut graph, name, tensor.clone()));
@@ -308,5 +306,8 @@ pub(super) fn raise_version(graph: &mut Graph) {
     let needed = standard.filter_map(|node| find_operator(&node.op)).map(|operator| operator.since).max().unwrap_or(0);
     if needed > graph.opset {
         set_version(graph, needed);
+    }
+    for node in graph.nodes.iter().filter(|node| !node.domain.is_empty()) {
+        graph.domains.entry(node.domain.clone()).or_insert(1);
     }
 }

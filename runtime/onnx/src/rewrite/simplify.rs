@@ -6,7 +6,7 @@ use super::call::{describe_call, has_subgraph, is_random};
 use super::edit::remove_unused;
 use super::fold::{known_integers, replace_by_constants};
 use super::index::prepare;
-use crate::{Attribute, Dim, Graph, LowerError, Node, Tensor, TensorSpec, WeightSource, captured_names, check};
+use crate::{Attribute, Dim, Graph, LowerError, Node, Tensor, TensorSpec, Weight, captured_names, check};
 
 /// How many nodes of each kind were removed or replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

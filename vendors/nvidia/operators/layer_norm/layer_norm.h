@@ -1,8 +1,8 @@
 /// What the CUDA build and the CPU build of `LayerNorm` share: the reading and checking of the arguments.
 ///
 /// Inputs: X, Scale (optional), Bias (optional), Residual (optional). Scale and Bias have one element for each column
-/// and X's element type or f32; Residual has X's shape and type. Output 0 is Y, of X's shape and of any supported
-/// type. Output 1 (optional) is the sum X + Residual, of X's shape and type.
+/// and X's element type or f32; Residual has X's shape and type. Output 0 is Y, of X's shape and of the type that the
+/// attribute `to` names, by default X's. Output 1 (optional) is the sum X + Residual, of X's shape and type.
 ///
 /// The sum is rounded to X's element type before it is normalised, whether or not output 1 is wanted. The fused
 /// operator thus gives what an Add followed by a LayerNorm gives.
@@ -25,6 +25,31 @@ struct Call {
     int64_t rows, columns;
     double epsilon;
     bool plain;
+};
+
+/// The attributes, with their defaults.
+struct Options {
+    int64_t axis = -1, to = 0;
+    double epsilon = 1e-5;
+    bool plain = false;
+
+    /// Returns why the attributes are not those of a LayerNorm, or null.
+    const char *read(const FlagperfAttribute *attributes, int32_t count)
+    {
+        for (const FlagperfAttribute *attribute = attributes; attribute != attributes + count; ++attribute) {
+            if (std::strcmp(attribute->name, "axis") == 0)
+                axis = attribute->integer;
+            else if (std::strcmp(attribute->name, "epsilon") == 0)
+                epsilon = attribute->number;
+            else if (std::strcmp(attribute->name, "to") == 0)
+                to = attribute->integer;
+            else if (std::strcmp(attribute->name, "plain") == 0)
+                plain = attribute->integer != 0;
+            else
+                return "LayerNorm has no attributes but axis, epsilon, to and plain";
+        }
+        return epsilon >= 0 ? nullptr : "the attribute epsilon is negative or not a number";
+    }
 };
 
 inline bool is_supported(int32_t element_type)
@@ -66,24 +91,14 @@ inline const char *read_call(const FlagperfTensor *inputs, int32_t input_count, 
     if (x.rank < 0 || y.rank < 0)
         return "LayerNorm needs its input X and its output Y";
 
-    int64_t axis = -1;
-    call.epsilon = 1e-5;
-    call.plain = false;
-    for (int32_t i = 0; i < attribute_count; ++i) {
-        const FlagperfAttribute &attribute = attributes[i];
-        if (std::strcmp(attribute.name, "axis") == 0)
-            axis = attribute.integer;
-        else if (std::strcmp(attribute.name, "epsilon") == 0)
-            call.epsilon = attribute.number;
-        else if (std::strcmp(attribute.name, "plain") == 0)
-            call.plain = attribute.integer != 0;
-        else
-            return "LayerNorm has no attributes but axis, epsilon and plain";
-    }
+    Options options;
+    if (const char *reason = options.read(attributes, attribute_count))
+        return reason;
+    call.epsilon = options.epsilon;
+    call.plain = options.plain;
+    int64_t axis = options.axis;
     if (axis < -x.rank || axis >= x.rank)
         return "the attribute axis is outside the rank of X";
-    if (!(call.epsilon >= 0))
-        return "the attribute epsilon is negative or not a number";
     axis += axis < 0 ? x.rank : 0;
     call.rows = product(x.shape, x.shape + axis);
     call.columns = product(x.shape + axis, x.shape + x.rank);
@@ -126,5 +141,22 @@ inline const char *read_call(const FlagperfTensor *inputs, int32_t input_count, 
 }
 
 } // namespace layer_norm
+
+/// Defined here because each library is built from one source, which includes this file.
+extern "C" const char *flagperf_operator_output(const FlagperfTensor *inputs, int32_t input_count,
+                                                const FlagperfAttribute *attributes, int32_t attribute_count,
+                                                int32_t place, FlagperfOutput *output)
+{
+    layer_norm::Options options;
+    if (const char *reason = options.read(attributes, attribute_count))
+        return reason;
+    if (input_count < 1 || inputs[0].rank < 0 || inputs[0].rank > FLAGPERF_RANK_MAX)
+        return "LayerNorm needs its input X, of at most 16 dimensions";
+    for (int32_t i = 0; i < inputs[0].rank; ++i)
+        output->shape[i] = inputs[0].shape[i];
+    output->rank = inputs[0].rank;
+    output->element_type = place == 0 && options.to != 0 ? int32_t(options.to) : inputs[0].element_type;
+    return nullptr;
+}
 
 #endif

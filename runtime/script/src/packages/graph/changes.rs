@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flagperf_config::{OperatorDescription, nearest};
 use flagperf_core::event::{GraphChange, Level};
-use flagperf_onnx::rewrite::{NearMiss, Replaced, Rewrite};
+use flagperf_onnx::rewrite::{NearMiss, Replaced, Rewrite, VendorOperator};
 use flagperf_onnx_exec::{ProofError, RegionsProof, prove_regions};
 use rhai::{EvalAltResult, NativeCallContext};
 
@@ -46,6 +47,21 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(context: &NativeCallContext<'_>) -> Fallible<Self> {
         Ok(Call { script: script_state(context)?, line: context.call_position().line() })
+    }
+
+    /// Returns what an operator of the script's vendor computes.
+    pub(super) fn vendor_operator(&self, name: &str) -> Fallible<VendorOperator> {
+        let vendor = lock(&self.script.vendor).clone();
+        let vendor = vendor.ok_or("only the script of a vendor has operators: <vendor>/export.rhai")?;
+        let known = OperatorDescription::names(&vendor);
+        if !known.iter().any(|known| known == name) {
+            let near = nearest(name, known.iter().map(String::as_str));
+            let near = near.map(|near| format!("; nearest: {near}")).unwrap_or_default();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(format!("the vendor has no operator `{name}` (known: {known}{near})").into());
+        }
+        let definition = OperatorDescription::read(&vendor, name).and_then(|description| description.definition());
+        definition.map_err(|finding| finding.to_string().into())
     }
 
     /// Calls `work`, which takes long for a large graph, with the complete graph. The time does not count as the script's.

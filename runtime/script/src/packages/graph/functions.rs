@@ -94,6 +94,26 @@ pub(super) mod functions {
         call.replace(&graph, format!("fuse {operator}"), rewrite)
     }
 
+    /// Replaces every place that an operator of the vendor computes by a node of that operator, and returns how many there
+    /// were. Only a script of a vendor can use it: the operator is in `vendors/VENDOR/operators/NAME`, and operator.yaml
+    /// there says what it computes. Constants are folded first. docs/write-an-operator.md describes operators.
+    ///
+    /// ```rhai
+    /// let graph = nn::graph("small");
+    /// graph.output("y", graph.input("x", "N,4,f32").silu());
+    /// try { graph.use_operator("silu"); } catch (error) { log::info(`without a vendor: ${error}`); }
+    /// ```
+    #[rhai_fn(global, return_raw)]
+    pub fn use_operator(context: NativeCallContext, graph: Graph, name: &str) -> Fallible<i64> {
+        let call = Call::new(&context)?;
+        let operator = call.vendor_operator(name)?;
+        let rewrite = call.read(&graph, |graph| {
+            let (folded, _) = fold(graph, FOLDED_BYTES_MAX).map_err(|error| error.to_string())?;
+            operator.insert(&folded).map_err(|error| error.to_string())
+        })?;
+        call.replace(&graph, format!("use operator {}", operator.full_name()), rewrite)
+    }
+
     /// Returns the places that a pattern describes, as an array of maps: `node` is the last node; each name of the pattern
     /// is the name of its value; `specs` has the shapes and types, `numbers` the constants, and `attributes` the unknown
     /// attributes. docs/change-a-graph.md describes patterns.

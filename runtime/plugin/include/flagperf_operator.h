@@ -1,7 +1,5 @@
-/// The C interface between flagperf and an operator that a shared library brings.
-///
-/// The library exports one function, `flagperf_operator_run`. The caller owns every buffer, has computed the shapes of
-/// the outputs and has checked nothing else: the operator checks what it relies on.
+/// The C interface between flagperf and an operator that a vendor brings: a shared library that exports
+/// `flagperf_operator_output` and `flagperf_operator_run`. src/operator.rs of the crate flagperf-plugin has the same types.
 
 #ifndef FLAGPERF_OPERATOR_H
 #define FLAGPERF_OPERATOR_H
@@ -15,10 +13,16 @@ extern "C" {
 /// The values of ONNX's TensorProto.DataType that an operator is likely to name. Others may occur.
 enum {
     FLAGPERF_FLOAT = 1,
+    FLAGPERF_INT32 = 6,
+    FLAGPERF_INT64 = 7,
+    FLAGPERF_BOOL = 9,
     FLAGPERF_FLOAT16 = 10,
     FLAGPERF_DOUBLE = 11,
     FLAGPERF_BFLOAT16 = 16
 };
+
+/// The most dimensions of a tensor.
+enum { FLAGPERF_RANK_MAX = 16 };
 
 /// A contiguous tensor in row-major order.
 ///
@@ -40,7 +44,24 @@ typedef struct {
     double number;
 } FlagperfAttribute;
 
+/// The shape and type of an output.
+typedef struct {
+    int64_t shape[FLAGPERF_RANK_MAX];
+    int32_t rank;
+    int32_t element_type;
+} FlagperfOutput;
+
+/// Writes the shape and type of output `place`, from 0, for these inputs, whose `data` is not read.
+///
+/// Returns NULL, or the reason why the operator does not accept the inputs or attributes, as static text.
+const char *flagperf_operator_output(const FlagperfTensor *inputs, int32_t input_count,
+                                     const FlagperfAttribute *attributes, int32_t attribute_count, int32_t place,
+                                     FlagperfOutput *output);
+
 /// Enqueues the operator on `stream`, a cudaStream_t in a CUDA build; a CPU build ignores it and computes at once.
+///
+/// The caller owns every buffer, and the outputs have the shapes and types that `flagperf_operator_output` returned.
+/// It has checked nothing else: the operator checks what it relies on.
 ///
 /// Returns NULL, or the reason why the operator cannot run, as static text that the caller must not free. After a
 /// reason nothing was enqueued. The function neither allocates device memory nor synchronises, so that the stream may

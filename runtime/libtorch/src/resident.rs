@@ -1,0 +1,74 @@
+//! Tensors of the host that a captured run needs: they are copied to the device by the runs before, because a capture cannot.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use flagperf_onnx::Tensor as HostTensor;
+use flagperf_onnx_exec::OpError;
+
+use crate::tensor::TorchTensor;
+
+/// Tensors that were copied to the device while a capture was prepared, by shape, type and bytes. They live as long as the
+/// captured runs that read them.
+#[derive(Debug, Default)]
+pub struct ResidentTensors {
+    keeps: AtomicBool,
+    tensors: Mutex<HashMap<(String, Vec<u8>), TorchTensor>>,
+}
+
+impl ResidentTensors {
+    /// Calls `prepare`, during which tensors are kept.
+    pub fn keep_during<T>(&self, prepare: impl FnOnce() -> T) -> T {
+        self.keeps.store(true, Ordering::Relaxed);
+        let result = prepare();
+        self.keeps.store(false, Ordering::Relaxed);
+        result
+    }
+
+    /// Returns the tensor with the elements of `host`: the kept one, or the one that `upload` returns.
+    ///
+    /// # Errors
+    /// Those of `upload`.
+    pub fn find_or(
+        &self,
+        host: &HostTensor,
+        upload: impl FnOnce() -> Result<TorchTensor, OpError>,
+    ) -> Result<TorchTensor, OpError> {
+        if !self.keeps.load(Ordering::Relaxed) {
+            return upload();
+        }
+        let key = (host.spec().to_string(), host.bytes().to_vec());
+        let mut tensors = self.tensors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = tensors.get(&key) {
+            return Ok(known.clone());
+        }
+        let tensor = upload()?;
+        tensors.insert(key, tensor.clone());
+        Ok(tensor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::TorchOps;
+    use flagperf_onnx_exec::TensorOps;
+    use tch::Device;
+
+    #[test]
+    fn a_tensor_is_copied_once_while_a_capture_is_prepared() {
+        let ops = TorchOps::on(Device::Cpu);
+        let upload = |values: [i64; 2]| {
+            let tensor = ops.upload(&HostTensor::from_vec([2], values.to_vec()).unwrap()).unwrap();
+            (tensor.0.data_ptr() as usize, tensor)
+        };
+        let (first, second) = (upload([1, 2]), upload([1, 2]));
+        assert_ne!(first.0, second.0);
+        ops.resident.keep_during(|| {
+            let (first, second, other) = (upload([1, 2]), upload([1, 2]), upload([2, 1]));
+            assert_eq!(first.0, second.0);
+            assert_ne!(first.0, other.0);
+        });
+    }
+}

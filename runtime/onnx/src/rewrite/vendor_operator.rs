@@ -1,0 +1,167 @@
+//! Operators that a vendor brings: nodes of the vendor's domain, with what they compute in standard operators.
+
+use super::pattern::{Pattern, Term};
+use super::replace::{Replacement, Rewrite, RewriteError, replace};
+use crate::{Attribute, DType, Graph, Node, OPSET_NEWEST, TensorSpec, ValueInfo, check};
+use indexmap::IndexMap;
+
+/// An operator of a vendor.
+#[derive(Clone, Debug)]
+pub struct VendorOperator {
+    domain: String,
+    name: String,
+    /// The element types of the outputs that it supports.
+    dtypes: Vec<DType>,
+    forms: Vec<Form>,
+}
+
+/// A way in which the operator is used, and what it then computes.
+#[derive(Clone, Debug)]
+struct Form {
+    operator: (Pattern, Replacement),
+    standard: (Pattern, Replacement),
+    /// Values whose shapes and types have to be equal.
+    equal: Vec<String>,
+}
+
+impl VendorOperator {
+    /// Returns an operator without forms. The domain is the vendor's name.
+    pub fn new(domain: &str, name: &str, dtypes: Vec<DType>) -> Self {
+        VendorOperator { domain: domain.to_owned(), name: name.to_owned(), dtypes, forms: Vec::new() }
+    }
+
+    /// Returns the operator's name with its domain.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.domain, self.name)
+    }
+
+    /// Adds a form: a node of the operator, `y = chip.norm<axis=$axis>(x, scale)`, and the text of the standard operators that
+    /// compute the same output.
+    ///
+    /// # Errors
+    /// When a text is not a pattern, the first one is not one node of this operator, or a name of `equal` is in neither.
+    pub fn add_form(&mut self, operator: &str, standard: &str, equal: &[String]) -> Result<(), String> {
+        let read = |text: &str| {
+            let pattern = Pattern::parse(text).map_err(|error| format!("`{text}`: {error}"))?;
+            let replacement = Replacement::parse(text).map_err(|error| format!("`{text}`: {error}"))?;
+            Ok::<_, String>((pattern, replacement))
+        };
+        let (operator, standard) = (read(operator)?, read(standard)?);
+        let name = self.full_name();
+        match &operator.0.root().term {
+            Term::Node(node)
+                if operator.0.lines.len() == 1 && (&node.domain, &node.op) == (&self.domain, &self.name) => {}
+            _ => return Err(format!("a form must be one line with one node of the operator `{name}`")),
+        }
+        let [own, other] = [&operator.0, &standard.0].map(Pattern::output_name);
+        if own != other {
+            return Err(format!("the node defines `{own}`, and the standard operators define `{other}`"));
+        }
+        let is_known = |name: &&String| standard.0.names.iter().any(|known| known.text == **name);
+        if let Some(unknown) = equal.iter().find(|name| !is_known(name)) {
+            return Err(format!("`equal` lists `{unknown}`, which is not a value of the standard operators"));
+        }
+        self.forms.push(Form { operator, standard, equal: equal.to_vec() });
+        Ok(())
+    }
+
+    /// Returns a graph of one node of the operator, in the form whose inputs have these names.
+    ///
+    /// # Errors
+    /// When no form has these inputs, or the standard operators do not accept them.
+    pub fn node_graph(
+        &self,
+        inputs: &IndexMap<String, TensorSpec>,
+        attributes: &IndexMap<String, Attribute>,
+    ) -> Result<Graph, String> {
+        let form = self.forms.iter().find(|form| {
+            let names: Vec<&str> = form.operator.0.input_names().into_iter().flatten().collect();
+            names.len() == inputs.len() && names.iter().all(|name| inputs.contains_key(*name))
+        });
+        let given = || inputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let form = form.ok_or_else(|| format!("no form has the inputs {}", given()))?;
+        let names = form.operator.0.input_names();
+        let output = form.operator.0.output_name().to_owned();
+        let node = Node {
+            name: self.name.clone(),
+            op: self.name.clone(),
+            domain: self.domain.clone(),
+            inputs: names.iter().map(|name| name.unwrap_or_default().to_owned()).collect(),
+            outputs: vec![output.clone()],
+            attributes: attributes.clone(),
+        };
+        let input = |name: &&str| ValueInfo { name: (*name).to_owned(), spec: inputs[*name].clone() };
+        let mut graph = Graph {
+            name: self.name.clone(),
+            opset: OPSET_NEWEST,
+            inputs: names.iter().flatten().map(input).collect(),
+            outputs: vec![ValueInfo { name: output.clone(), spec: inputs[0].clone() }],
+            nodes: vec![node],
+            domains: IndexMap::from([(self.domain.clone(), 1)]),
+            operators: vec![self.clone()],
+            ..Graph::default()
+        };
+        let standard = expand_operators(&graph).map_err(|error| error.to_string())?;
+        check(&Graph { outputs: Vec::new(), ..standard.clone() }).map_err(|error| error.to_string())?;
+        let spec = standard.values.get(&output).ok_or("the shape of its output cannot be inferred")?;
+        graph.values.insert(output, spec.clone());
+        graph.outputs[0].spec = spec.clone();
+        Ok(graph)
+    }
+
+    /// Replaces every place that computes what the operator computes by a node of the operator.
+    ///
+    /// # Errors
+    /// When a node of an older operator set has no newer form.
+    pub fn insert(&self, graph: &Graph) -> Result<Rewrite, RewriteError> {
+        let mut all = Rewrite { graph: graph.clone(), replaced: Vec::new(), near_misses: Vec::new() };
+        all.graph.operators.retain(|known| known.full_name() != self.full_name());
+        all.graph.operators.push(self.clone());
+        for Form { operator: (_, node), standard: (pattern, _), equal } in &self.forms {
+            let rewrite = replace(&all.graph, pattern, &mut |found| {
+                let dtype = found.output().map(|spec| spec.dtype);
+                let dtype = dtype.ok_or("the type of its output is not known")?;
+                if !self.dtypes.contains(&dtype) {
+                    return Err(format!("`{}` does not compute in `{dtype}`", self.full_name()));
+                }
+                let specs: Vec<_> = equal.iter().map(|name| found.spec(name)).collect();
+                if specs.windows(2).any(|pair| pair[0] != pair[1]) {
+                    return Err(format!("`{}` do not have the same shape and type", equal.join("`, `")));
+                }
+                Ok(node.clone())
+            })?;
+            all.graph = rewrite.graph;
+            all.replaced.extend(rewrite.replaced);
+            all.near_misses.extend(rewrite.near_misses);
+        }
+        Ok(all)
+    }
+
+    /// Replaces every node of the operator by the standard operators that compute the same.
+    ///
+    /// # Errors
+    /// When a node has none of the forms.
+    fn expand(&self, mut graph: Graph) -> Result<Graph, RewriteError> {
+        for Form { operator: (pattern, _), standard: (_, standard), .. } in &self.forms {
+            graph = replace(&graph, pattern, &mut |_| Ok(standard.clone()))?.graph;
+        }
+        match graph.nodes.iter().find(|node| (&node.domain, &node.op) == (&self.domain, &self.name)) {
+            Some(node) => Err(RewriteError::Replacement {
+                node: node.name.clone(),
+                reason: format!("it is none of the forms of `{}`", self.full_name()),
+            }),
+            None => Ok(graph),
+        }
+    }
+}
+
+/// Returns a graph with the vendor's operators that it knows replaced by standard ones.
+///
+/// # Errors
+/// When a node has none of the forms of its operator.
+pub fn expand_operators(graph: &Graph) -> Result<Graph, RewriteError> {
+    let is_used = |operator: &&VendorOperator| {
+        graph.nodes.iter().any(|node| (&node.domain, &node.op) == (&operator.domain, &operator.name))
+    };
+    graph.operators.iter().filter(is_used).try_fold(graph.clone(), |graph, operator| operator.expand(graph))
+}
