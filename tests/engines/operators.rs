@@ -1,5 +1,8 @@
 //! Operators that vendors bring: their build for the CPU computes what a reference in f64 does.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use assert_cmd::Command;
 
 use crate::support;
@@ -11,7 +14,9 @@ fn the_layer_normalization_of_a_vendor_agrees_with_a_reference_in_f64() {
     let build = tempfile::tempdir().unwrap();
     let library = build.path().join("liblayer_norm_cpu.so");
     let compiled = Command::new("c++")
-        .args(["-O2", "-std=c++17", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"])
+        .args(["-O2", "-std=c++17", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(support::root().join("runtime/plugin/include"))
+        .arg("-o")
         .arg(&library)
         .arg(folder.join("layer_norm_cpu.cpp"))
         .output()
@@ -27,4 +32,44 @@ fn the_layer_normalization_of_a_vendor_agrees_with_a_reference_in_f64() {
     let printed = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{printed}\n{}", String::from_utf8_lossy(&checked.stderr));
     assert!(printed.contains("0 failures"), "{printed}");
+}
+
+/// Returns the folder of CUDA's compiler among the Python packages for tests, and that of its libraries.
+fn cuda(python: &Path) -> [PathBuf; 2] {
+    let packages = python.parent().and_then(Path::parent).expect("a virtual environment").join("lib");
+    let versions = fs::read_dir(packages).expect("the packages").map(|entry| entry.expect("a folder").path());
+    let version = versions.filter(|path| path.is_dir()).max().expect("a version of Python");
+    let cuda = version.join("site-packages/nvidia/cu13");
+    ["bin", "lib"].map(|folder| cuda.join(folder))
+}
+
+#[test]
+fn the_cuda_sources_of_operators_are_compiled() {
+    let Some([bin, lib]) = support::python().map(|python| cuda(&python)) else { return };
+    let compiled = tempfile::tempdir().unwrap();
+    let nvcc = |arguments: &[&str], source: &Path, output: &str| {
+        let done = Command::new(bin.join("nvcc"))
+            .args(["-std=c++17", "-I"])
+            .arg(support::root().join("runtime/plugin/include"))
+            .args(arguments)
+            .arg(source)
+            .arg("-o")
+            .arg(compiled.path().join(output))
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    let layer_norm = support::root().join("vendors/nvidia/operators/layer_norm/layer_norm.cu");
+    nvcc(&["-O1", "-arch=compute_90", "-ptx"], &layer_norm, "layer_norm.ptx");
+    // The template is built as its operator.yaml says.
+    let checkout = support::checkout();
+    let run = |arguments: &[&str]| {
+        let path = std::env::join_paths([bin.clone(), "/usr/bin".into(), "/bin".into()]).unwrap();
+        let mut command = support::program::command(checkout.path(), arguments);
+        command.env("PATH", path).env("FLAGPERF_CACHE", compiled.path());
+        let done = command.env("NVCC_APPEND_FLAGS", format!("-L {}", lib.display())).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    run(&["new", "operator", "sum", "--vendor", "cpu"]);
+    run(&["operator", "build", "cpu/sum"]);
 }

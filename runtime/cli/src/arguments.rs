@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::argument_values::{AuditArgument, EngineArgument};
+use super::argument_values::AuditArgument;
 use super::compare::CompareArguments;
 use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
 use super::import::ImportCommand;
+use super::new::NewCommand;
 use super::operator::OperatorCommand;
 use super::selection::{AgentArguments, Selection};
 use super::trace::TraceArguments;
@@ -190,46 +191,6 @@ pub(super) struct ProbeArguments {
     /// The vendor's folder, and the program and arguments of a sidecar, which starts in it
     #[arg(long, num_args = 2.., allow_hyphen_values = true, value_names = ["FOLDER", "PROGRAM"])]
     pub(super) sidecar: Vec<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum NewCommand {
-    /// Create a case that classifies random images: configs/NAME and scripts/NAME
-    Case {
-        /// Name of the case
-        #[arg(value_hint = ValueHint::Other)]
-        name: String,
-        /// Also create the files with which the case is trained: training.yaml and training.rhai
-        #[arg(long)]
-        training: bool,
-    },
-    /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
-    Vendor {
-        /// Name of the vendor
-        #[arg(value_hint = ValueHint::Other)]
-        name: String,
-    },
-    /// Create an engine that returns zeros: a compiler of a vendor
-    Engine {
-        /// Name of the compiler
-        #[arg(value_hint = ValueHint::Other)]
-        name: String,
-        /// How the vendor brings the engine
-        #[arg(long)]
-        kind: EngineArgument,
-        /// The vendor; by default the one with the name of the engine, which is created if there is none
-        #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
-        vendor: Option<String>,
-    },
-    /// Create an operator of a vendor, with a source for the processor and one for CUDA: vendors/VENDOR/operators/NAME
-    Operator {
-        /// Name of the operator
-        #[arg(value_hint = ValueHint::Other)]
-        name: String,
-        /// The vendor
-        #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
-        vendor: String,
-    },
 }
 
 #[derive(Debug, Subcommand)]

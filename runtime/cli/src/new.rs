@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::arguments::NewCommand;
+use clap::{Subcommand, ValueHint};
+
+use super::argument_values::EngineArgument;
 use super::output::{print_message, print_result};
 use super::selection::Selection;
 use super::setup::{find_own_checkout, report_mistakes};
@@ -14,6 +16,45 @@ use flagperf_prepare::catalogue;
 use flagperf_scaffold::{
     Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_operator, new_vendor,
 };
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NewCommand {
+    /// Create a case that classifies random images: configs/NAME and scripts/NAME
+    Case {
+        /// Name of the case
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+        /// Also create the files with which the case is trained: training.yaml and training.rhai
+        #[arg(long)]
+        training: bool,
+    },
+    /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
+    Vendor {
+        /// Name of the vendor
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+    },
+    /// Create an engine that returns zeros: a compiler of a vendor
+    Engine {
+        /// Name of the compiler
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+        /// How the vendor brings the engine
+        #[arg(long)]
+        kind: EngineArgument,
+        /// The vendor; by default the one with the name of the engine, which is created if there is none
+        #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
+        vendor: Option<String>,
+    },
+    /// Create an operator of a vendor, for the processor and for CUDA: vendors/VENDOR/operators/NAME
+    Operator {
+        /// Name of the operator
+        name: String,
+        /// The vendor
+        #[arg(long)]
+        vendor: String,
+    },
+}
 
 /// Creates something new in the checkout that contains the current directory.
 pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {

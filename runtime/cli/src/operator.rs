@@ -27,8 +27,6 @@ use super::setup::find_checkout;
 
 /// Exit code: the operator does not compute what it means.
 const EXIT_DIFFERENT: u8 = 1;
-/// The folder of the header that operators include, in the checkout.
-const INCLUDE: &str = "runtime/plugin/include";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum OperatorCommand {
@@ -104,7 +102,7 @@ fn build_libraries(root: &Path, name: &str, device: Option<&str>) -> Answer {
     let all: Vec<&str> = operator.build.keys().map(String::as_str).collect();
     let mut text = String::new();
     for device in device.map_or(all, |device| vec![device]) {
-        match build(&operator, device, &root.join(INCLUDE)) {
+        match build(&operator, device) {
             Ok(library) => text += &format!("{device}: {}\n", library.display()),
             Err(error) => {
                 print_result(&text, exit_code::OK);

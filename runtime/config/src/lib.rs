@@ -59,7 +59,9 @@ pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, HostFile, Overrides, Replica, find_root, load, load_without_vendor};
 pub use monitor_command::{MONITOR_SCRIPT, MonitorCommand};
-pub use operator::{OPERATOR_FILE, OPERATORS_FOLDER, OperatorBuild, OperatorCase, OperatorDescription, OperatorForm, operator_libraries};
+pub use operator::{
+    OPERATOR_FILE, OPERATORS_FOLDER, OperatorBuild, OperatorCase, OperatorDescription, OperatorForm, operator_libraries,
+};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{check_key_owner, display_value, is_case_key, is_reserved, overlay_keys};
 pub use parameters::{

@@ -14,9 +14,7 @@ mod rows;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
-use flagperf_onnx::{
-    Decomposition, Graph, Node, Subgraph, Tensor, TensorSpec, infer_values, replace_nodes,
-};
+use flagperf_onnx::{Decomposition, Graph, Node, Subgraph, Tensor, TensorSpec, infer_values, replace_nodes};
 
 use super::EngineError;
 use ranges::Ranges;

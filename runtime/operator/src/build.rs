@@ -1,10 +1,13 @@
 //! Runs the command that builds an operator's library.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flagperf_config::OperatorDescription;
 use flagperf_core::suggestion::list_names;
 use flagperf_host::{Ending, ProcessError, run_to_end};
+
+/// The header that an operator includes.
+const HEADER: &str = include_str!("../../plugin/include/flagperf_operator.h");
 
 /// Why an operator cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +18,8 @@ pub enum BuildError {
     /// There is no folder for the library.
     #[error("there is no folder for caches; set XDG_CACHE_HOME")]
     NoCache,
-    /// The folder of the library cannot be created.
-    #[error("cannot create `{}`: {source}", .folder.display())]
+    /// The folder of the library cannot be written.
+    #[error("cannot write to `{}`: {source}", .folder.display())]
     Folder { folder: PathBuf, source: std::io::Error },
     /// The program cannot be started.
     #[error("{0}")]
@@ -34,13 +37,16 @@ pub enum BuildError {
 ///
 /// # Errors
 /// When there is no command for the device, or it fails.
-pub fn build(operator: &OperatorDescription, device: &str, include: &Path) -> Result<PathBuf, BuildError> {
+pub fn build(operator: &OperatorDescription, device: &str) -> Result<PathBuf, BuildError> {
     let known = || list_names(operator.build.keys().map(String::as_str));
     let entry = operator.build.get(device);
     let entry = entry.ok_or_else(|| BuildError::NoCommand { device: device.to_owned(), known: known() })?;
     let library = operator.library(device).ok_or(BuildError::NoCache)?;
     let folder = library.parent().unwrap_or(&operator.folder);
-    std::fs::create_dir_all(folder).map_err(|source| BuildError::Folder { folder: folder.to_owned(), source })?;
+    let include = folder.join("include");
+    let failed = |source| BuildError::Folder { folder: folder.to_owned(), source };
+    std::fs::create_dir_all(&include).map_err(failed)?;
+    std::fs::write(include.join("flagperf_operator.h"), HEADER).map_err(failed)?;
     let unfinished = folder.join(format!("{device}.{}.so", std::process::id()));
     let place = |argument: &String| {
         argument.replace("{output}", &unfinished.to_string_lossy()).replace("{include}", &include.to_string_lossy())
@@ -49,8 +55,7 @@ pub fn build(operator: &OperatorDescription, device: &str, include: &Path) -> Re
     let ending = run_to_end(&argv, Some(&operator.folder))?;
     let program = argv[0].clone();
     let finished = match ending {
-        Ending::Exited(0) if unfinished.is_file() => std::fs::rename(&unfinished, &library)
-            .map_err(|source| BuildError::Folder { folder: folder.to_owned(), source }),
+        Ending::Exited(0) if unfinished.is_file() => std::fs::rename(&unfinished, &library).map_err(failed),
         Ending::Exited(0) => Err(BuildError::NoLibrary { program, output: unfinished.clone() }),
         ending => Err(BuildError::Failed { program, ending }),
     };

@@ -95,7 +95,6 @@ pub struct CaseScripts {
     /// What a vendor changes of the training step for its engine.
     pub(super) training_adapter: Option<CompiledScript>,
     pub(super) dir: PathBuf,
-    /// The folder of the vendor, if there is one.
     vendor: Option<PathBuf>,
     limits: Limits,
     services: HostServices,
@@ -164,8 +163,7 @@ impl CaseScripts {
         self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
         self.export_adapter = folder.load(Stage::ExportAdapter)?;
         self.training_adapter = folder.load(Stage::TrainingAdapter)?;
-        let root = self.dir.parent().and_then(Path::parent);
-        self.vendor = root.map(|root| root.join("vendors").join(vendor));
+        self.vendor = self.dir.ancestors().nth(2).map(|root| root.join("vendors").join(vendor));
         Ok(self)
     }
 

@@ -115,7 +115,7 @@ fn a_mistake_in_an_operator_is_explained_where_it_is() {
     let checkout = with_operator(|text| text.replace("float sum = a + b;", "float sum = a + c;"));
     let (code, printed) = run(checkout.path(), &["operator", "build", "sum", "--device", "cpu"]);
     assert_eq!(code, Some(2), "{printed}");
-    assert!(printed.contains("sum.cu:15:") && printed.contains("`c++` failed with exit code 1"), "{printed}");
+    assert!(printed.contains("sum.cu:14:") && printed.contains("`c++` exited with status 1"), "{printed}");
     let description = checkout.path().join("vendors/cpu/operators/sum/operator.yaml");
     let original = fs::read_to_string(&description).expect("a file");
     for (from, to, expected) in [
@@ -159,8 +159,10 @@ fn with_layer_norm(compiler: &str) -> tempfile::TempDir {
     let script = "fn export_model(graph, config) {\n    graph.fuse(\"LayerNormalization\");\n    \
         graph.use_operator(\"layer_norm\");\n    graph\n}\n";
     fs::write(at("scripts/tiny/cpu/export.rhai"), script).expect("a file");
-    fs::write(at("configs/tiny/vendor_config/cpu_configurations.yaml"), format!("compiler: {compiler}\n"))
-        .expect("a file");
+    if compiler != "rten" {
+        let overlay = at("configs/tiny/vendor_config/cpu_configurations.yaml");
+        fs::write(overlay, format!("compiler: {compiler}\n")).expect("a file");
+    }
     checkout
 }
 
@@ -194,5 +196,5 @@ fn an_engine_that_runs_no_operators_of_vendors_ends_the_case() {
     let checkout = with_layer_norm("rten");
     let failed = flagperf(checkout.path(), &["run", "--plain"]);
     let printed = String::from_utf8_lossy(&failed.stderr).into_owned();
-    assert!(!failed.status.success() && printed.contains("cpu.layer_norm"), "{printed}");
+    assert!(!failed.status.success() && printed.contains("does not support operator `cpu/layer_norm`"), "{printed}");
 }

@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use flagperf_onnx::{Attribute, Graph, Node, infer_values};
+use flagperf_plugin::Error;
 use flagperf_plugin::operator::{OperatorAttribute, OperatorLibrary, OperatorTensor};
 use ort::operator::{
     BoxedKernel, ComputeContext, KernelContext, Operator, OperatorDomain, OperatorInput, OperatorOutput,
@@ -14,8 +15,8 @@ use ort::value::{DynTensorValueType, TensorElementType};
 
 use super::tensor::element_type;
 use super::to_engine_error;
-use crate::EngineError;
 use crate::operators::used_operators;
+use crate::{EngineError, Unavailable};
 use flagperf_core::tensor::{DType, TensorSpec};
 
 /// Returns the operators of the vendor that a graph uses; `None` if it uses none.
@@ -33,7 +34,10 @@ pub(super) fn domain_of(graph: &Graph, vendor: &Path, provider: &str) -> Result<
         if !libraries.contains_key(node.op.as_str()) {
             let file = if provider == CPU { "cpu.so" } else { "cuda.so" };
             let library = OperatorLibrary::open(&used[&format!("{name}.{}", node.op)].join(file));
-            let library = library.map_err(|error| EngineError::Failed(error.to_string()))?;
+            let library = library.map_err(|error| match error {
+                Error::Unavailable { reason, remedy } => Unavailable { reason, remedy }.into(),
+                error => EngineError::Failed(error.to_string()),
+            })?;
             libraries.insert(&node.op, Arc::new(library));
         }
         let operator = VendorOperator::of_node(node, &types, provider, &libraries[node.op.as_str()])?;

@@ -55,7 +55,8 @@ impl PluginSession {
         extra.retain(|_, value| !value.is_null());
         let operators = model.graph.as_ref().map(|graph| used_operators(graph, &options.folder)).unwrap_or_default();
         if !operators.is_empty() {
-            let libraries: IndexMap<&String, _> = operators.iter().map(|(name, path)| (name, path.to_string_lossy())).collect();
+            let libraries: IndexMap<&String, _> =
+                operators.iter().map(|(name, path)| (name, path.to_string_lossy())).collect();
             let libraries = serde_json::to_value(libraries).map_err(|error| EngineError::Failed(error.to_string()))?;
             extra.insert(OPERATORS_OPTION.to_owned(), libraries);
         }

@@ -2,7 +2,7 @@
 
 use super::pattern::{Pattern, Term};
 use super::replace::{Replacement, Rewrite, RewriteError, replace};
-use crate::{Attribute, DType, Graph, Node, OPSET_NEWEST, TensorSpec, ValueInfo, check};
+use crate::{Attribute, DType, Graph, Node, OPSET, TensorSpec, ValueInfo, check};
 use indexmap::IndexMap;
 
 /// An operator of a vendor.
@@ -93,7 +93,7 @@ impl VendorOperator {
         let input = |name: &&str| ValueInfo { name: (*name).to_owned(), spec: inputs[*name].clone() };
         let mut graph = Graph {
             name: self.name.clone(),
-            opset: OPSET_NEWEST,
+            opset: OPSET,
             inputs: names.iter().flatten().map(input).collect(),
             outputs: vec![ValueInfo { name: output.clone(), spec: inputs[0].clone() }],
             nodes: vec![node],
