@@ -52,6 +52,7 @@ pub fn measure(
     let description = operator.benchmarks.get(case).ok_or_else(missing)?;
     for dtype in case_dtypes(operator, description)? {
         let node = node_graph(operator, description, dtype)?;
+        let dtype = node.inputs[0].spec.dtype;
         let [input, output] = [&node.inputs[0].spec, &node.outputs[0].spec];
         if input != output {
             let reason = format!("a chain of nodes is not possible: the input is `{input}`, the output `{output}`");

@@ -90,7 +90,7 @@ fn what_is_wrong_with_an_operator_is_found() {
         (
             "output->shape[i] = inputs[0].shape[i];",
             "output->shape[i] = inputs[0].shape[i] + 1;",
-            "instead of `4,256,f32`",
+            "as `5,257,f32`, but declares `4,256,f32`",
         ),
         ("output->rank = inputs[0].rank;", "output->rank = 99;", "99 dimensions"),
         ("output->element_type = FLAGPERF_FLOAT;", "output->element_type = 77;", "the type 77"),
@@ -122,7 +122,7 @@ fn a_mistake_in_an_operator_is_explained_where_it_is() {
         (
             "cpu.sum(a, b)",
             "cpu.other(a, b)",
-            "operator.yaml:5: `forms`: a form must be one line with one node of the operator `cpu.sum`",
+            "operator.yaml:4: `forms`: a form must be one line with one node of the operator `cpu.sum`",
         ),
         ("Relu(Add(a, b))", "Relu(Add(a, b)", "`y = Relu(Add(a, b)`: "),
         ("types: [f32]", "types: [f33]", "operator.yaml:3: `types`: `f33` is not a type"),

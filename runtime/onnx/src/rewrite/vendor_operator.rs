@@ -80,6 +80,9 @@ impl VendorOperator {
         });
         let given = || inputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let form = form.ok_or_else(|| format!("no form has the inputs {}", given()))?;
+        if inputs.is_empty() {
+            return Err("a node has at least one input".to_owned());
+        }
         let names = form.operator.0.input_names();
         let output = form.operator.0.output_name().to_owned();
         let node = Node {
