@@ -15,7 +15,7 @@ use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
 use flagperf_engine::backend::Backend;
 use flagperf_host::{CapturedCommand, capture};
-use flagperf_operator::{CaseError, EngineName, Target, build, check_case, measure};
+use flagperf_operator::{BuildError, CaseError, EngineName, Target, build, check_case, measure};
 use flagperf_report::columns;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -106,8 +106,14 @@ fn build_libraries(root: &Path, name: &str, device: Option<&str>) -> Answer {
             Ok(library) => text += &format!("{device}: {}\n", library.display()),
             Err(error) => {
                 print_result(&text, exit_code::OK);
-                let hint = "`--device` builds the library of one kind of device only";
-                return Err(format!("the library for `{device}`: {error}\n  hint: {hint}"));
+                let other = operator.build.keys().find(|other| *other != device);
+                let hint = match (&error, other) {
+                    (BuildError::Start(_), Some(other)) => {
+                        format!("\n  hint: install it, or build only the library for `{other}`: --device {other}")
+                    }
+                    _ => String::new(),
+                };
+                return Err(format!("the library for `{device}`: {error}{hint}"));
             }
         }
     }
@@ -115,7 +121,7 @@ fn build_libraries(root: &Path, name: &str, device: Option<&str>) -> Answer {
 }
 
 fn test(root: &Path, run: &RunArguments) -> anyhow::Result<Answer> {
-    let (operator, target) = match find(root, &run.operator).and_then(|operator| Ok((operator, target(root, run)?))) {
+    let (operator, target) = match operator_and_target(root, run) {
         Ok(found) => found,
         Err(message) => return Ok(Err(message)),
     };
@@ -135,7 +141,7 @@ fn test(root: &Path, run: &RunArguments) -> anyhow::Result<Answer> {
 }
 
 fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result<Answer> {
-    let (operator, target) = match find(root, &run.operator).and_then(|operator| Ok((operator, target(root, run)?))) {
+    let (operator, target) = match operator_and_target(root, run) {
         Ok(found) => found,
         Err(message) => return Ok(Err(message)),
     };
@@ -161,6 +167,16 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
         text += &format!("page  {}\n", path.display());
     }
     Ok(Ok((text, if passed { exit_code::OK } else { EXIT_DIFFERENT })))
+}
+
+/// Returns an operator and where it runs, if nothing is missing that every case needs.
+fn operator_and_target(root: &Path, run: &RunArguments) -> Result<(OperatorDescription, Target), String> {
+    let operator = find(root, &run.operator)?;
+    let target = target(root, run)?;
+    match target.obstacle(&operator) {
+        Some(reason) => Err(reason),
+        None => Ok((operator, target)),
+    }
 }
 
 /// Finds an operator by `VENDOR/NAME`, or by a name that only one vendor has.

@@ -15,60 +15,80 @@ pub(super) fn tested_text(
     columns: u16,
 ) -> (String, bool) {
     let mut rows = vec![["inputs", "values", "type", "largest error", "allowed", ""].map(str::to_owned)];
-    let (mut wrong, mut compared) = (Vec::new(), 0);
+    let (mut wrong, mut left_out) = (Vec::new(), Vec::new());
     for (case, outcome) in operator.tests.iter().zip(outcomes) {
+        let row = |dtype: &str, numbers: [String; 2], verdict: &str| {
+            let [error, limit] = numbers;
+            [shapes(case), case.values.clone(), dtype.to_owned(), error, limit, verdict.to_owned()]
+        };
         for results in outcome.results.chunk_by(|a, b| a.dtype == b.dtype) {
-            compared += results.len();
-            let failed: Vec<&Tested> = results.iter().filter(|tested| !tested.outcome.passed()).collect();
-            let error = results.iter().filter_map(|tested| match tested.outcome {
-                CaseOutcome::Compared { error, limit } => Some((error, limit)),
-                CaseOutcome::Failed { .. } => None,
-            });
-            let largest = error.fold(None, |largest: Option<(f64, f64)>, (error, limit)| {
-                Some(largest.map_or((error, limit), |(known, limit)| (known.max(error), limit)))
-            });
-            let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1e}"));
-            rows.push([
-                shapes(case),
-                case.values.clone(),
-                results[0].dtype.clone(),
-                number(largest.map(|(error, _)| error)),
-                number(largest.map(|(_, limit)| limit)),
-                if failed.is_empty() { "same" } else { "differs" }.to_owned(),
-            ]);
-            wrong.extend(
-                failed.iter().map(|tested| format!("{}, {}: {}", shapes(case), describe(tested), reason(tested))),
-            );
+            rows.push(row(&results[0].dtype, largest_error(results), verdict(results)));
         }
-        wrong.extend(outcome.failure.iter().map(|failure| {
-            let last = outcome.results.last().map(|tested| format!(", after {}", describe(tested))).unwrap_or_default();
-            format!("{}{last}: {}", shapes(case), one_line(failure))
-        }));
+        for tested in &outcome.results {
+            match &tested.outcome {
+                CaseOutcome::NotCompared { reason } => left_out.push(one_line(reason).into_owned()),
+                outcome if outcome.is_wrong() => {
+                    wrong.push(format!("{}, {}: {}", shapes(case), describe(tested), reason(outcome)));
+                }
+                _ => {}
+            }
+        }
+        if let Some(failure) = &outcome.failure {
+            let last = outcome.results.last().map_or("in the first comparison".to_owned(), |tested| {
+                format!("in the comparison after {}", describe(tested))
+            });
+            rows.push(row("", ["-".to_owned(), "-".to_owned()], "ended"));
+            wrong.push(format!("{}, {last}: {}", shapes(case), one_line(failure)));
+        }
     }
+    let compared = outcomes.iter().map(|outcome| outcome.results.len()).sum::<usize>() - left_out.len();
     let mut text = headed_table(rows, columns);
     wrong.iter().for_each(|line| text += &format!("wrong: {line}\n"));
-    text += &format!(
-        "{} of {}, {}\n",
-        counted(compared, "comparison"),
-        counted(outcomes.len(), "case"),
-        match wrong.len() {
-            0 => "all the same".to_owned(),
-            count => format!("{count} wrong"),
-        }
-    );
-    (text, wrong.is_empty())
+    let not_compared = left_out.len();
+    left_out.sort_unstable();
+    left_out.dedup();
+    left_out.iter().for_each(|reason| text += &format!("not compared: {reason}\n"));
+    let verdict = match wrong.len() {
+        _ if compared + wrong.len() == 0 => "nothing compared".to_owned(),
+        0 => "all the same".to_owned(),
+        count => format!("{count} wrong"),
+    };
+    let left_out = if not_compared == 0 { String::new() } else { format!(", {not_compared} not compared") };
+    let (comparisons, cases) = (counted(compared, "comparison"), counted(outcomes.len(), "case"));
+    text += &format!("{comparisons} of {cases}, {verdict}{left_out}\n");
+    (text, wrong.is_empty() && compared > 0)
+}
+
+/// Returns the largest difference and the largest that is allowed, as text.
+fn largest_error(results: &[Tested]) -> [String; 2] {
+    let compared = results.iter().filter_map(|tested| match tested.outcome {
+        CaseOutcome::Compared { error, limit } => Some([error, limit]),
+        _ => None,
+    });
+    let largest = compared.reduce(|[a, limit], [b, _]| [a.max(b), limit]);
+    largest.map_or(["-".to_owned(), "-".to_owned()], |numbers| numbers.map(|number| format!("{number:.1e}")))
+}
+
+fn verdict(results: &[Tested]) -> &'static str {
+    if results.iter().any(|tested| tested.outcome.is_wrong()) {
+        "differs"
+    } else if results.iter().all(|tested| matches!(tested.outcome, CaseOutcome::NotCompared { .. })) {
+        "not compared"
+    } else {
+        "same"
+    }
 }
 
 fn describe(tested: &Tested) -> String {
     format!("{}, {} memory", tested.dtype, tested.memory)
 }
 
-fn reason(tested: &Tested) -> String {
-    match &tested.outcome {
+fn reason(outcome: &CaseOutcome) -> String {
+    match outcome {
         CaseOutcome::Compared { error, limit } => {
             format!("it differs by {error:.1e} of the largest element (at most {limit:.0e})")
         }
-        CaseOutcome::Failed { reason } => one_line(reason).into_owned(),
+        CaseOutcome::Failed { reason } | CaseOutcome::NotCompared { reason } => one_line(reason).into_owned(),
     }
 }
 

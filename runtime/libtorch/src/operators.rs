@@ -30,8 +30,10 @@ pub enum Placement {
 
 /// The bytes of each margin.
 const MARGIN: usize = 4096;
-/// The byte that fills margins: a NaN in every floating-point type.
-const FILL: i64 = 0xff;
+/// The bytes that fill the margins of inputs, which are NaN in every floating-point type, and of outputs, which no operator
+/// computes from them.
+const INPUT_FILL: i64 = 0xff;
+const OUTPUT_FILL: i64 = 0x5a;
 
 /// The opened operators of a graph, by their names with the domain.
 #[derive(Default)]
@@ -90,7 +92,7 @@ impl Operators {
         for place in 0..operator.outputs {
             let (shape, dtype) = library.output(&arguments, &attributes, place).map_err(refused)?;
             let dtype: flagperf_onnx::DType = dtype.name().parse().map_err(OpError::library)?;
-            let output = Placed::empty(&sizes(&shape), tensor::kind(dtype)?, device, self.placement);
+            let output = Placed::empty(&sizes(&shape), tensor::kind(dtype)?, device, self.placement, OUTPUT_FILL);
             outputs.push(output.map_err(torch_error)?);
         }
         let results: Vec<Option<OperatorTensor>> =
@@ -137,27 +139,35 @@ struct Placed {
     tensor: Tensor,
     /// The bytes before the tensor, and those behind it.
     margins: Option<[Tensor; 2]>,
+    /// What the margins contain.
+    fill: i64,
 }
 
 impl Placed {
-    fn empty(size: &[i64], kind: Kind, device: Device, placement: Placement) -> Result<Self, TchError> {
+    fn empty(
+        size: &[i64],
+        kind: Kind,
+        device: Device,
+        placement: Placement,
+        fill: i64,
+    ) -> Result<Self, TchError> {
         let Placement::Guarded { shifted } = placement else {
-            return Ok(Placed { tensor: Tensor::f_empty(size, (kind, device))?, margins: None });
+            return Ok(Placed { tensor: Tensor::f_empty(size, (kind, device))?, margins: None, fill });
         };
         let bytes = size.iter().product::<i64>() * kind.elt_size_in_bytes() as i64;
         let before = (MARGIN + if shifted { kind.elt_size_in_bytes() } else { 0 }) as i64;
-        let memory = Tensor::f_full([before + bytes + MARGIN as i64], FILL, (Kind::Uint8, device))?;
+        let memory = Tensor::f_full([before + bytes + MARGIN as i64], fill, (Kind::Uint8, device))?;
         let margins = [memory.f_narrow(0, 0, before)?, memory.f_narrow(0, before + bytes, MARGIN as i64)?];
         let inner = memory.f_narrow(0, before, bytes)?.f_view_dtype(kind)?.f_view(size)?;
-        Ok(Placed { tensor: inner, margins: Some(margins) })
+        Ok(Placed { tensor: inner, margins: Some(margins), fill })
     }
 
     /// Returns the elements of a tensor, in row-major order.
     fn copy(tensor: &Tensor, placement: Placement) -> Result<Self, TchError> {
         if placement == Placement::Plain {
-            return Ok(Placed { tensor: tensor.f_contiguous()?, margins: None });
+            return Ok(Placed { tensor: tensor.f_contiguous()?, margins: None, fill: INPUT_FILL });
         }
-        let mut placed = Placed::empty(&tensor.size(), tensor.kind(), tensor.device(), placement)?;
+        let mut placed = Placed::empty(&tensor.size(), tensor.kind(), tensor.device(), placement, INPUT_FILL)?;
         placed.tensor.f_copy_(tensor)?;
         Ok(placed)
     }
@@ -166,7 +176,7 @@ impl Placed {
     fn damaged(&self) -> Result<Option<&'static str>, TchError> {
         let Some(margins) = &self.margins else { return Ok(None) };
         for (margin, name) in margins.iter().zip(["before the first element", "behind the last element"]) {
-            if margin.f_ne(FILL)?.f_any()?.f_int64_value(&[])? != 0 {
+            if margin.f_ne(self.fill)?.f_any()?.f_int64_value(&[])? != 0 {
                 return Ok(Some(name));
             }
         }

@@ -3,7 +3,7 @@
 use flagperf_config::OperatorDescription;
 use flagperf_core::suggestion::list_names;
 use flagperf_core::tensor::{DType, Tensor};
-use flagperf_engine::Value;
+use flagperf_engine::{EngineError, Value};
 use flagperf_onnx::Graph;
 use flagperf_onnx::rewrite::expand_operators;
 use flagperf_onnx_exec::{Executor, ReferenceOps};
@@ -29,14 +29,20 @@ pub struct Tested {
 pub enum CaseOutcome {
     /// The largest difference, relative to the largest finite element, and the largest that is allowed.
     Compared { error: f64, limit: f64 },
-    /// Why it cannot be compared, or what is wrong.
+    /// What is wrong.
     Failed { reason: String },
+    /// The engine does not compute in the type on this device.
+    NotCompared { reason: String },
 }
 
 impl CaseOutcome {
-    /// Returns whether the operator computes what it means.
-    pub fn passed(&self) -> bool {
-        matches!(self, CaseOutcome::Compared { error, limit } if error <= limit)
+    /// Returns whether the operator does not compute what it means.
+    pub fn is_wrong(&self) -> bool {
+        match self {
+            CaseOutcome::Compared { error, limit } => error > limit,
+            CaseOutcome::Failed { .. } => true,
+            CaseOutcome::NotCompared { .. } => false,
+        }
     }
 }
 
@@ -79,6 +85,9 @@ pub fn check_case(
         for memory in target.memories() {
             let outcome = match run(operator, &graph, &inputs, dtype, target, memory) {
                 Ok(actual) => compare(&expected, &actual, description.limit),
+                Err(CaseError::Engine(error @ EngineError::Precision { .. })) => {
+                    CaseOutcome::NotCompared { reason: error.to_string() }
+                }
                 Err(error) => CaseOutcome::Failed { reason: error.to_string() },
             };
             report(Tested { dtype: dtype.to_string(), memory: (*memory).to_owned(), outcome });

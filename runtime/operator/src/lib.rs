@@ -13,4 +13,4 @@ pub use bench::{Measured, measure};
 pub use build::{BuildError, build};
 pub use check::{CaseOutcome, Tested, check_case};
 pub use node::CaseError;
-pub use target::{EngineName, MEMORIES, Target};
+pub use target::{EngineName, Target};

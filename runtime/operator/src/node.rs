@@ -62,5 +62,9 @@ pub(crate) fn node_graph(
         Ok((name.clone(), value))
     };
     let attributes = case.attributes.iter().map(attribute).collect::<Result<IndexMap<_, _>, CaseError>>()?;
-    operator.definition()?.node_graph(&inputs, &attributes).map_err(CaseError::Case)
+    let forms: Vec<&str> = operator.forms.iter().map(|form| form.operator.as_str()).collect();
+    let explain = |reason: String| {
+        CaseError::Case(format!("{reason}; a case gives the inputs and attributes of a form: {}", forms.join("; ")))
+    };
+    operator.definition()?.node_graph(&inputs, &attributes).map_err(explain)
 }

@@ -3,13 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use flagperf_config::OperatorDescription;
+use flagperf_core::suggestion::list_names;
 use flagperf_core::tensor::DType;
 use flagperf_engine::{Artifact, Engine, EngineError, LoadOptions, Session, find, open_plugin};
 use flagperf_onnx::{Graph, write_onnx};
 use serde_json::Value;
 
-/// Where the tensors of an operator lie, as an engine's option `operator_memory` names it.
-pub const MEMORIES: [&str; 3] = ["plain", "guarded", "shifted"];
+/// Where the tensors of an operator lie, as an engine's option `operator_memory` names it: first where writing outside of the
+/// outputs is found, which otherwise may damage the process.
+const MEMORIES: [&str; 3] = ["guarded", "shifted", "plain"];
+/// The engines of this program that run operators of vendors.
+const OWN_ENGINES: [&str; 1] = ["onnxruntime"];
 
 /// The engine and the device on which an operator runs.
 #[derive(Clone, Debug)]
@@ -35,11 +39,34 @@ impl Target {
         self.device.split(':').next().unwrap_or_default()
     }
 
+    /// Returns why the target cannot run an operator at all; `None` if nothing is known to be missing.
+    pub fn obstacle(&self, operator: &OperatorDescription) -> Option<String> {
+        if let EngineName::Own(name) = &self.engine
+            && !OWN_ENGINES.contains(&name.as_str())
+        {
+            return Some(format!(
+                "engine `{name}` runs no operators of vendors (those that do: libtorch, onnxruntime)"
+            ));
+        }
+        let kind = self.device_kind();
+        let (vendor, name) = operator.name();
+        let build = format!("run `flagperf operator build {vendor}/{name} --device {kind}`");
+        match operator.library(kind) {
+            _ if !operator.build.contains_key(kind) => {
+                let known = list_names(operator.build.keys().map(String::as_str));
+                Some(format!("operator.yaml has no `build` for devices of the kind `{kind}` (known: {known})"))
+            }
+            Some(library) if library.is_file() => None,
+            Some(library) => Some(format!("`{}` does not exist\n  hint: {build}", library.display())),
+            None => Some("there is no folder for caches; set XDG_CACHE_HOME".to_owned()),
+        }
+    }
+
     /// Returns where the engine can place the tensors of an operator.
     pub fn memories(&self) -> &'static [&'static str] {
         match self.engine {
             EngineName::Library(_) => &MEMORIES,
-            EngineName::Own(_) => &MEMORIES[..1],
+            EngineName::Own(_) => &MEMORIES[2..],
         }
     }
 

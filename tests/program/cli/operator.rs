@@ -45,7 +45,11 @@ fn a_new_operator_is_built_and_computes_what_it_means_in_both_engines() {
     if !support::has_compiler("c++") {
         return;
     }
-    let checkout = with_operator(str::to_owned);
+    let checkout = with_operator(|text| format!("{text}// {}\n", std::process::id()));
+    for (engine, expected) in [("rten", "engine `rten` runs no operators of vendors"), ("onnxruntime", "--device cpu")] {
+        let (code, printed) = run(checkout.path(), &["operator", "test", "sum", "--engine", engine]);
+        assert!(code == Some(2) && printed.contains(expected), "{printed}");
+    }
     build(checkout.path());
     if let Some(library) = support::libtorch() {
         let (code, printed) = test(checkout.path(), &library, "60");
@@ -71,7 +75,7 @@ fn what_is_wrong_with_an_operator_is_found() {
         ),
         (
             loop_head,
-            "    for (int64_t i = 0; i <= count; ++i)\n        y[i] = 0;\n",
+            "    for (int64_t i = 0; i <= count; ++i)\n        y[i] = compute(a[i], b[i]);\n",
             "outside of its outputs: behind the last element",
         ),
         (

@@ -299,7 +299,7 @@ pub(super) fn find_with(
         match search.at(root, accept) {
             Ok(place) => found.push(place),
             // A part of a larger near miss says nothing new.
-            Err(nearest) if nearest.nodes.len() >= near => {
+            Err(nearest) if nearest.nodes.len() >= near && !nearest.reason.is_empty() => {
                 if !covered.contains(&root) {
                     covered.extend(&nearest.nodes);
                     misses.push((root, nearest));

@@ -85,7 +85,7 @@ pub enum RewriteError {
 }
 
 /// Replaces every place that `pattern` describes by what `build` returns for it. `build` returns the reason for a place that
-/// it leaves as it is, which is then a near miss. Of two places that share nodes, the one that ends later is replaced.
+/// it leaves as it is, which is a near miss unless the reason is empty. Of two places that share nodes, the one that ends later is replaced.
 ///
 /// # Errors
 /// When a replacement names a value that the pattern does not have, or its output has another shape or type.

@@ -151,7 +151,7 @@ impl VendorOperator {
         match graph.nodes.iter().find(|node| (&node.domain, &node.op) == (&self.domain, &self.name)) {
             Some(node) => Err(RewriteError::Replacement {
                 node: node.name.clone(),
-                reason: format!("it is none of the forms of `{}`", self.full_name()),
+                reason: format!("its inputs and attributes are those of no form of `{}`", self.full_name()),
             }),
             None => Ok(graph),
         }
