@@ -15,7 +15,7 @@ use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
 use flagperf_engine::backend::Backend;
 use flagperf_host::{CapturedCommand, capture};
-use flagperf_operator::{BuildError, CaseError, EngineName, Target, build, check_case, measure};
+use flagperf_operator::{BuildError, CaseError, EngineName, Target, build, case_dtypes, check_case, measure};
 use flagperf_report::columns;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -134,7 +134,8 @@ fn test(root: &Path, run: &RunArguments) -> anyhow::Result<Answer> {
     }
     let mut outcomes = Vec::new();
     for case in 0..operator.tests.len() {
-        outcomes.push(run_case(run, case, "test")?);
+        let dtypes = case_dtypes(&operator, &operator.tests[case]).map_or(0, |dtypes| dtypes.len());
+        outcomes.push(run_case(run, case, "test", dtypes * target.memories().len())?);
     }
     let (text, passed) = tested_text(&operator, &outcomes, columns());
     Ok(Ok((text, if passed { exit_code::OK } else { EXIT_DIFFERENT })))
@@ -154,7 +155,8 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
     }
     let mut outcomes = Vec::new();
     for case in 0..operator.benchmarks.len() {
-        outcomes.push(run_case(run, case, "bench")?);
+        let dtypes = case_dtypes(&operator, &operator.benchmarks[case]).map_or(0, |dtypes| dtypes.len());
+        outcomes.push(run_case(run, case, "bench", dtypes)?);
     }
     let (mut text, passed) = measured_text(&operator, &outcomes, columns());
     if let Some(path) = page {
@@ -231,8 +233,13 @@ pub(super) struct CaseResults<T> {
     pub(super) failure: Option<String>,
 }
 
-/// Runs a case in a process of its own: an operator may crash or never end.
-fn run_case<T: DeserializeOwned>(run: &RunArguments, case: usize, command: &str) -> anyhow::Result<CaseResults<T>> {
+/// Runs a case, which has so many results, in a process of its own: an operator may crash, never end, or end the process.
+fn run_case<T: DeserializeOwned>(
+    run: &RunArguments,
+    case: usize,
+    command: &str,
+    expected: usize,
+) -> anyhow::Result<CaseResults<T>> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let file = folder.path().join("results");
     let program = std::env::current_exe().context("cannot find this program")?;
@@ -246,11 +253,18 @@ fn run_case<T: DeserializeOwned>(run: &RunArguments, case: usize, command: &str)
     let began = clock.now();
     let ended = capture(&captured, &clock, || false);
     let lines = File::open(&file).map(|file| BufReader::new(file).lines().map_while(Result::ok).collect::<Vec<_>>());
-    let results = lines.unwrap_or_default().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let failure = ended.err().map(|error| {
-        let after = clock.now().since(began).0;
-        format!("{} (after {after:.1} s)", one_line(&error.to_string()))
-    });
+    let lines = lines.unwrap_or_default();
+    let results: Vec<T> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let failure = match ended {
+        Err(error) => {
+            let after = clock.now().since(began).0;
+            Some(format!("{} (after {after:.1} s)", one_line(&error.to_string())))
+        }
+        Ok(_) if results.len() != expected => {
+            Some(format!("its process ended with {} instead of {expected} results", results.len()))
+        }
+        Ok(_) => None,
+    };
     Ok(CaseResults { results, failure })
 }
 

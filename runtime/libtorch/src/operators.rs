@@ -29,7 +29,9 @@ pub enum Placement {
 }
 
 /// The bytes of each margin.
-const MARGIN: usize = 4096;
+const MARGIN: usize = 1 << 20;
+/// The most bytes of a tensor between margins.
+const BYTES_MAX: i64 = 1 << 46;
 /// The bytes that fill the margins of inputs, which are NaN in every floating-point type, and of outputs, which no operator
 /// computes from them.
 const INPUT_FILL: i64 = 0xff;
@@ -154,7 +156,9 @@ impl Placed {
         let Placement::Guarded { shifted } = placement else {
             return Ok(Placed { tensor: Tensor::f_empty(size, (kind, device))?, margins: None, fill });
         };
-        let bytes = size.iter().product::<i64>() * kind.elt_size_in_bytes() as i64;
+        let bytes = size.iter().try_fold(kind.elt_size_in_bytes() as i64, |bytes, size| bytes.checked_mul(*size));
+        let bytes = bytes.filter(|bytes| *bytes <= BYTES_MAX);
+        let bytes = bytes.ok_or_else(|| TchError::Torch(format!("an output of the shape {size:?} is too large")))?;
         let before = (MARGIN + if shifted { kind.elt_size_in_bytes() } else { 0 }) as i64;
         let memory = Tensor::f_full([before + bytes + MARGIN as i64], fill, (Kind::Uint8, device))?;
         let margins = [memory.f_narrow(0, 0, before)?, memory.f_narrow(0, before + bytes, MARGIN as i64)?];

@@ -55,13 +55,15 @@ pub fn build(operator: &OperatorDescription, device: &str) -> Result<PathBuf, Bu
     let ending = run_to_end(&argv, Some(&operator.folder))?;
     let program = argv[0].clone();
     let finished = match ending {
-        Ending::Exited(0) if unfinished.is_file() => std::fs::rename(&unfinished, &library).map_err(failed),
+        Ending::Exited(0) if std::fs::metadata(&unfinished).is_ok_and(|file| file.is_file() && file.len() > 0) => {
+            std::fs::rename(&unfinished, &library).map_err(failed)
+        }
         Ending::Exited(0) => Err(BuildError::NoLibrary { program, output: unfinished.clone() }),
         ending => Err(BuildError::Failed { program, ending }),
     };
     if finished.is_err() {
         // Whatever a failed compiler has left is no library.
-        let _ = std::fs::remove_file(&unfinished);
+        let _ = std::fs::remove_file(&unfinished).or_else(|_| std::fs::remove_dir_all(&unfinished));
     }
     finished.map(|()| library)
 }

@@ -79,10 +79,11 @@ pub fn check_case(
             CaseError::Case(format!("`values`: `{}` is unknown (known: {known})", description.values))
         };
         let change = change.ok_or_else(unknown)?;
-        let drawn = graph.inputs.iter().map(|input| draw(&input.name, &input.spec, change));
-        let inputs: Vec<Tensor> = drawn.collect::<Option<_>>().expect("the shapes of a case are fixed");
-        let expected = reference(&graph, &inputs)?;
-        for memory in target.memories() {
+        // Each memory has other elements: an operator that remembers those of the call before is found.
+        for (memory, seed) in target.memories().iter().zip(0..) {
+            let drawn = graph.inputs.iter().map(|input| draw(&input.name, &input.spec, change, seed));
+            let inputs: Vec<Tensor> = drawn.collect::<Option<_>>().expect("the shapes of a case are fixed");
+            let expected = reference(&graph, &inputs)?;
             let outcome = match run(operator, &graph, &inputs, dtype, target, memory) {
                 Ok(actual) => compare(&expected, &actual, description.limit),
                 Err(CaseError::Engine(error @ EngineError::Precision { .. })) => {

@@ -26,10 +26,10 @@ pub(crate) const VALUES: [(&str, Change); 6] = [
 ];
 
 /// Draws the elements of an input: normally distributed numbers that `change` then changes; integers are 0 or 1.
-pub(crate) fn draw(name: &str, spec: &TensorSpec, change: Change) -> Option<Tensor> {
+pub(crate) fn draw(name: &str, spec: &TensorSpec, change: Change, seed: u64) -> Option<Tensor> {
     let shape = spec.fixed_shape()?;
     let count: usize = shape.iter().product();
-    let mut random = RandomStream::new(0, name);
+    let mut random = RandomStream::new(seed, name);
     let mut values: Vec<f64> = (0..count.div_ceil(2)).flat_map(|_| random.normal_pair()).take(count).collect();
     if spec.dtype.is_float() {
         change(&mut values, spec.dtype);

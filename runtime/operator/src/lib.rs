@@ -12,5 +12,5 @@ mod target;
 pub use bench::{Measured, measure};
 pub use build::{BuildError, build};
 pub use check::{CaseOutcome, Tested, check_case};
-pub use node::CaseError;
+pub use node::{CaseError, case_dtypes};
 pub use target::{EngineName, Target};

@@ -33,7 +33,10 @@ impl From<Finding> for CaseError {
 }
 
 /// Returns the types with which a case is run: those of the operator, or only the first if every input states its own.
-pub(crate) fn case_dtypes(operator: &OperatorDescription, case: &OperatorCase) -> Result<Vec<DType>, CaseError> {
+///
+/// # Errors
+/// When operator.yaml names a type that does not exist.
+pub fn case_dtypes(operator: &OperatorDescription, case: &OperatorCase) -> Result<Vec<DType>, CaseError> {
     let mut dtypes = operator.dtypes()?;
     if case.inputs.values().all(|spec| spec.parse::<TensorSpec>().is_ok()) {
         dtypes.truncate(1);

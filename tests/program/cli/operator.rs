@@ -46,7 +46,8 @@ fn a_new_operator_is_built_and_computes_what_it_means_in_both_engines() {
         return;
     }
     let checkout = with_operator(|text| format!("{text}// {}\n", std::process::id()));
-    for (engine, expected) in [("rten", "engine `rten` runs no operators of vendors"), ("onnxruntime", "--device cpu")] {
+    for (engine, expected) in [("rten", "engine `rten` runs no operators of vendors"), ("onnxruntime", "--device cpu")]
+    {
         let (code, printed) = run(checkout.path(), &["operator", "test", "sum", "--engine", engine]);
         assert!(code == Some(2) && printed.contains(expected), "{printed}");
     }
@@ -89,6 +90,12 @@ fn what_is_wrong_with_an_operator_is_found() {
             "is NaN instead of",
         ),
         (loop_head, "    __builtin_trap();\n", "SIGILL"),
+        (
+            loop_head,
+            "    static float first = a[0];\n    for (int64_t i = 0; i < count; ++i)\n        y[i] = compute(a[i], b[i]) + (a[0] != first);\n",
+            "it differs by",
+        ),
+        (loop_head, "    __builtin_exit(0);\n", "its process ended with 0 instead of 3 results"),
         (loop_head, "    for (volatile int64_t i = 0; i >= 0;)\n        ;\n", "took longer than 5 s and was killed"),
         (loop_head, "    return \"it has a bad day\";\n", "it has a bad day"),
         (
