@@ -115,7 +115,8 @@ fn functions() -> Result<&'static CaptureFunctions, Error> {
 fn open() -> Result<CaptureFunctions, Error> {
     if BYTES.is_empty() {
         return Err(Error::Unavailable {
-            reason: "this plug-in was built without the CUDA headers, which `cuda_graph` and operators of vendors need".to_owned(),
+            reason: "this plug-in was built without the CUDA headers, which `cuda_graph` and operators of vendors need"
+                .to_owned(),
             remedy: "run `flagperf backend install libtorch`, which builds it with them".to_owned(),
         });
     }

@@ -88,8 +88,10 @@ impl Operators {
             .map(|input| input.as_ref().map(|input| Placed::copy(input, self.placement)).transpose())
             .collect::<Result<_, _>>()
             .map_err(torch_error)?;
-        let arguments: Vec<Option<OperatorTensor>> =
-            inputs.iter().map(|input| input.as_ref().map(|input| argument(&input.tensor)).transpose()).collect::<Result<_, _>>()?;
+        let arguments: Vec<Option<OperatorTensor>> = inputs
+            .iter()
+            .map(|input| input.as_ref().map(|input| argument(&input.tensor)).transpose())
+            .collect::<Result<_, _>>()?;
         let mut outputs = Vec::new();
         for place in 0..operator.outputs {
             let (shape, dtype) = library.output(&arguments, &attributes, place).map_err(refused)?;
@@ -123,7 +125,11 @@ fn attributes(operator: &CustomOperator) -> Result<Vec<(String, OperatorAttribut
         let value = match value {
             Attribute::Int(value) => OperatorAttribute::Integer(*value),
             Attribute::Float(value) => OperatorAttribute::Number(f64::from(*value)),
-            _ => return Err(OpError::unsupported(format!("the attribute `{name}`, which is neither an integer nor a number"))),
+            _ => {
+                return Err(OpError::unsupported(format!(
+                    "the attribute `{name}`, which is neither an integer nor a number"
+                )));
+            }
         };
         Ok((name.clone(), value))
     };
@@ -146,13 +152,7 @@ struct Placed {
 }
 
 impl Placed {
-    fn empty(
-        size: &[i64],
-        kind: Kind,
-        device: Device,
-        placement: Placement,
-        fill: i64,
-    ) -> Result<Self, TchError> {
+    fn empty(size: &[i64], kind: Kind, device: Device, placement: Placement, fill: i64) -> Result<Self, TchError> {
         let Placement::Guarded { shifted } = placement else {
             return Ok(Placed { tensor: Tensor::f_empty(size, (kind, device))?, margins: None, fill });
         };

@@ -8,7 +8,9 @@ mod update;
 mod windows;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
-use flagperf_onnx_exec::{Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, TensorOps, Unary, Update};
+use flagperf_onnx_exec::{
+    Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, TensorOps, Unary, Update,
+};
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::operators::Operators;

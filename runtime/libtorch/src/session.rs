@@ -69,7 +69,8 @@ impl TorchSession {
         let graph = read_onnx(path).map_err(Error::failed)?;
         let differentiates = graph.nodes.iter().any(|node| node.op == GRADIENT);
         let (_lock, _mode) = (DeviceLock::shared(), RunMode::begin(differentiates));
-        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _, operators, placement } = options;
+        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _, operators, placement } =
+            options;
         let operators = Operators::open(&operators, device, placement)?;
         let ops = TorchOps { channels_last, fused_convolutions, operators, ..TorchOps::on(device) };
         Ok(TorchSession {
