@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::arguments::BackendCommand;
 use super::output::{print_message, print_result};
 use super::setup::find_checkout;
-use flagperf_config::{list_names, nearest};
+use flagperf_config::list_known;
 use flagperf_core::exit_code;
 use flagperf_core::file::write_hint;
 use flagperf_engine::backend::{Backend, InstallError};
@@ -35,9 +35,8 @@ fn backend_rows(root: &Path) -> Vec<[String; 4]> {
 fn install(name: &str, python: &str, without_plugin: bool, checkout: &Path) -> ExitCode {
     let all = Backend::all(checkout);
     let Some(backend) = all.iter().find(|row| row.name == name) else {
-        let names = || all.iter().map(|row| row.name);
-        let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-        print_message(&format!("error: unknown backend `{name}` (known: {}{near})", list_names(names())));
+        let names = all.iter().map(|row| row.name);
+        print_message(&format!("error: unknown backend `{name}` (known: {})", list_known(name, names)));
         return ExitCode::from(exit_code::MISTAKE);
     };
     let installed = if without_plugin { backend.download(python) } else { backend.install(python, checkout) };

@@ -1,6 +1,5 @@
 //! `flagperf compare`: compares two results, or two cases that it measures in turns.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use flagperf_comparison::{Comparison, Side, compare};
 
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
-use super::output::{print_message, print_result};
+use super::output::{print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -65,7 +64,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     let (sides, interleaved) = match are_results {
         [true, true] => match names.map(|name| read_side(name)) {
             [Ok(first), Ok(second)] => ([first, second], false),
-            [Err(message), _] | [_, Err(message)] => return Ok(mistake(&message)),
+            [Err(message), _] | [_, Err(message)] => return Ok(print_mistake(&message)),
         },
         [false, false] => match measure(arguments, names)? {
             Ok(sides) => (sides, true),
@@ -73,7 +72,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
         },
         [is_first, _] => {
             let (result, case) = if is_first { (names[0], names[1]) } else { (names[1], names[0]) };
-            return Ok(mistake(&format!(
+            return Ok(print_mistake(&format!(
                 "`{}` is a result, and `{}` is none\n  hint: compare two results, or two cases that are measured in turns",
                 one_line(result),
                 one_line(case)
@@ -89,29 +88,22 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
             } else {
                 ""
             };
-            Ok(mistake(&format!("{}{hint}", one_line(&error.to_string()))))
+            Ok(print_mistake(&format!("{}{hint}", one_line(&error.to_string()))))
         }
     }
 }
 
 fn print(arguments: &CompareArguments, comparison: &Comparison) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &arguments.html {
-        let page = comparison_page(comparison);
-        let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(page.as_bytes()));
-        if let Err(error) = written {
-            return Ok(mistake(&format!("cannot write `{}`: {error}", path.display())));
-        }
+    if let Some(path) = &arguments.html
+        && let Err(message) = write_file(path, &comparison_page(comparison))
+    {
+        return Ok(print_mistake(&message));
     }
     let text = match arguments.json {
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(comparison)?)),
         false => comparison_text(comparison, columns()),
     };
     Ok(print_result(&text, exit_code::OK))
-}
-
-fn mistake(message: &str) -> ExitCode {
-    print_message(&format!("error: {message}"));
-    ExitCode::from(exit_code::MISTAKE)
 }
 
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.
@@ -171,7 +163,7 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
     for Prepared { plan, .. } in &prepared {
         print_findings(plan.findings.iter());
         if needs_fleet(plan) || plan.cases.len() != 1 {
-            return Ok(Err(mistake("`compare` measures one case on one device of this machine")));
+            return Ok(Err(print_mistake("`compare` measures one case on one device of this machine")));
         }
     }
     let interrupt = Interrupt::install().context("cannot install signal handlers")?;
@@ -182,7 +174,7 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
     let lock = HostLock::take(&env::host_lock(), (&about, &about), site.busy_host, &interrupt, &mut on_notice);
     let host_use = match lock {
         Ok(lock) => HostUse::new(lock, Vec::new()),
-        Err(busy) => return Ok(Err(mistake(&format!("{busy}\n  hint: {}", HostBusy::HINT)))),
+        Err(busy) => return Ok(Err(print_mistake(&format!("{busy}\n  hint: {}", HostBusy::HINT)))),
     };
     let options = RunOptions {
         has_live_display: false,
@@ -205,14 +197,14 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
         let outcome = conduct(plan, values, &options, &interrupt, &mut |_| ());
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) => return Ok(Err(mistake(&error.to_string()))),
+            Err(error) => return Ok(Err(print_mistake(&error.to_string()))),
         };
         if outcome.interrupted {
             print_message("interrupted: what was measured is in the results of each block");
             return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
         }
         let Some(record) = outcome.records.into_iter().next() else {
-            return Ok(Err(mistake(&format!("block {} has no result", block + 1))));
+            return Ok(Err(print_mistake(&format!("block {} has no result", block + 1))));
         };
         let folder = find_results(&outcome.folder).ok().and_then(|found| found.into_iter().next());
         let folder = folder.unwrap_or(outcome.folder);

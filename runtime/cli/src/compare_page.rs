@@ -18,10 +18,7 @@ const ROW: f64 = 18.0;
 /// Returns the page.
 pub(super) fn comparison_page(comparison: &Comparison) -> String {
     let [first, second] = comparison.sides.each_ref().map(|side| escape(side));
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{first} and {second}</title><style>{STYLE}</style>\n\
-         <h1>{first} and {second}</h1>\n"
-    );
+    let mut page = page_start(&format!("{first} and {second}"));
     for (name, speed) in [("core", &comparison.core), ("whole", &comparison.whole)] {
         if let Some(speed) = speed {
             let found = speed.ratio.as_ref().map_or_else(|| "no interval".to_owned(), ratio);
@@ -31,6 +28,14 @@ pub(super) fn comparison_page(comparison: &Comparison) -> String {
     }
     page += &format!("<pre>{}</pre></html>\n", escape(&comparison_text(comparison, COLUMNS)));
     page
+}
+
+/// Returns the beginning of a page with text and a plot, up to its title, which is HTML.
+pub(super) fn page_start(title: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style>\n\
+         <h1>{title}</h1>\n"
+    )
 }
 
 /// Draws the throughput of each block: the first side above, the second below.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::arguments::DatasetCommand;
-use super::output::{print_message, print_result, stdout_error, write_listing};
+use super::output::{print_message, print_mistake, print_result, stdout_error, write_listing};
 use super::setup::find_checkout;
-use flagperf_config::{DATASET_FILE, DatasetDescription, Finding, list_names, nearest};
+use flagperf_config::{DATASET_FILE, DatasetDescription, Finding, list_known, list_names};
 use flagperf_core::exit_code;
 use flagperf_core::text::one_line;
 use flagperf_data::DataRoot;
@@ -37,7 +37,7 @@ fn check(dir: &Path, of: Option<&str>) -> anyhow::Result<ExitCode> {
     let Ok(root) = DataRoot::open(dir) else {
         let what = if dir.exists() { "not a folder" } else { "missing" };
         let hint = "give the folder that contains the files of the dataset";
-        return Ok(refuse(&format!("`{}` is {what}\n  hint: {hint}", one_line(&dir.display().to_string()))));
+        return Ok(print_mistake(&format!("`{}` is {what}\n  hint: {hint}", one_line(&dir.display().to_string()))));
     };
     let description = match of {
         Some(name) => describe_named(name)?,
@@ -45,13 +45,8 @@ fn check(dir: &Path, of: Option<&str>) -> anyhow::Result<ExitCode> {
     };
     Ok(match description {
         Ok(description) => check_description(&root, &description, dir),
-        Err(message) => refuse(&message),
+        Err(message) => print_mistake(&message),
     })
-}
-
-fn refuse(message: &str) -> ExitCode {
-    print_message(&format!("error: {message}"));
-    ExitCode::from(exit_code::MISTAKE)
 }
 
 /// Reads the description of a dataset of the checkout; an error message if it has none.
@@ -59,9 +54,8 @@ fn describe_named(name: &str) -> anyhow::Result<Result<DatasetDescription, Strin
     let checkout = find_checkout()?;
     let names = DatasetDescription::names(&checkout);
     if !names.iter().any(|known| known == name) {
-        let known = || names.iter().map(String::as_str);
-        let near = nearest(name, known()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-        let message = format!("unknown dataset `{name}` (known: {}{near})", list_names(known()));
+        let message =
+            format!("unknown dataset `{name}` (known: {})", list_known(name, names.iter().map(String::as_str)));
         return Ok(Err(one_line(&message).into_owned()));
     }
     Ok(DatasetDescription::read_named(&checkout, name).map_err(|finding: Finding| finding.to_string()))

@@ -1,6 +1,5 @@
 //! `flagperf graph`: shows an ONNX file, and the difference between two.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +10,7 @@ use flagperf_onnx_exec::{ProofError, compare};
 
 use super::graph_page::graph_page;
 use super::graph_text::{diff_text, graph_text};
-use super::output::{print_message, print_result};
+use super::output::{print_mistake, print_result, write_file};
 use flagperf_core::exit_code;
 use flagperf_core::text::one_line;
 use flagperf_report::columns;
@@ -60,10 +59,7 @@ pub(super) fn graph(command: &GraphCommand) -> anyhow::Result<ExitCode> {
     };
     Ok(match result {
         Ok((text, code)) => print_result(&text, code),
-        Err(message) => {
-            print_message(&format!("error: {message}"));
-            ExitCode::from(exit_code::MISTAKE)
-        }
+        Err(message) => print_mistake(&message),
     })
 }
 
@@ -96,8 +92,7 @@ fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path
     if let Some(path) = page {
         let titles = [before, after].map(|path| path.display().to_string());
         let html = graph_page(&difference, [&before_graph, &after_graph], &titles);
-        let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(html.as_bytes()));
-        written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
+        write_file(path, &html)?;
         text += &format!("page  {}\n", path.display());
     }
     Ok((text, code))

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::arguments::KeyCommand;
-use super::output::{print_message, print_result};
+use super::output::{print_mistake, print_result};
 use flagperf_config::{env, find_root};
-use flagperf_core::exit_code;
 use flagperf_result::PrivateKey;
 
 /// Creates or shows a key.
@@ -17,13 +16,7 @@ pub(super) fn key(command: &KeyCommand) -> anyhow::Result<ExitCode> {
         KeyCommand::New { file, name } => create(file.as_deref(), name),
         KeyCommand::Show { file } => show(file.as_deref()),
     };
-    Ok(done.map_or_else(
-        |message| {
-            print_message(&format!("error: {message}"));
-            ExitCode::from(exit_code::MISTAKE)
-        },
-        |text| print_result(&text, 0),
-    ))
+    Ok(done.map_or_else(|message| print_mistake(&message), |text| print_result(&text, 0)))
 }
 
 /// Returns the private key's file in the user's folder for configuration.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
-use flagperf_config::{OperatorDescription, list_names, nearest};
+use flagperf_config::{OperatorDescription, list_known, list_names};
 use flagperf_core::exit_code;
 use flagperf_core::measure::{Clock as _, MonotonicClock};
 use flagperf_core::text::one_line;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use super::operator_page::operator_page;
 use super::operator_text::{measured_text, tested_text};
-use super::output::{print_message, print_result};
+use super::output::{print_mistake, print_result, write_file};
 use super::setup::find_checkout;
 
 /// Exit code: the operator does not compute what it means.
@@ -87,10 +87,7 @@ pub(super) fn operator(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
     };
     Ok(match result {
         Ok((text, code)) => print_result(&text, code),
-        Err(message) => {
-            print_message(&format!("error: {message}"));
-            ExitCode::from(exit_code::MISTAKE)
-        }
+        Err(message) => print_mistake(&message),
     })
 }
 
@@ -162,9 +159,8 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
     if let Some(path) = page {
         let title = format!("{} on {}", run.operator, run.device);
         let html = operator_page(&title, &operator, &outcomes, &text);
-        let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(html.as_bytes()));
-        if let Err(error) = written {
-            return Ok(Err(format!("cannot write `{}`: {error}", path.display())));
+        if let Err(message) = write_file(path, &html) {
+            return Ok(Err(message));
         }
         text += &format!("page  {}\n", path.display());
     }
@@ -199,10 +195,7 @@ fn find(root: &Path, name: &str) -> Result<OperatorDescription, String> {
             let own = full.split_once('/').map_or(full.as_str(), |(_, own)| own);
             OperatorDescription::read(vendor, own).map_err(|finding| finding.to_string())
         }
-        [] => {
-            let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-            Err(format!("unknown operator `{name}` (known: {}{near})", list_names(names())))
-        }
+        [] => Err(format!("unknown operator `{name}` (known: {})", list_known(name, names()))),
         _ => Err(format!(
             "several vendors have an operator `{name}`: {}",
             list_names(found.iter().map(|(full, _)| full.as_str()))

@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use flagperf_config::OperatorDescription;
 use flagperf_operator::Measured;
 
+use super::compare_page::page_start;
 use super::graph_page::escape;
 use super::operator::CaseResults;
 use super::operator_text::shapes;
 
-const STYLE: &str = "body{font:15px sans-serif;margin:1.5em;max-width:70em}pre{overflow:auto}svg{display:block}text{font:12px sans-serif}\
-@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}text{fill:#ddd}}";
 /// The width of the longest bar, the place of the bars and the height of one, in pixels.
 const WIDTH: f64 = 480.0;
 const LEFT: f64 = 320.0;
@@ -24,11 +23,10 @@ pub(super) fn operator_page(
     text: &str,
 ) -> String {
     let title = escape(title);
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style>\n\
-         <h1>{title}</h1>\n<p>{}</p>\n<h2>Share of the bandwidth of a copy: operator above, engine's own below</h2>\n",
-        escape(&operator.about)
-    );
+    let about = escape(&operator.about);
+    let heading = "Share of the bandwidth of a copy: operator above, engine's own below";
+    let mut page = page_start(&title);
+    page += &format!("<p>{about}</p>\n<h2>{heading}</h2>\n");
     let measured: Vec<(String, &Measured)> = (operator.benchmarks.iter().zip(outcomes))
         .flat_map(|(case, outcome)| outcome.results.iter().map(|one| (format!("{} {}", shapes(case), one.dtype), one)))
         .collect();

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write, stderr, stdout};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -72,6 +73,21 @@ pub(super) fn print_message(message: &str) {
         Some((_, columns)) => writeln!(stderr(), "{}", wrap(&message, usize::from(columns))),
         None => writeln!(stderr(), "{message}"),
     };
+}
+
+/// Prints the message about a mistake of the user, and returns its exit code.
+pub(super) fn print_mistake(message: &str) -> ExitCode {
+    print_message(&format!("error: {message}"));
+    ExitCode::from(exit_code::MISTAKE)
+}
+
+/// Writes a text to a file that the user named.
+///
+/// # Errors
+/// When the file cannot be written; the message has its path.
+pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
 /// Writes a message to standard error at once, whatever another thread is writing. The message begins on a line of its own.

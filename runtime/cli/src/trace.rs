@@ -1,12 +1,12 @@
 //! `flagperf trace`: writes the times of a result as a trace for the viewers of Chrome and Perfetto.
 
-use std::io::{BufReader, Write as _};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 
-use super::output::{print_message, print_result};
+use super::output::{print_mistake, print_result, write_file};
 use flagperf_core::exit_code;
 use flagperf_core::regular_file::open_regular;
 use flagperf_core::run_files::EVENTS_FILE;
@@ -29,10 +29,7 @@ pub(super) fn trace(arguments: &TraceArguments) -> anyhow::Result<ExitCode> {
     let written = write_trace(&arguments.result, &arguments.file);
     Ok(match written {
         Ok(()) => print_result(&format!("trace  {}\n", arguments.file.display()), exit_code::OK),
-        Err(message) => {
-            print_message(&format!("error: {message}"));
-            ExitCode::from(exit_code::MISTAKE)
-        }
+        Err(message) => print_mistake(&message),
     })
 }
 
@@ -49,7 +46,5 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     while let Some(event) = reader.read().map_err(|error| unreadable(&error))? {
         builder.add(&event);
     }
-    let text = builder.finish().to_string();
-    let written = flagperf_core::file::create(file).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| format!("cannot write `{}`: {error}", file.display()))
+    write_file(file, &builder.finish().to_string())
 }

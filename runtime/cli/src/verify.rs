@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::arguments::{SignArguments, VerifyArguments};
 use super::key::default_key_file;
-use super::output::{print_message, print_result};
+use super::output::{print_message, print_mistake, print_result};
 use flagperf_config::find_root;
 use flagperf_core::exit_code;
 use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE, STATE_FILE};
@@ -25,15 +25,15 @@ const KEYS_MAX: usize = 1000;
 pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let trust = match trust(arguments) {
         Ok(trust) => trust,
-        Err(message) => return Ok(mistake(&message)),
+        Err(message) => return Ok(print_mistake(&message)),
     };
     let results = match find_results(&arguments.result) {
         Ok(results) => results,
         Err(error) => {
             let path = arguments.result.display();
             return Ok(match unfinished_run(&arguments.result) {
-                Some(run) => mistake(&format!("cannot verify `{path}`: {}", describe_unfinished(&run))),
-                None => mistake(&format!("cannot verify `{path}`: {error}")),
+                Some(run) => print_mistake(&format!("cannot verify `{path}`: {}", describe_unfinished(&run))),
+                None => print_mistake(&format!("cannot verify `{path}`: {error}")),
             });
         }
     };
@@ -106,16 +106,16 @@ fn describe_unfinished(run: &Path) -> String {
 /// Signs the manifests of results.
 pub(super) fn sign(arguments: &SignArguments) -> anyhow::Result<ExitCode> {
     let Some(path) = arguments.key.clone().or_else(default_key_file) else {
-        return Ok(mistake("no key: neither XDG_CONFIG_HOME nor HOME is set; give one with --key"));
+        return Ok(print_mistake("no key: neither XDG_CONFIG_HOME nor HOME is set; give one with --key"));
     };
     let key = match PrivateKey::read(&path) {
         Ok(key) => key,
-        Err(error) if path.exists() => return Ok(mistake(&error.to_string())),
-        Err(error) => return Ok(mistake(&format!("{error}\n  hint: `flagperf key new` creates a key"))),
+        Err(error) if path.exists() => return Ok(print_mistake(&error.to_string())),
+        Err(error) => return Ok(print_mistake(&format!("{error}\n  hint: `flagperf key new` creates a key"))),
     };
     let results = match find_results(&arguments.result) {
         Ok(results) => results,
-        Err(error) => return Ok(mistake(&format!("cannot sign `{}`: {error}", arguments.result.display()))),
+        Err(error) => return Ok(print_mistake(&format!("cannot sign `{}`: {error}", arguments.result.display()))),
     };
     let mut text = String::new();
     for folder in results {
@@ -123,7 +123,7 @@ pub(super) fn sign(arguments: &SignArguments) -> anyhow::Result<ExitCode> {
             Ok(digest) => {
                 text += &format!("signed {}\n  digest  {digest}\n  key     {}\n", folder.display(), key.public().name)
             }
-            Err(message) => return Ok(mistake(&format!("cannot sign `{}`: {message}", folder.display()))),
+            Err(message) => return Ok(print_mistake(&format!("cannot sign `{}`: {message}", folder.display()))),
         }
     }
     Ok(print_result(&text, EXIT_RIGHT))
@@ -143,11 +143,6 @@ fn sign_one(folder: &Path, key: &PrivateKey) -> Result<String, String> {
     let mut file = flagperf_core::file::create(&path).map_err(|error| error.to_string())?;
     std::io::Write::write_all(&mut file, key.sign(&digest).to_text().as_bytes()).map_err(|error| error.to_string())?;
     Ok(digest)
-}
-
-fn mistake(message: &str) -> ExitCode {
-    print_message(&format!("error: {message}"));
-    ExitCode::from(exit_code::MISTAKE)
 }
 
 /// Collects what the reader trusts: the arguments, and the keys of the checkout that contains the current directory.

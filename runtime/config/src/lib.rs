@@ -77,4 +77,4 @@ pub use vendor::{
 pub use visible::VisibleDevices;
 pub use yaml::{Content, Node, Place, YamlError, parse as parse_yaml};
 
-pub use flagperf_core::suggestion::{list_names, nearest};
+pub use flagperf_core::suggestion::{list_known, list_names, nearest};

@@ -102,7 +102,7 @@ impl OperatorDescription {
     /// Reads an operator of a vendor.
     ///
     /// # Errors
-    /// Fails when there is no such file or it is malformed; for a file that is missing, with the names of the others.
+    /// Fails when there is no such file or it is malformed.
     pub fn read(vendor: &Path, name: &str) -> Result<Self, Finding> {
         let folder = vendor.join(OPERATORS_FOLDER).join(name);
         let root = vendor.parent().and_then(Path::parent).unwrap_or(vendor);

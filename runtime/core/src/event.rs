@@ -317,8 +317,8 @@ pub struct EngineFacts {
     /// The sidecar that is the engine, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<SidecarFacts>,
-    /// The libraries of the vendor's operators that the model uses, by their paths in the folder of operators, with their
-    /// SHA-256; for every kind of device for which they were built.
+    /// The libraries of the vendor's operators that the model uses, as `VENDOR.NAME/cuda.so`, with their SHA-256; for every kind
+    /// of device for which they were built.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub operators: IndexMap<String, String>,
 }

@@ -35,6 +35,12 @@ pub fn list_names<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
+/// Lists known names for the message about an unknown one, with the nearest if one is similar: `cpu, nvidia; nearest: nvidia`.
+pub fn list_known<'n>(name: &str, known: impl IntoIterator<Item = &'n str> + Clone) -> String {
+    let near = nearest(name, known.clone()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
+    list_names(known) + &near
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

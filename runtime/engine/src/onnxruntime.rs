@@ -83,14 +83,10 @@ impl Engine for OnnxRuntime {
                 None => error,
             });
         }
-        library::open(settings.library.as_deref())?;
-        let provider = settings.provider.canonical();
         let graph = declared.map(|source| &source.graph);
-        let operators =
-            graph.map(|graph| operators::domain_of(graph, &options.folder, provider)).transpose()?.flatten();
-        let session = OrtSession::load(path, &settings, operators)?;
+        let session = OrtSession::load(path, &settings, graph, &options.folder)?;
         Ok(Box::new(match declared {
-            Some(source) => session.with_declared(source, &options.folder)?,
+            Some(source) => session.with_declared(source)?,
             None => session,
         }))
     }

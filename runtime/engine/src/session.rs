@@ -94,8 +94,7 @@ pub struct SessionFacts {
     pub plugin: Option<PluginFacts>,
     /// The sidecar behind the session, if there is one.
     pub sidecar: Option<SidecarFacts>,
-    /// The libraries of the vendor's operators that the model uses, by their paths in the folder of operators, with their
-    /// SHA-256.
+    /// The libraries of the vendor's operators that the model uses, as `VENDOR.NAME/cuda.so`, with their SHA-256.
     pub operators: IndexMap<String, String>,
     /// The operators of the model that the engine computes in another way than the standard, for warnings in the record.
     pub warnings: Vec<String>,

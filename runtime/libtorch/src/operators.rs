@@ -41,13 +41,7 @@ const OUTPUT_FILL: i64 = 0x5a;
 #[derive(Default)]
 pub struct Operators {
     libraries: BTreeMap<String, OperatorLibrary>,
-    pub placement: Placement,
-}
-
-impl std::fmt::Debug for Operators {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.libraries.keys()).finish()
-    }
+    placement: Placement,
 }
 
 impl Operators {
@@ -56,8 +50,8 @@ impl Operators {
     /// # Errors
     /// When a library is missing or does not have the interface.
     pub fn open(folders: &BTreeMap<String, PathBuf>, device: Device, placement: Placement) -> Result<Self, Error> {
-        let file = if device == Device::Cpu { "cpu.so" } else { "cuda.so" };
-        let open = |(name, folder): (&String, &PathBuf)| Ok((name.clone(), OperatorLibrary::open(&folder.join(file))?));
+        let kind = if device == Device::Cpu { "cpu" } else { "cuda" };
+        let open = |(name, folder): (&String, &PathBuf)| Ok((name.clone(), OperatorLibrary::open(folder, kind)?));
         Ok(Operators { libraries: folders.iter().map(open).collect::<Result<_, Error>>()?, placement })
     }
 
@@ -107,7 +101,7 @@ impl Operators {
         unsafe { library.run(&arguments, &results, &attributes, stream) }.map_err(refused)?;
         let written = outputs.iter().chain(inputs.iter().flatten()).find_map(|placed| placed.damaged().transpose());
         match written.transpose().map_err(torch_error)? {
-            Some(where_) => Err(refused(format!("it writes outside of its outputs: {where_}"))),
+            Some(side) => Err(refused(format!("it writes outside of its outputs: {side}"))),
             None => Ok(outputs.into_iter().map(|output| TorchTensor(output.tensor)).collect()),
         }
     }

@@ -19,7 +19,6 @@ use crate::shim;
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// libtorch on one device.
-#[derive(Debug)]
 pub struct TorchOps {
     /// The device that holds the tensors.
     pub device: Device,

@@ -11,7 +11,7 @@ use crate::tensor::TorchTensor;
 
 /// Tensors that were copied to the device while a capture was prepared, by shape, type and bytes. They live as long as the
 /// captured runs that read them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ResidentTensors {
     keeps: AtomicBool,
     tensors: Mutex<HashMap<(String, Vec<u8>), TorchTensor>>,

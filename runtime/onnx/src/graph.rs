@@ -54,7 +54,7 @@ pub struct Graph {
 
 impl Graph {
     /// Returns the specifications of the values, as far as they are known.
-    pub(crate) fn specs(&self) -> HashMap<String, TensorSpec> {
+    pub fn specs(&self) -> HashMap<String, TensorSpec> {
         let declared = self.inputs.iter().map(|input| (input.name.clone(), input.spec.clone()));
         let weights = self.weights.iter().map(|(name, weight)| (name.clone(), weight.spec.clone()));
         let stored = self.values.iter().map(|(name, spec)| (name.clone(), spec.clone()));

@@ -19,7 +19,7 @@ use super::target::Target;
 const NODES: [usize; 2] = [8, 24];
 /// The rounds, in each of which every chain runs once in turn.
 const ROUNDS: usize = 15;
-/// The names of the input, and of the constant to which it is added.
+/// The name of the input, a number that is added to the first constant.
 const SEED: &str = "seed";
 
 /// The time of a node.
@@ -27,8 +27,6 @@ const SEED: &str = "seed";
 pub struct Measured {
     /// The element type of the inputs that state none.
     pub dtype: String,
-    /// The bytes of the first input and the output.
-    pub bytes: u64,
     /// The time of the operator.
     pub operator_s: Seconds,
     /// The time of the engine's own operators that compute the same.
@@ -58,8 +56,6 @@ pub fn measure(
             let reason = format!("a chain of nodes is not possible: the input is `{input}`, the output `{output}`");
             return Err(CaseError::Case(reason));
         }
-        let elements: usize = output.fixed_shape().unwrap_or_default().iter().product();
-        let bytes = 2 * (elements * output.dtype.size()) as u64;
         let mut sessions = Vec::new();
         for make in [operator_chain, standard_chain, copy_chain] {
             for nodes in NODES {
@@ -70,7 +66,7 @@ pub fn measure(
         let times = run_in_turns(&mut sessions, clock)?;
         let of_node = |pair: &[f64]| Seconds((pair[1] - pair[0]) / (NODES[1] - NODES[0]) as f64);
         let [operator_s, standard_s, copy_s] = [0, 2, 4].map(|at| of_node(&times[at..at + 2]));
-        report(Measured { dtype: dtype.to_string(), bytes, operator_s, standard_s, copy_s });
+        report(Measured { dtype: dtype.to_string(), operator_s, standard_s, copy_s });
     }
     Ok(())
 }

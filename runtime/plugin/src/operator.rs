@@ -9,7 +9,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use crate::{DType, Error};
 
 /// The most dimensions of a tensor.
-pub const RANK_MAX: usize = 16;
+const RANK_MAX: usize = 16;
 
 #[repr(C)]
 struct CTensor {
@@ -64,11 +64,12 @@ pub struct OperatorLibrary {
 }
 
 impl OperatorLibrary {
-    /// Opens a library.
+    /// Opens the library for a kind of device, `cpu` or `cuda`, in the folder of an operator's libraries.
     ///
     /// # Errors
     /// When the file cannot be opened or does not export the two functions.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(folder: &Path, device: &str) -> Result<Self, Error> {
+        let path = &folder.join(format!("{device}.so"));
         let failed = |reason: &dyn std::fmt::Display| Error::Unavailable {
             reason: format!("the operator's library `{}` cannot be opened: {reason}", path.display()),
             remedy: "build it first: `flagperf operator build VENDOR/NAME`".to_owned(),

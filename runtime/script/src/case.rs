@@ -95,7 +95,6 @@ pub struct CaseScripts {
     /// What a vendor changes of the training step for its engine.
     pub(super) training_adapter: Option<CompiledScript>,
     pub(super) dir: PathBuf,
-    vendor: Option<PathBuf>,
     limits: Limits,
     services: HostServices,
 }
@@ -124,7 +123,6 @@ impl CaseScripts {
             training: folder.load(Stage::Training)?,
             training_adapter: None,
             dir: dir.to_owned(),
-            vendor: None,
             limits: *limits,
             services,
         })
@@ -163,7 +161,9 @@ impl CaseScripts {
         self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
         self.export_adapter = folder.load(Stage::ExportAdapter)?;
         self.training_adapter = folder.load(Stage::TrainingAdapter)?;
-        self.vendor = self.dir.ancestors().nth(2).map(|root| root.join("vendors").join(vendor));
+        if let (Some(script), Some(root)) = (&self.export_adapter, self.dir.ancestors().nth(2)) {
+            *lock(&script.state.vendor) = Some(root.join("vendors").join(vendor));
+        }
         Ok(self)
     }
 
@@ -202,7 +202,6 @@ impl CaseScripts {
         let mut exported = Exported { model, rewrites: Vec::new() };
         for script in [&self.export, &self.export_adapter].into_iter().flatten() {
             let before = exported.model.clone();
-            lock(&script.state.vendor).clone_from(&self.vendor);
             script.state.changes.start(proves);
             exported.model = call_export(script, exported.model, config)?;
             if self.export_adapter.as_ref().is_some_and(|adapter| std::ptr::eq(adapter, script)) {

@@ -14,7 +14,7 @@ use super::sandbox::HostServices;
 use super::stage::Stage;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::Clock;
-use flagperf_core::suggestion::{list_names, nearest};
+use flagperf_core::suggestion::list_known;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_monitor::{DeviceProcess, DeviceSample, SAMPLE_NUMBERS};
 
@@ -112,9 +112,8 @@ fn set_field(sample: &mut DeviceSample, key: &str, value: &Dynamic) -> Result<()
         "throttling" => sample.throttling = Some(to_list(value, to_text)?),
         "processes" => sample.processes = Some(to_list(value, to_process)?),
         _ => {
-            let known = || SAMPLE_NUMBERS.iter().map(|number| number.name).chain(OTHER_KEYS);
-            let near = nearest(key, known()).map(|name| format!("; nearest: {name}")).unwrap_or_default();
-            return Err(format!("is unknown (known: {}{near})", list_names(known())));
+            let known = SAMPLE_NUMBERS.iter().map(|number| number.name).chain(OTHER_KEYS);
+            return Err(format!("is unknown (known: {})", list_known(key, known)));
         }
     }
     Ok(())

@@ -62,7 +62,7 @@ pub(super) struct ScriptState {
     pub(super) imported: OnceLock<Vec<(usize, String)>>,
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
-    /// The folder of the vendor whose script it is; set before `export_model` is called.
+    /// The folder of the vendor whose `export.rhai` it is.
     pub(super) vendor: Mutex<Option<PathBuf>>,
     pub(super) spans: Mutex<packages::timing::Spans>,
     /// What the script changed of graphs.

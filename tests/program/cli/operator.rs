@@ -211,3 +211,13 @@ fn an_engine_that_runs_no_operators_of_vendors_ends_the_case() {
     let printed = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(!failed.status.success() && printed.contains("does not support operator `cpu/layer_norm`"), "{printed}");
 }
+
+#[test]
+fn the_script_of_a_case_has_no_operators_of_a_vendor() {
+    let checkout = with_layer_norm("rten");
+    let scripts = checkout.path().join("scripts/tiny");
+    fs::rename(scripts.join("cpu/export.rhai"), scripts.join("export.rhai")).expect("a file");
+    let (code, printed) = run(checkout.path(), &["plan"]);
+    assert_ne!(code, Some(0), "{printed}");
+    assert!(printed.contains("only the script of a vendor has operators: <vendor>/export.rhai"), "{printed}");
+}

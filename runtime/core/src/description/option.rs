@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::suggestion::nearest;
+use crate::suggestion::list_known;
 
 /// Maximum number of options of an engine. Each is compared with all others.
 const OPTIONS_MAX: usize = 1000;
@@ -63,7 +63,7 @@ impl EngineOption {
         }
         match (self.kind, value.as_str()) {
             (OptionKind::Choice(words), Some(word)) => {
-                Err(format!("unknown value `{word}` (known: {}{})", words.join(", "), near_note(word, words)))
+                Err(format!("unknown value `{word}` (known: {})", list_known(word, words.iter().copied())))
             }
             (OptionKind::Map, _) if value.is_object() => {
                 let (key, entry) = value
@@ -115,11 +115,7 @@ impl OptionKind {
 /// Returns why an option is rejected that the engine does not have. The host reads `threads`, which every engine accepts.
 pub fn unknown_option_reason(name: &str, options: &[EngineOption]) -> String {
     let known: Vec<&str> = options.iter().map(|option| option.name).chain(["threads"]).collect();
-    format!("unknown (known: {}{})", known.join(", "), near_note(name, &known))
-}
-
-fn near_note(name: &str, known: &[&str]) -> String {
-    nearest(name, known.iter().copied()).map(|near| format!("; nearest: {near}")).unwrap_or_default()
+    format!("unknown (known: {})", list_known(name, known.iter().copied()))
 }
 
 fn is_scalar(value: &Value) -> bool {

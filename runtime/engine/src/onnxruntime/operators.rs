@@ -1,13 +1,14 @@
 //! Operators of the vendor as custom operators of ONNX Runtime: libraries with the interface of `flagperf_operator.h`.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use flagperf_onnx::{Attribute, Graph, Node, infer_values};
+use flagperf_onnx::{Attribute, Graph, Node, infer_shapes};
 use flagperf_plugin::Error;
 use flagperf_plugin::operator::{OperatorAttribute, OperatorLibrary, OperatorTensor};
+use indexmap::IndexMap;
 use ort::operator::{
     BoxedKernel, ComputeContext, KernelContext, Operator, OperatorDomain, OperatorInput, OperatorOutput,
 };
@@ -15,52 +16,71 @@ use ort::value::{DynTensorValueType, TensorElementType};
 
 use super::tensor::element_type;
 use super::to_engine_error;
-use crate::operators::used_operators;
 use crate::{EngineError, Unavailable};
-use flagperf_core::tensor::{DType, TensorSpec};
+use flagperf_core::tensor::DType;
 
-/// Returns the operators of the vendor that a graph uses; `None` if it uses none.
+/// Returns the operators of the vendor that a graph uses, of which `used` has the folders; `None` if it uses none.
 ///
 /// # Errors
-/// When a library is missing, or the type of a value is not known.
-pub(super) fn domain_of(graph: &Graph, vendor: &Path, provider: &str) -> Result<Option<OperatorDomain>, EngineError> {
-    let used = used_operators(graph, vendor);
-    let Some((name, _)) = used.keys().next().and_then(|name| name.split_once('.')) else { return Ok(None) };
-    let mut domain = OperatorDomain::new(name).map_err(|error| to_engine_error(&error))?;
+/// When a library is missing, the type of a value is not known, or an attribute is neither an integer nor a number.
+pub(super) fn domain_of(
+    graph: &Graph,
+    used: &IndexMap<String, PathBuf>,
+    provider: &str,
+) -> Result<Option<OperatorDomain>, EngineError> {
+    let Some((vendor, _)) = used.keys().next().and_then(|name| name.split_once('.')) else { return Ok(None) };
+    let mut domain = OperatorDomain::new(vendor).map_err(|error| to_engine_error(&error))?;
     let types = value_types(graph);
-    let mut libraries: HashMap<&str, Arc<OperatorLibrary>> = HashMap::new();
-    let mut known: Vec<VendorOperator> = Vec::new();
-    for node in graph.nodes.iter().filter(|node| node.domain == name) {
-        if !libraries.contains_key(node.op.as_str()) {
-            let file = if provider == CPU { "cpu.so" } else { "cuda.so" };
-            let library = OperatorLibrary::open(&used[&format!("{name}.{}", node.op)].join(file));
-            let library = library.map_err(|error| match error {
-                Error::Unavailable { reason, remedy } => Unavailable { reason, remedy }.into(),
-                error => EngineError::Failed(error.to_string()),
-            })?;
-            libraries.insert(&node.op, Arc::new(library));
+    for (name, folder) in used {
+        let kind = if provider == CPU { "cpu" } else { "cuda" };
+        let library = OperatorLibrary::open(folder, kind).map_err(|error| match error {
+            Error::Unavailable { reason, remedy } => Unavailable { reason, remedy }.into(),
+            error => EngineError::Failed(error.to_string()),
+        })?;
+        let library = Arc::new(library);
+        let nodes: Vec<&Node> =
+            graph.nodes.iter().filter(|node| name.split_once('.') == Some((&*node.domain, &*node.op))).collect();
+        let attributes = attribute_names(&nodes)?;
+        let mut known: Vec<VendorOperator> = Vec::new();
+        for node in nodes {
+            let operator = VendorOperator::of_node(node, &types, provider, &attributes, &library)?;
+            if !known.iter().any(|other| other.has_signature_of(&operator)) {
+                known.push(operator);
+            }
         }
-        let operator = VendorOperator::of_node(node, &types, provider, &libraries[node.op.as_str()])?;
-        if !known.iter().any(|other| other.has_signature_of(&operator)) {
-            known.push(operator);
+        for operator in known {
+            domain = domain.add(operator).map_err(|error| to_engine_error(&error))?;
         }
-    }
-    for operator in known {
-        domain = domain.add(operator).map_err(|error| to_engine_error(&error))?;
     }
     Ok(Some(domain))
+}
+
+/// Returns the names of the attributes that any of the nodes has.
+fn attribute_names(nodes: &[&Node]) -> Result<BTreeSet<String>, EngineError> {
+    let mut names = BTreeSet::new();
+    for node in nodes {
+        for (name, value) in &node.attributes {
+            if !matches!(value, Attribute::Int(_) | Attribute::Float(_)) {
+                let Node { name: node, domain, op, .. } = node;
+                let reason =
+                    format!("node `{node}` ({domain}.{op}): the attribute `{name}` is neither an integer nor a number");
+                return Err(EngineError::Failed(reason));
+            }
+            names.insert(name.clone());
+        }
+    }
+    Ok(names)
 }
 
 /// ONNX Runtime's name of the processor.
 const CPU: &str = "CPUExecutionProvider";
 
+/// Returns the types of the values of a graph, as far as they are known.
 fn value_types(graph: &Graph) -> HashMap<String, DType> {
-    let of = |(name, spec): (&String, &TensorSpec)| (name.clone(), spec.dtype);
-    let inputs = graph.inputs.iter().map(|input| (&input.name, &input.spec)).map(of);
-    let outputs = graph.outputs.iter().map(|output| (&output.name, &output.spec)).map(of);
-    let weights = graph.weights.iter().map(|(name, weight)| (name, &weight.spec)).map(of);
-    let inferred = infer_values(graph).0.into_iter().map(|(name, spec)| (name, spec.dtype));
-    graph.values.iter().map(of).chain(inputs).chain(outputs).chain(weights).chain(inferred).collect()
+    let mut inferred = graph.clone();
+    infer_shapes(&mut inferred);
+    let outputs = graph.outputs.iter().map(|output| (output.name.clone(), output.spec.clone()));
+    outputs.chain(inferred.specs()).map(|(name, spec)| (name, spec.dtype)).collect()
 }
 
 /// An operator with the types of one of its uses: ONNX Runtime selects it by them.
@@ -70,8 +90,8 @@ struct VendorOperator {
     /// The types; `None` for an omitted input.
     inputs: Vec<Option<DType>>,
     outputs: Vec<DType>,
-    /// The names of the attributes, and whether each is an integer.
-    attributes: Vec<(String, bool)>,
+    /// The names of the attributes that a node may have.
+    attributes: BTreeSet<String>,
     library: Arc<OperatorLibrary>,
 }
 
@@ -80,6 +100,7 @@ impl VendorOperator {
         node: &Node,
         types: &HashMap<String, DType>,
         provider: &str,
+        attributes: &BTreeSet<String>,
         library: &Arc<OperatorLibrary>,
     ) -> Result<Self, EngineError> {
         let dtype = |name: &String| {
@@ -88,19 +109,18 @@ impl VendorOperator {
             types.get(name).copied().ok_or_else(|| EngineError::Failed(unknown()))
         };
         let input = |name: &String| if name.is_empty() { Ok(None) } else { dtype(name).map(Some) };
-        let attributes = node.attributes.iter().map(|(name, value)| (name.clone(), matches!(value, Attribute::Int(_))));
         Ok(VendorOperator {
             name: node.op.clone(),
             provider: provider.to_owned(),
             inputs: node.inputs.iter().map(input).collect::<Result<_, _>>()?,
             outputs: node.outputs.iter().map(dtype).collect::<Result<_, _>>()?,
-            attributes: attributes.collect(),
+            attributes: attributes.clone(),
             library: library.clone(),
         })
     }
 
     fn has_signature_of(&self, other: &VendorOperator) -> bool {
-        self.name == other.name && self.inputs == other.inputs && self.outputs == other.outputs
+        self.inputs == other.inputs && self.outputs == other.outputs
     }
 }
 
@@ -127,11 +147,9 @@ impl Operator for VendorOperator {
     }
 
     fn create_kernel<'attr>(&self, context: &KernelContext<'attr>) -> ort::Result<BoxedKernel<'attr>> {
-        let attribute = |(name, is_integer): &(String, bool)| {
-            let value = match is_integer {
-                true => context.get::<i64>(name).map(OperatorAttribute::Integer),
-                false => context.get::<f32>(name).map(|number| OperatorAttribute::Number(f64::from(number))),
-            };
+        let attribute = |name: &String| {
+            let number = || context.get::<f32>(name).map(|number| OperatorAttribute::Number(f64::from(number)));
+            let value = context.get::<i64>(name).map(OperatorAttribute::Integer).or_else(number);
             Some((name.clone(), value?))
         };
         let attributes: Vec<_> = self.attributes.iter().filter_map(attribute).collect();
@@ -195,4 +213,23 @@ fn tensor(data: *mut ort::sys::c_void, shape: Vec<i64>, dtype: DType) -> ort::Re
     let plugin_dtype = flagperf_plugin::DType::from_name(dtype.name());
     let plugin_dtype = plugin_dtype.ok_or_else(|| ort::Error::new(format!("tensors of `{dtype}`")))?;
     Ok(OperatorTensor { data: data.cast(), shape, dtype: plugin_dtype })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(attributes: &[(&str, Attribute)]) -> Node {
+        let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Node { name: "n".into(), op: "scale".into(), domain: "chip".into(), attributes, ..Node::default() }
+    }
+
+    #[test]
+    fn an_attribute_that_only_a_later_node_has_is_known_and_text_is_refused() {
+        let nodes = [node(&[("axis", Attribute::Int(1))]), node(&[("epsilon", Attribute::Float(0.5))])];
+        let names = attribute_names(&nodes.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["axis", "epsilon"]);
+        let error = attribute_names(&[&node(&[("mode", Attribute::String("a".into()))])]).unwrap_err().to_string();
+        assert_eq!(error, "node `n` (chip.scale): the attribute `mode` is neither an integer nor a number");
+    }
 }

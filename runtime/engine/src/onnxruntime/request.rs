@@ -19,7 +19,7 @@ use super::placement::check_status;
 use super::provider::{PROVIDERS, Provider};
 use super::to_engine_error;
 use crate::EngineError;
-use flagperf_core::suggestion::nearest;
+use flagperf_core::suggestion::list_known;
 use flagperf_core::tensor::DType;
 
 /// The end of every name that ONNX Runtime gives to a provider of its own.
@@ -52,12 +52,10 @@ impl<'a> RequestedProvider<'a> {
         if name.ends_with(SUFFIX) || has_library {
             return Ok(RequestedProvider::Other(name));
         }
-        let names: Vec<&str> = PROVIDERS.iter().map(|row| row.name).collect();
-        let near = nearest(name, names.iter().copied()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
         Err(format!(
-            "unknown provider `{name}` (known: {}{near}); any other provider is requested by ONNX Runtime's full name for \
-             it, which ends with `{SUFFIX}`",
-            names.join(", ")
+            "unknown provider `{name}` (known: {}); any other provider is requested by ONNX Runtime's full name for it, \
+             which ends with `{SUFFIX}`",
+            list_known(name, PROVIDERS.iter().map(|row| row.name))
         ))
     }
 
@@ -177,13 +175,9 @@ impl<'a> RequestedProvider<'a> {
             .chain(environment.devices().filter_map(|device| device.ep().ok().map(str::to_owned)))
             .map(|name| PROVIDERS.iter().find(|row| row.canonical == name).map_or(name, |row| row.name.to_owned()))
             .collect();
-        let available = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let near = nearest(self.name(), names.iter().map(String::as_str));
-        let near = near.map(|near| format!("; nearest: {near}")).unwrap_or_default();
         let name = self.name();
-        EngineError::Failed(format!(
-            "this build of ONNX Runtime has no provider `{name}` (available: {available}{near})"
-        ))
+        let available = list_known(name, names.iter().map(String::as_str));
+        EngineError::Failed(format!("this build of ONNX Runtime has no provider `{name}` (available: {available})"))
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use flagperf_onnx::ValueInfo;
+use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
 use ort::operator::OperatorDomain;
 use ort::value::{Outlet, ValueType};
 
 use super::device::CudaDevice;
+use super::operators::domain_of;
 use super::options::OrtOptions;
 use super::request::RequestedProvider;
 use super::tensor::{dtype, from_ort, to_ort};
@@ -33,16 +34,20 @@ pub(super) struct OrtSession {
 }
 
 impl OrtSession {
-    /// Loads a model file.
+    /// Loads a model file. `graph` is its contents, if they are known; its operators of a vendor are in the vendor's folder.
     ///
     /// # Errors
     /// When the library, the provider or the file cannot be used, or no node runs on the requested provider.
     pub(super) fn load(
         path: &Path,
         settings: &OrtOptions<'_>,
-        operators: Option<OperatorDomain>,
+        graph: Option<&Graph>,
+        vendor: &Path,
     ) -> Result<Self, EngineError> {
         let library = library::open(settings.library.as_deref())?;
+        let used = graph.map(|graph| used_operators(graph, vendor)).unwrap_or_default();
+        let operators =
+            graph.map(|graph| domain_of(graph, &used, settings.provider.canonical())).transpose()?.flatten();
         let (session, reported_device) = build(&library.environment, path, settings, operators)?;
         let infos = |outlets: &[Outlet]| outlets.iter().map(value_info).collect::<Result<Vec<_>, _>>();
         let (inputs, outputs) = (infos(session.inputs())?, infos(session.outputs())?);
@@ -53,7 +58,7 @@ impl OrtSession {
             Some(cuda) => cuda.name(),
             None => reported_device.unwrap_or_else(|| settings.provider.name().to_owned()),
         };
-        let (threads, operators, warnings) = (settings.threads, IndexMap::new(), Vec::new());
+        let (threads, operators, warnings) = (settings.threads, hashed_libraries(&used), Vec::new());
         Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, operators, warnings })
     }
 
@@ -61,7 +66,7 @@ impl OrtSession {
     ///
     /// # Errors
     /// When ONNX Runtime has other inputs or outputs.
-    pub(super) fn with_declared(self, source: &ModelSource, vendor: &Path) -> Result<Self, EngineError> {
+    pub(super) fn with_declared(self, source: &ModelSource) -> Result<Self, EngineError> {
         let (inputs, outputs) = (source.graph.inputs.clone(), source.graph.outputs.clone());
         for (declared, own) in [(&inputs, &self.inputs), (&outputs, &self.outputs)] {
             let is_same =
@@ -75,8 +80,7 @@ impl OrtSession {
                 return Err(EngineError::Failed(reason));
             }
         }
-        let operators = hashed_libraries(&used_operators(&source.graph, vendor));
-        Ok(OrtSession { inputs, outputs, operators, warnings: source.warnings.clone(), ..self })
+        Ok(OrtSession { inputs, outputs, warnings: source.warnings.clone(), ..self })
     }
 }
 

@@ -8,10 +8,9 @@ mod convolution;
 mod normalization;
 
 use super::Pattern;
-use std::collections::HashSet;
 
 use super::matched::Match;
-use super::replace::{Replacement, Rewrite, RewriteError, replace};
+use super::replace::{Replacement, Rewrite, RewriteError};
 use crate::Graph;
 
 /// A composite operator.
@@ -83,20 +82,12 @@ impl Fusion {
     /// # Errors
     /// When a node of an older operator set has no newer form.
     pub fn apply(&self, graph: &Graph) -> Result<Rewrite, RewriteError> {
-        let mut all = Rewrite { graph: graph.clone(), replaced: Vec::new(), near_misses: Vec::new() };
+        let mut all = Rewrite::of(graph.clone());
         for text in self.patterns {
             let pattern = Pattern::parse(text).expect("a test parses every pattern of the table");
-            let Rewrite { graph, replaced, near_misses } =
-                replace(&all.graph, &pattern, &mut |found| (self.build)(found))?;
-            all.graph = graph;
-            all.replaced.extend(replaced);
-            all.near_misses.extend(near_misses);
+            all.replace(&pattern, &mut |found| (self.build)(found))?;
         }
-        // What another pattern replaces is no near miss.
-        let left: HashSet<&str> = all.graph.nodes.iter().map(|node| node.name.as_str()).collect();
-        let replaced: HashSet<&str> = all.replaced.iter().map(|place| place.node.as_str()).collect();
-        all.near_misses.retain(|miss| left.contains(&*miss.node) && !replaced.contains(&*miss.node));
-        Ok(all)
+        Ok(all.without_replaced_misses())
     }
 }
 

@@ -56,6 +56,33 @@ pub struct Rewrite {
     pub near_misses: Vec<NearMiss>,
 }
 
+impl Rewrite {
+    /// Returns a graph in which nothing was replaced.
+    pub(super) fn of(graph: Graph) -> Self {
+        Rewrite { graph, replaced: Vec::new(), near_misses: Vec::new() }
+    }
+
+    /// Replaces further places, as [`replace`] does.
+    pub(super) fn replace(&mut self, pattern: &Pattern, build: &mut Build<'_>) -> Result<(), RewriteError> {
+        let Rewrite { graph, replaced, near_misses } = replace(&self.graph, pattern, build)?;
+        self.graph = graph;
+        self.replaced.extend(replaced);
+        self.near_misses.extend(near_misses);
+        Ok(())
+    }
+
+    /// Removes the near misses of one pattern that another one replaced.
+    pub(super) fn without_replaced_misses(mut self) -> Self {
+        let left: HashSet<&str> = self.graph.nodes.iter().map(|node| node.name.as_str()).collect();
+        let replaced: HashSet<&str> = self.replaced.iter().map(|place| place.node.as_str()).collect();
+        self.near_misses.retain(|miss| left.contains(&*miss.node) && !replaced.contains(&*miss.node));
+        self
+    }
+}
+
+/// Returns what replaces a match, or the reason why it stays.
+pub(super) type Build<'b> = dyn FnMut(&Match<'_, '_>) -> Result<Replacement, String> + 'b;
+
 /// A place that was replaced.
 #[derive(Clone, Debug)]
 pub struct Replaced {

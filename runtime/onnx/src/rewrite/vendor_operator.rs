@@ -1,6 +1,6 @@
 //! Operators that a vendor brings: nodes of the vendor's domain, with what they compute in standard operators.
 
-use super::pattern::{Pattern, Term};
+use super::pattern::Term;
 use super::replace::{Replacement, Rewrite, RewriteError, replace};
 use crate::{Attribute, DType, Graph, Node, OPSET, TensorSpec, ValueInfo, check};
 use indexmap::IndexMap;
@@ -18,8 +18,8 @@ pub struct VendorOperator {
 /// A way in which the operator is used, and what it then computes.
 #[derive(Clone, Debug)]
 struct Form {
-    operator: (Pattern, Replacement),
-    standard: (Pattern, Replacement),
+    operator: Replacement,
+    standard: Replacement,
     /// Values whose shapes and types have to be equal.
     equal: Vec<String>,
 }
@@ -41,23 +41,19 @@ impl VendorOperator {
     /// # Errors
     /// When a text is not a pattern, the first one is not one node of this operator, or a name of `equal` is in neither.
     pub fn add_form(&mut self, operator: &str, standard: &str, equal: &[String]) -> Result<(), String> {
-        let read = |text: &str| {
-            let pattern = Pattern::parse(text).map_err(|error| format!("`{text}`: {error}"))?;
-            let replacement = Replacement::parse(text).map_err(|error| format!("`{text}`: {error}"))?;
-            Ok::<_, String>((pattern, replacement))
-        };
+        let read = |text: &str| Replacement::parse(text).map_err(|error| format!("`{text}`: {error}"));
         let (operator, standard) = (read(operator)?, read(standard)?);
         let name = self.full_name();
-        match &operator.0.root().term {
+        match &operator.template.root().term {
             Term::Node(node)
-                if operator.0.lines.len() == 1 && (&node.domain, &node.op) == (&self.domain, &self.name) => {}
+                if operator.template.lines.len() == 1 && (&node.domain, &node.op) == (&self.domain, &self.name) => {}
             _ => return Err(format!("a form must be one line with one node of the operator `{name}`")),
         }
-        let [own, other] = [&operator.0, &standard.0].map(Pattern::output_name);
+        let [own, other] = [&operator, &standard].map(|form| form.template.output_name());
         if own != other {
             return Err(format!("the node defines `{own}`, and the standard operators define `{other}`"));
         }
-        let is_known = |name: &&String| standard.0.names.iter().any(|known| known.text == **name);
+        let is_known = |name: &&String| standard.template.names.iter().any(|known| known.text == **name);
         if let Some(unknown) = equal.iter().find(|name| !is_known(name)) {
             return Err(format!("`equal` lists `{unknown}`, which is not a value of the standard operators"));
         }
@@ -75,7 +71,7 @@ impl VendorOperator {
         attributes: &IndexMap<String, Attribute>,
     ) -> Result<Graph, String> {
         let form = self.forms.iter().find(|form| {
-            let names: Vec<&str> = form.operator.0.input_names().into_iter().flatten().collect();
+            let names: Vec<&str> = form.operator.template.input_names().into_iter().flatten().collect();
             names.len() == inputs.len() && names.iter().all(|name| inputs.contains_key(*name))
         });
         let given = || inputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -83,8 +79,8 @@ impl VendorOperator {
         if inputs.is_empty() {
             return Err("a node has at least one input".to_owned());
         }
-        let names = form.operator.0.input_names();
-        let output = form.operator.0.output_name().to_owned();
+        let names = form.operator.template.input_names();
+        let output = form.operator.template.output_name().to_owned();
         let node = Node {
             name: self.name.clone(),
             op: self.name.clone(),
@@ -117,11 +113,12 @@ impl VendorOperator {
     /// # Errors
     /// When a node of an older operator set has no newer form.
     pub fn insert(&self, graph: &Graph) -> Result<Rewrite, RewriteError> {
-        let mut all = Rewrite { graph: graph.clone(), replaced: Vec::new(), near_misses: Vec::new() };
-        all.graph.operators.retain(|known| known.full_name() != self.full_name());
-        all.graph.operators.push(self.clone());
-        for Form { operator: (_, node), standard: (pattern, _), equal } in &self.forms {
-            let rewrite = replace(&all.graph, pattern, &mut |found| {
+        let mut prepared = graph.clone();
+        prepared.operators.retain(|known| known.full_name() != self.full_name());
+        prepared.operators.push(self.clone());
+        let mut all = Rewrite::of(prepared);
+        for Form { operator, standard, equal } in &self.forms {
+            all.replace(&standard.template, &mut |found| {
                 let dtype = found.output().map(|spec| spec.dtype);
                 let dtype = dtype.ok_or("the type of its output is not known")?;
                 if !self.dtypes.contains(&dtype) {
@@ -131,13 +128,10 @@ impl VendorOperator {
                 if specs.windows(2).any(|pair| pair[0] != pair[1]) {
                     return Err(format!("`{}` do not have the same shape and type", equal.join("`, `")));
                 }
-                Ok(node.clone())
+                Ok(operator.clone())
             })?;
-            all.graph = rewrite.graph;
-            all.replaced.extend(rewrite.replaced);
-            all.near_misses.extend(rewrite.near_misses);
         }
-        Ok(all)
+        Ok(all.without_replaced_misses())
     }
 
     /// Replaces every node of the operator by the standard operators that compute the same.
@@ -145,8 +139,8 @@ impl VendorOperator {
     /// # Errors
     /// When a node has none of the forms.
     fn expand(&self, mut graph: Graph) -> Result<Graph, RewriteError> {
-        for Form { operator: (pattern, _), standard: (_, standard), .. } in &self.forms {
-            graph = replace(&graph, pattern, &mut |_| Ok(standard.clone()))?.graph;
+        for Form { operator, standard, .. } in &self.forms {
+            graph = replace(&graph, &operator.template, &mut |_| Ok(standard.clone()))?.graph;
         }
         match graph.nodes.iter().find(|node| (&node.domain, &node.op) == (&self.domain, &self.name)) {
             Some(node) => Err(RewriteError::Replacement {

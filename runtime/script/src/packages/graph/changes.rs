@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flagperf_config::{OperatorDescription, nearest};
+use flagperf_config::{OperatorDescription, list_known};
 use flagperf_core::event::{GraphChange, Level};
 use flagperf_onnx::rewrite::{NearMiss, Replaced, Rewrite, VendorOperator};
 use flagperf_onnx_exec::{ProofError, RegionsProof, prove_regions};
@@ -55,10 +55,8 @@ impl Call {
         let vendor = vendor.ok_or("only the script of a vendor has operators: <vendor>/export.rhai")?;
         let known = OperatorDescription::names(&vendor);
         if !known.iter().any(|known| known == name) {
-            let near = nearest(name, known.iter().map(String::as_str));
-            let near = near.map(|near| format!("; nearest: {near}")).unwrap_or_default();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(format!("the vendor has no operator `{name}` (known: {known}{near})").into());
+            let known = list_known(name, known.iter().map(String::as_str));
+            return Err(format!("the vendor has no operator `{name}` (known: {known})").into());
         }
         let definition = OperatorDescription::read(&vendor, name).and_then(|description| description.definition());
         definition.map_err(|finding| finding.to_string().into())

@@ -13,7 +13,7 @@ use crate::names::script_type;
 use crate::packages::nn::{Graph, attributes};
 use crate::packages::options::FunctionOptions;
 use crate::sandbox::Fallible;
-use flagperf_config::nearest;
+use flagperf_config::list_known;
 
 /// Returns a match in the words of scripts.
 fn to_map(found: &Match<'_, '_>) -> Map {
@@ -81,10 +81,8 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn fuse(context: NativeCallContext, graph: Graph, operator: &str) -> Fallible<i64> {
         let Some(fusion) = Fusion::find(operator) else {
-            let known: Vec<&str> = FUSIONS.iter().map(|fusion| fusion.name).collect();
-            let near = nearest(operator, known.iter().copied());
-            let near = near.map(|near| format!("; nearest: {near}")).unwrap_or_default();
-            return Err(format!("no operator `{operator}` is fused (known: {}{near})", known.join(", ")).into());
+            let known = list_known(operator, FUSIONS.iter().map(|fusion| fusion.name));
+            return Err(format!("no operator `{operator}` is fused (known: {known})").into());
         };
         let call = Call::new(&context)?;
         let rewrite = call.read(&graph, |graph| {
