@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
 use flagperf_onnx::rewrite::diff;
-use flagperf_onnx::{Graph, check_limits, infer_shapes, read_onnx};
+use flagperf_onnx::{Graph, check, check_limits, infer_shapes, read_onnx};
 use flagperf_onnx_exec::{ProofError, compare};
 
 use super::graph_page::graph_page;
@@ -15,14 +15,19 @@ use flagperf_core::exit_code;
 use flagperf_core::text::one_line;
 use flagperf_report::columns;
 
+/// Exit code: a graph is not valid.
+const EXIT_INVALID: u8 = 1;
 /// Exit code: the graphs do not compute the same.
 const EXIT_DIFFERENT: u8 = 1;
+/// Exit code: the graphs could not be compared.
+const EXIT_NOT_COMPARED: u8 = 2;
 /// The seed of the inputs on which graphs are compared.
 const PROOF_SEED: u64 = 0;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum GraphCommand {
-    /// Show what a graph consists of, and which composite operators it has as several nodes, with the reasons for near misses
+    /// Show what a graph consists of, and which composite operators it has as several nodes, with the reasons for near misses.
+    /// Exits with 1 if it is not valid
     Show {
         /// The ONNX file
         #[arg(value_hint = ValueHint::FilePath)]
@@ -31,7 +36,8 @@ pub(super) enum GraphCommand {
         #[arg(long)]
         nodes: bool,
     },
-    /// Show which nodes differ between two graphs. Exits with 1 if --compare finds that they compute something else
+    /// Show which nodes differ between two graphs. Exits with 1 if --compare finds that they compute something else, and with 2
+    /// if they cannot be compared
     Diff {
         /// The ONNX file before
         #[arg(value_hint = ValueHint::FilePath)]
@@ -50,9 +56,7 @@ pub(super) enum GraphCommand {
 
 pub(super) fn graph(command: &GraphCommand) -> anyhow::Result<ExitCode> {
     let result = match command {
-        GraphCommand::Show { file, nodes } => {
-            read(file).map(|graph| (graph_text(&graph, *nodes, columns()), exit_code::OK))
-        }
+        GraphCommand::Show { file, nodes } => read(file).map(|graph| show(&graph, *nodes)),
         GraphCommand::Diff { before, after, compare, html } => {
             show_difference(before, after, *compare, html.as_deref())
         }
@@ -71,6 +75,15 @@ fn read(file: &Path) -> Result<Graph, String> {
     Ok(graph)
 }
 
+/// Returns the text of a graph; what makes it invalid comes last.
+fn show(graph: &Graph, nodes: bool) -> (String, u8) {
+    let text = graph_text(graph, nodes, columns());
+    match check(graph) {
+        Ok(()) => (text, exit_code::OK),
+        Err(error) => (format!("{text}not valid: {}\n", one_line(&error.to_string())), EXIT_INVALID),
+    }
+}
+
 fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path>) -> Result<(String, u8), String> {
     let [before_graph, after_graph] = [read(before)?, read(after)?];
     let difference = diff(&before_graph, &after_graph);
@@ -82,7 +95,10 @@ fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path
                 "computed in f64: {} elements differ by at most {:.1e} of the largest one (at most {:.0e})\n",
                 compared.elements, compared.error, compared.limit
             ),
-            Err(ProofError::Unproved(reason)) => format!("not compared: {}\n", one_line(&reason)),
+            Err(ProofError::Unproved(reason)) => {
+                code = EXIT_NOT_COMPARED;
+                format!("not compared: {}\n", one_line(&reason))
+            }
             Err(differs) => {
                 code = EXIT_DIFFERENT;
                 format!("computed in f64: {}\n", one_line(&differs.to_string()))

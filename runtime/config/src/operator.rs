@@ -111,13 +111,20 @@ impl OperatorDescription {
         let file = ConfigFile::parse(&text, display_name(&path, root))?;
         let description: OperatorDescription = read_section(&file, OperatorDescription::KEYS)?;
         let description = OperatorDescription { folder, file: Some(file), ..description };
-        description.definition().map(|_| description)
+        description.definition()?;
+        for (key, cases) in [("tests", &description.tests), ("benchmarks", &description.benchmarks)] {
+            if let Some(case) = cases.iter().find(|case| case.limit < 0.0) {
+                return Err(description.finding(key, format!("`limit` is {}, but no difference is negative", case.limit)));
+            }
+        }
+        Ok(description)
     }
 
     /// Returns the names of the operators of a vendor, in order.
     pub fn names(vendor: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(vendor.join(OPERATORS_FOLDER)).into_iter().flatten().flatten();
-        let with_file = entries.filter(|entry| entry.path().join(OPERATOR_FILE).is_file());
+        // A file that cannot be read is an error, and not a missing operator.
+        let with_file = entries.filter(|entry| entry.path().join(OPERATOR_FILE).symlink_metadata().is_ok());
         let mut names: Vec<String> = with_file.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort_unstable();
         names
@@ -134,9 +141,12 @@ impl OperatorDescription {
     /// Returns the element types of outputs that it computes.
     ///
     /// # Errors
-    /// When a name is not that of a type.
+    /// When a name is not that of a type, or is listed twice.
     pub fn dtypes(&self) -> Result<Vec<DType>, Finding> {
         let parse = |name: &String| name.parse().map_err(|_| self.finding("types", format!("`{name}` is not a type")));
+        if let Some(twice) = self.types.iter().enumerate().find(|(place, name)| self.types[..*place].contains(name)) {
+            return Err(self.finding("types", format!("`{}` is listed twice", twice.1)));
+        }
         self.types.iter().map(parse).collect()
     }
 

@@ -46,7 +46,8 @@ pub struct Graph {
     pub domains: IndexMap<String, i64>,
     /// What the vendor's operators compute that scripts have put into the graph. Files do not contain it.
     pub operators: Vec<VendorOperator>,
-    /// The local functions of a file, in their encoded form: kept, but never interpreted.
+    /// The functions of a file, in their encoded form, if calls of them are left: those written for another version of the
+    /// standard operator set.
     pub functions: Vec<Vec<u8>>,
     /// Whether the metadata of the file declares its weights random: see [`Graph::weights_are_random`].
     pub declares_random_weights: bool,

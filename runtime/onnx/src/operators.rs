@@ -293,6 +293,11 @@ pub fn operators_with_derivative() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().filter(|row| row.derivative.is_some()).map(|row| row.name)
 }
 
+/// Returns the names of all operators.
+pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|row| row.name)
+}
+
 /// Returns the names of the operators that are decomposed before they are differentiated.
 pub(crate) fn composite_operators() -> impl Iterator<Item = &'static str> {
     OPERATORS.iter().filter(|row| row.derivative.is_none() && row.decomposition.is_some()).map(|row| row.name)

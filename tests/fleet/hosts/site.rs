@@ -22,7 +22,7 @@ const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e3\nfp16: false\ncompiler: 
 const VENDOR: &str = "name: side\nabout: tried by tests\nframeworks: {own: {engine: \"null\"}}\n\
                       compilers: {own: {engine: \"null\", options: {sleep_ms: 5}}}\n";
 /// Longest wait for an event of a run.
-const WAIT: Duration = Duration::from_secs(120);
+const WAIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 
 /// A checkout with the case `tiny`, and a cache of its own.

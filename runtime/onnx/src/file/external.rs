@@ -139,7 +139,7 @@ mod tests {
             node: vec![node(branch), node(constant), node(list), node(sparse)],
             ..GraphProto::default()
         };
-        let function = FunctionProto { node: vec![node(function)] };
+        let function = FunctionProto { node: vec![node(function)], ..FunctionProto::default() };
         assert_eq!(data_file_names(graph, vec![function.encode_to_vec()]).unwrap(), ["a", "b", "c", "d", "e", "f/g"]);
     }
 

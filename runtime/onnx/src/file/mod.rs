@@ -4,6 +4,7 @@
 
 mod attribute;
 mod external;
+mod functions;
 mod initializer;
 mod proto;
 mod read;

@@ -123,11 +123,23 @@ pub(super) mod kind {
     pub(in crate::file) const STRINGS: i32 = 8;
 }
 
-/// Only the part that can contain tensors.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct FunctionProto {
+    #[prost(string, optional, tag = "1")]
+    pub(super) name: Option<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub(super) input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub(super) output: Vec<String>,
     #[prost(message, repeated, tag = "7")]
     pub(super) node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "9")]
+    pub(super) opset_import: Vec<OperatorSetIdProto>,
+    #[prost(string, optional, tag = "10")]
+    pub(super) domain: Option<String>,
+    /// Attributes with default values.
+    #[prost(message, repeated, tag = "11")]
+    pub(super) attribute_proto: Vec<AttributeProto>,
 }
 
 /// Only the part that can contain tensors.

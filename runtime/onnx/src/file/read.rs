@@ -12,7 +12,7 @@ use prost::bytes::Bytes;
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
 use super::role::RoleGuesser;
 use super::value_info::{declared_spec, unknown_part};
-use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, external, initializer};
+use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, external, functions, initializer};
 use crate::operators::OPSET_NEWEST;
 use crate::weights::MappedFile;
 use crate::{Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
@@ -24,8 +24,8 @@ const BYTES_MAX: u64 = (1 << 31) - 1;
 /// The most bytes of an initializer that is kept as a value: a shape, an axis or a bound.
 const MAX_VALUE_BYTES: usize = 1024;
 
-/// Reads a graph. Weights stay in the file (or its data files) until they are requested. Operators unknown to this
-/// crate are kept as they are.
+/// Reads a graph. Weights stay in the file (or its data files) until they are requested. Calls of the file's own functions
+/// are replaced by their nodes. Operators unknown to this crate are kept as they are.
 ///
 /// # Errors
 /// When the file is missing, truncated or not an ONNX model, a data file is missing or too short, or an element type is
@@ -50,10 +50,22 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let domain = |set: &&super::proto::OperatorSetIdProto| {
         (set.domain.clone().unwrap_or_default(), set.version.unwrap_or_default())
     };
+    let opset = opset.ok_or_else(|| reader.malformed("it does not specify the version of the standard operator set"))?;
+    let mut functions = Vec::new();
+    let inlined;
+    let proto = if model.functions.is_empty() {
+        proto
+    } else {
+        let functions::Inlined { nodes, left } =
+            functions::inline(&model, proto, opset).map_err(|reason| reader.malformed(reason))?;
+        functions = if left.is_empty() { Vec::new() } else { model.functions.clone() };
+        inlined = GraphProto { node: nodes, ..proto.clone() };
+        &inlined
+    };
     let graph = Graph {
-        opset: opset.ok_or_else(|| reader.malformed("it does not specify the version of the standard operator set"))?,
+        opset,
         domains: others.iter().map(domain).collect(),
-        functions: model.functions.clone(),
+        functions,
         declares_random_weights: model.metadata_props.iter().any(is_random_note),
         ..reader.graph(proto)?
     };

@@ -127,7 +127,8 @@ impl Attempt<'_, '_, '_> {
             let accepted = self.search.refuse_readers(&found).and_then(|()| (self.accept)(&found));
             return match accepted {
                 Ok(()) => Some(found),
-                Err(reason) => self.fail(&found, || reason),
+                // Everything agrees but for a condition.
+                Err(reason) => self.fail_at(&found, self.search.pattern.node_count(), || reason),
             };
         };
         match (term, value) {
@@ -208,7 +209,8 @@ impl Attempt<'_, '_, '_> {
                     }
                 },
             };
-            if known.is_none() || known != actual.as_ref() {
+            let rank = || index.spec(index.value(node.inputs.first()?)?).map(|spec| spec.dims.len() as i64);
+            if !known.zip(actual.as_ref()).is_some_and(|(known, actual)| is_same_attribute(name, known, actual, rank)) {
                 let reason = format!("attribute `{name}` of node `{}` ({}) differs", node.name, node.op);
                 return self.fail_at(&found, 1, || reason);
             }
@@ -269,6 +271,19 @@ impl Attempt<'_, '_, '_> {
             *nearest = Nearest { nodes: found.nodes.clone(), agreeing, reason: reason() };
         }
         None
+    }
+}
+
+/// Returns whether two values of an attribute are the same; axes are counted from either side.
+fn is_same_attribute(name: &str, a: &Attribute, b: &Attribute, rank: impl Fn() -> Option<i64>) -> bool {
+    let from_start = |axis: &i64| if *axis < 0 { rank().map(|rank| axis + rank) } else { Some(*axis) };
+    let same = |a: &i64, b: &i64| a == b || from_start(a).is_some_and(|axis| Some(axis) == from_start(b));
+    match (a, b) {
+        (Attribute::Int(a), Attribute::Int(b)) if name == "axis" => same(a, b),
+        (Attribute::Ints(a), Attribute::Ints(b)) if name == "axes" => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
+        _ => a == b,
     }
 }
 

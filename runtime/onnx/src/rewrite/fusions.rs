@@ -6,6 +6,7 @@ mod activation;
 mod attention;
 mod convolution;
 mod normalization;
+mod rotary;
 
 use super::Pattern;
 
@@ -59,9 +60,9 @@ pub const FUSIONS: &[Fusion] = &[
     },
     Fusion {
         name: "RotaryEmbedding",
-        about: "halves of the features turned by angles",
-        patterns: attention::ROTARY,
-        build: attention::rotary,
+        about: "halves or neighbours of the features turned by angles",
+        patterns: rotary::ROTARY,
+        build: rotary::rotary,
     },
     Fusion {
         name: "Conv",

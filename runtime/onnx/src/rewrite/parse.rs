@@ -6,7 +6,9 @@ use std::iter::Peekable;
 use std::str::CharIndices;
 
 use super::pattern::{AttributeTerm, Line, Name, NodeTerm, Pattern, PatternError, Restriction, Term};
+use crate::operators::{find_operator, operator_names};
 use crate::Attribute;
+use flagperf_core::suggestion::nearest;
 
 /// The most lines, and the most levels of terms.
 const LINES_MAX: usize = 1_000;
@@ -236,6 +238,11 @@ impl Parser<'_> {
             op = self.word("the name of an operator")?;
         }
         let attributes = if self.accepts('<') { self.attributes()? } else { Vec::new() };
+        let is_node = self.tokens.peek() == Some(&Token::Mark('('));
+        if is_node && domain.is_empty() && find_operator(&op).is_none() {
+            let near = nearest(&op, operator_names()).map(|near| format!(" (nearest: {near})")).unwrap_or_default();
+            return self.error(format!("`{op}` is no operator of the standard{near}; one of another domain is `domain.{op}`"));
+        }
         if !self.accepts('(') {
             return match domain.is_empty() && attributes.is_empty() {
                 true => Ok(Term::Name(self.name(op))),

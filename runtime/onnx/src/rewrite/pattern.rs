@@ -133,6 +133,12 @@ impl Pattern {
         }
     }
 
+    /// Returns the names of the attributes of the last node, and whether each is an unknown.
+    pub(super) fn attribute_names(&self) -> Vec<(&str, bool)> {
+        let Term::Node(node) = &self.root().term else { return Vec::new() };
+        node.attributes.iter().map(|(name, term)| (name.as_str(), matches!(term, AttributeTerm::Variable(_)))).collect()
+    }
+
     /// Returns the operators that the last node may have.
     pub(super) fn root_operators(&self) -> Vec<&str> {
         let mut operators = Vec::new();
@@ -151,6 +157,13 @@ impl Pattern {
             }
             Term::Number(_) | Term::List(_) | Term::Omitted => {}
         }
+    }
+
+    /// Returns the nodes, in the order of the text.
+    pub(super) fn nodes(&self) -> Vec<&NodeTerm> {
+        let mut nodes = Vec::new();
+        self.lines.iter().for_each(|line| add_nodes(&line.term, &mut nodes));
+        nodes
     }
 
     /// Returns the number of nodes of the smallest sub-graph that the pattern describes. Lines that only some alternatives use
@@ -189,6 +202,17 @@ impl Pattern {
         }
         states[line] = 2;
         Ok(())
+    }
+}
+
+fn add_nodes<'p>(term: &'p Term, nodes: &mut Vec<&'p NodeTerm>) {
+    match term {
+        Term::Node(node) => {
+            nodes.push(node);
+            node.inputs.iter().for_each(|input| add_nodes(input, nodes));
+        }
+        Term::Either(terms) => terms.iter().for_each(|term| add_nodes(term, nodes)),
+        _ => {}
     }
 }
 

@@ -35,6 +35,7 @@ pub fn simplify(graph: &Graph) -> Result<(Graph, Simplified), LowerError> {
         let shapes = known.len();
         replace_by_constants(&mut simplified, known);
         set_reshapes(&mut simplified);
+        set_types(&mut simplified);
         let aliases = identities(&simplified);
         let identities = redirect(&mut simplified, &aliases);
         let aliases = duplicates(&simplified);
@@ -177,5 +178,16 @@ fn set_reshapes(graph: &mut Graph) {
         if let Some(node) = node {
             node.inputs[1] = name;
         }
+    }
+}
+
+/// Gives conversions to the type of another value that type itself.
+fn set_types(graph: &mut Graph) {
+    let specs = graph.specs();
+    for node in graph.nodes.iter_mut().filter(|node| node.op == "CastLike" && node.domain.is_empty()) {
+        let Some(spec) = node.inputs.get(1).and_then(|name| specs.get(name)) else { continue };
+        node.op = "Cast".to_owned();
+        node.inputs.truncate(1);
+        node.attributes.insert("to".to_owned(), Attribute::Int(i64::from(crate::file::onnx_code(spec.dtype))));
     }
 }

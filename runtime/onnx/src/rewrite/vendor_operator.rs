@@ -39,7 +39,8 @@ impl VendorOperator {
     /// compute the same output.
     ///
     /// # Errors
-    /// When a text is not a pattern, the first one is not one node of this operator, or a name of `equal` is in neither.
+    /// When a text is not a pattern, the first one is not one node of this operator with all that the second one reads, the
+    /// second one uses other operators than those of the standard, or `equal` is not a list of its values.
     pub fn add_form(&mut self, operator: &str, standard: &str, equal: &[String]) -> Result<(), String> {
         let read = |text: &str| Replacement::parse(text).map_err(|error| format!("`{text}`: {error}"));
         let (operator, standard) = (read(operator)?, read(standard)?);
@@ -53,6 +54,21 @@ impl VendorOperator {
         if own != other {
             return Err(format!("the node defines `{own}`, and the standard operators define `{other}`"));
         }
+        if let Some(node) = standard.template.nodes().into_iter().find(|node| !node.domain.is_empty()) {
+            return Err(format!("`standard` uses `{node}`, which is no operator of the standard"));
+        }
+        let inputs: Vec<&str> = operator.template.input_names().into_iter().flatten().collect();
+        let read = standard.template.names.iter().filter(|name| name.definition.is_none()).map(|name| name.text.as_str());
+        if let Some(missing) = read.into_iter().find(|name| !inputs.contains(name)) {
+            return Err(format!("`standard` reads `{missing}`, which is no input of the node"));
+        }
+        let variables = &standard.template.variables;
+        if let Some(missing) = variables.iter().find(|name| !operator.template.variables.contains(name)) {
+            return Err(format!("`standard` has the attribute `${missing}`, which the node has not"));
+        }
+        if equal.len() == 1 {
+            return Err(format!("`equal` lists only `{}`; it needs two values or more", equal[0]));
+        }
         let is_known = |name: &&String| standard.template.names.iter().any(|known| known.text == **name);
         if let Some(unknown) = equal.iter().find(|name| !is_known(name)) {
             return Err(format!("`equal` lists `{unknown}`, which is not a value of the standard operators"));
@@ -61,10 +77,10 @@ impl VendorOperator {
         Ok(())
     }
 
-    /// Returns a graph of one node of the operator, in the form whose inputs have these names.
+    /// Returns a graph of one node of the operator, in the form whose inputs and attributes have these names.
     ///
     /// # Errors
-    /// When no form has these inputs, or the standard operators do not accept them.
+    /// When no form has these inputs and attributes, or the standard operators do not accept them.
     pub fn node_graph(
         &self,
         inputs: &IndexMap<String, TensorSpec>,
@@ -72,10 +88,17 @@ impl VendorOperator {
     ) -> Result<Graph, String> {
         let form = self.forms.iter().find(|form| {
             let names: Vec<&str> = form.operator.template.input_names().into_iter().flatten().collect();
-            names.len() == inputs.len() && names.iter().all(|name| inputs.contains_key(*name))
+            let has_inputs = names.len() == inputs.len() && names.iter().all(|name| inputs.contains_key(*name));
+            let named = form.operator.template.attribute_names();
+            let is_set = |(name, unknown): &(&str, bool)| !unknown || attributes.contains_key(*name);
+            let is_named = |name: &String| named.iter().any(|(known, _)| known == name);
+            has_inputs && named.iter().all(is_set) && attributes.keys().all(is_named)
         });
-        let given = || inputs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let form = form.ok_or_else(|| format!("no form has the inputs {}", given()))?;
+        let list = |names: Vec<&String>| names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let form = form.ok_or_else(|| {
+            let (own, set) = (list(inputs.keys().collect()), list(attributes.keys().collect()));
+            format!("no form has the inputs {own} and the attributes {set}")
+        })?;
         if inputs.is_empty() {
             return Err("a node has at least one input".to_owned());
         }

@@ -22,7 +22,7 @@ pub(super) const GELU: &[&str] = &[
 ];
 
 pub(super) const SWISH: &[&str] = &["
-    y = Mul(x, Sigmoid(Mul(x, alpha) | x))
+    y = Mul(x, Sigmoid(Mul(x, alpha) | x)) | Div(x, Add(Exp(Neg(Mul(x, alpha) | x)), 1))
     alpha: number
 "];
 

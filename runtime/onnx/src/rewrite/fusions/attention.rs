@@ -1,56 +1,32 @@
-//! Attention, and the rotary embedding of its queries and keys.
+//! Attention.
 
 use super::super::matched::Match;
 use super::super::replace::Replacement;
 use super::template;
-use crate::{Attribute, Tensor, TensorSpec};
+use crate::{Attribute, DType, Dim, TensorSpec};
 
-/// The cosines and sines of a rotary embedding.
-macro_rules! angles {
-    () => {
-        "
-    angles  = Concat<axis=-1>(angle, angle)
-    cosine  = Cos(angles)
-    cosines = Mul(cosine, factor) | cosine
-    c       = Cast(cosines) | cosines
-    cos     = Unsqueeze(c, _at) | c | cos_table
-    sine    = Sin(angles)
-    sines   = Mul(sine, factor) | sine
-    s       = Cast(sines) | sines
-    sin     = Unsqueeze(s, _at) | s | sin_table
-    y       = Add(Mul(x, cos), Mul(turned, sin))
-    factor: number
-    cos_table: constant
-    sin_table: constant
-    angles: shared
-    cosine: shared
-    cosines: shared
-    c: shared
-    cos: shared
-    sine: shared
-    sines: shared
-    s: shared
-    sin: shared
-        "
-    };
-}
-
-/// Scores are scaled on either side of the product or on both. Keys are transposed as a whole, or from the layout in which
-/// heads follow positions. An exporter splits keys of four dimensions to transpose them. Groups of queries share heads that
-/// are repeated. Rows without any position are zero where `IsNaN` says so.
+/// Scores are scaled on either side of the product or on both. Keys are transposed as a whole, from the layout in which heads
+/// follow positions, or with the heads as part of the batch, as an exporter does. Groups of queries share heads that are
+/// repeated. A bias of positions may come before the mask. Rows without any position are zero where `IsNaN` says so.
 pub(super) const ATTENTION: &[&str] = &["
     turned  = Transpose<perm=$order>(k)
             | Reshape(Transpose<perm=$order>(Reshape(Reshape(Expand(Unsqueeze(kg, _kg), _ke), _kr) | k, _flat)), _split)
+            | Reshape(Transpose<perm=$order>(Reshape(Expand(Unsqueeze(kg, _kg), _ke), _flat)), _split)
             | Transpose<perm=$order>(Reshape(Expand(Unsqueeze(kg, _kg), _ke), _kr))
+            | Reshape(Transpose<perm=$order>(kf), _split)
     queries = Mul(q, a) | Div(q, b) | q
     keys    = Mul(turned, c) | turned
-    product = MatMul(queries, keys)
+    product = MatMul(queries, keys) | Einsum<equation=$scores>(queries, k)
     scaled  = Mul(product, d) | Div(product, e) | product
-    masked  = Add(scaled, mask) | Where(hidden, low, scaled) | Where(visible, scaled, low) | scaled
-    soft    = Softmax<axis=$axis>(masked)
-    weights = Where(IsNaN(soft), 0, soft) | soft
+    biased  = Add(scaled, bias) | scaled
+    masked  = Add(biased, mask) | Where(hidden, low, biased) | Where(visible, biased, low) | scaled
+    wide    = Cast(masked) | masked
+    soft    = Softmax<axis=$axis>(wide)
+    narrow  = Cast(soft) | Cast(Cast(soft)) | soft
+    nan     = IsNaN(soft)
+    weights = Where(nan, 0, narrow) | narrow
     values  = Reshape(Expand(Unsqueeze(vg, _vg), _ve), _vr) | v
-    y       = MatMul(weights, values)
+    y       = MatMul(weights, values) | Einsum<equation=$sums>(weights, v)
     a: number
     b: number
     c: number
@@ -59,32 +35,8 @@ pub(super) const ATTENTION: &[&str] = &["
     low: number
 "];
 
-/// The second half of the features, negated, before the first. The angles of both halves are the same, which a table shows by
-/// its values and a computation by a concatenation of a value with itself. Other nodes read them, too.
-pub(super) const ROTARY: &[&str] = &[
-    concat!(
-        "
-    first, second = Split<axis=$axis>(x) | Split<axis=$axis>(x, _sizes)
-    turned        = Concat<axis=$axis>(Neg(second), first)
-    ",
-        angles!()
-    ),
-    concat!(
-        "
-    high   = Slice(x, from, _end, last) | Slice(x, from, _end, last, 1)
-    low    = Slice(x, 0, to, last) | Slice(x, 0, to, last, 1)
-    turned = Concat<axis=$axis>(Neg(high), low)
-    from: number
-    to: number
-    last: number
-    ",
-        angles!()
-    ),
-];
-
 pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
-    let spec = |name: &str| found.spec(name).ok_or_else(|| format!("the shape of its {name} is not known"));
-    let (q, product) = (spec("q")?, spec("product")?);
+    let (q, product) = (spec(found, "q")?, spec(found, "product")?);
     let rank = q.dims.len();
     if !(3..=4).contains(&rank) || product.dims.len() != rank {
         return Err(format!("its queries have {rank} dimensions"));
@@ -92,22 +44,91 @@ pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
     if !matches!(found.attribute("axis"), Some(Attribute::Int(axis)) if *axis == -1 || *axis == rank as i64 - 1) {
         return Err("its softmax is not over the last dimension".to_owned());
     }
-    let key = if found.has("kg") { "kg" } else { "k" };
-    let values = if found.has("vg") { "vg" } else { "v" };
-    let keys = keys_in_order(found, key, rank)?;
     if found.has("kg") != found.has("vg") {
         return Err("only its keys or only its values are repeated".to_owned());
     }
-    for name in [key, values] {
-        let dims = spec(name)?.dims.len();
-        if dims != rank {
-            return Err(format!("its `{name}` has {dims} dimensions, and its queries have {rank}"));
-        }
+    let (queries, keys) = match equation(found, "scores") {
+        Some(equation) => scores(equation)?,
+        None => ("q".to_owned(), keys_in_order(found, q)?),
+    };
+    let values = if found.has("vg") { "vg" } else { "v" };
+    let dims = spec(found, values)?.dims.len();
+    if dims != rank {
+        return Err(format!("its `{values}` has {dims} dimensions, and its queries have {rank}"));
     }
+    let (values, order) = match equation(found, "sums") {
+        Some(equation) => sums(equation)?,
+        None => (values.to_owned(), None),
+    };
     let scale = scale(found);
     let mask = mask(found, product)?.map(|mask| format!(", {mask}")).unwrap_or_default();
     let heads = if rank == 3 { ", q_num_heads=1, kv_num_heads=1" } else { "" };
-    Ok(template(&format!("y = Attention<scale={scale}{heads}>(q, {keys}, {values}{mask})")))
+    let precision = precision(found)?;
+    let text = format!("Attention<scale={scale}{heads}{precision}>({queries}, {keys}, {values}{mask})");
+    let text = order.map_or_else(|| text.clone(), |order| transposed(&text, order));
+    Ok(template(&format!("y = {text}")))
+}
+
+fn spec<'m>(found: &Match<'m, '_>, name: &str) -> Result<&'m TensorSpec, String> {
+    found.spec(name).ok_or_else(|| format!("the shape of its {name} is not known"))
+}
+
+/// Returns the attribute for a softmax in f32 inside of 16 bits.
+fn precision(found: &Match<'_, '_>) -> Result<&'static str, String> {
+    let (wide, own) = (spec(found, "wide")?.dtype, spec(found, "product")?.dtype);
+    match wide {
+        wide if wide == own => Ok(""),
+        DType::F32 => Ok(", softmax_precision=1"),
+        other => Err(format!("its softmax is computed in {other}")),
+    }
+}
+
+/// Returns the equation of an Einsum of the match.
+fn equation<'m>(found: &Match<'m, '_>, name: &str) -> Option<&'m str> {
+    match found.attribute(name) {
+        Some(Attribute::String(equation)) => Some(equation),
+        _ => None,
+    }
+}
+
+/// The letters of the operands and of the result of an Einsum, of four dimensions each.
+fn letters(equation: &str) -> Option<[[char; 4]; 3]> {
+    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let (operands, result) = equation.split_once("->")?;
+    let (a, b) = operands.split_once(',')?;
+    let four = |text: &str| <[char; 4]>::try_from(text.chars().collect::<Vec<_>>()).ok();
+    Some([four(a)?, four(b)?, four(result)?])
+}
+
+/// Returns the order in which `own` has the letters `wanted`.
+fn order(own: [char; 4], wanted: [char; 4]) -> Option<[usize; 4]> {
+    let places = wanted.map(|letter| own.iter().position(|own| *own == letter));
+    places.iter().all(Option::is_some).then(|| places.map(Option::unwrap_or_default))
+}
+
+fn transposed(text: &str, order: [usize; 4]) -> String {
+    if order == [0, 1, 2, 3] { text.to_owned() } else { format!("Transpose<perm={order:?}>({text})") }
+}
+
+/// Returns the queries and keys of scores `batch,heads,queries,keys` that an Einsum computes.
+fn scores(equation: &str) -> Result<(String, String), String> {
+    let orders = letters(equation).and_then(|[q, k, [batch, heads, query, key]]| {
+        let feature = q.into_iter().find(|letter| ![batch, heads, query].contains(letter))?;
+        Some([order(q, [batch, heads, query, feature])?, order(k, [batch, heads, key, feature])?])
+    });
+    let [q, k] = orders.ok_or_else(|| format!("the Einsum `{equation}` is not that of queries and keys"))?;
+    Ok((transposed("q", q), transposed("k", k)))
+}
+
+/// Returns the values of weights `batch,heads,queries,keys` that an Einsum sums, and the order in which the result has
+/// `batch,heads,queries,features`.
+fn sums(equation: &str) -> Result<(String, Option<[usize; 4]>), String> {
+    let orders = letters(equation).and_then(|[[batch, heads, query, key], v, result]| {
+        let feature = v.into_iter().find(|letter| ![batch, heads, key].contains(letter))?;
+        Some((order(v, [batch, heads, key, feature])?, order([batch, heads, query, feature], result)?))
+    });
+    let (v, result) = orders.ok_or_else(|| format!("the Einsum `{equation}` is not that of weights and values"))?;
+    Ok((transposed("v", v), Some(result)))
 }
 
 /// Returns the product of the factors of the scores.
@@ -118,16 +139,35 @@ fn scale(found: &Match<'_, '_>) -> String {
 }
 
 /// Returns the keys with positions before features.
-fn keys_in_order(found: &Match<'_, '_>, key: &str, rank: usize) -> Result<String, String> {
+fn keys_in_order(found: &Match<'_, '_>, q: &TensorSpec) -> Result<String, String> {
     let Some(Attribute::Ints(order)) = found.attribute("order") else {
         return Err("its keys are not transposed".to_owned());
     };
-    match (&order[..], rank) {
-        ([0, 1, 3, 2], 4) | ([0, 2, 1], 3 | 4) => Ok(key.to_owned()),
+    let name = ["kg", "kf", "k"].into_iter().find(|name| found.has(name)).unwrap_or("k");
+    let rank = q.dims.len();
+    let keys = spec(found, name)?;
+    match (name, keys.dims.len(), &order[..]) {
+        ("kf", 3, [0, 2, 1]) if rank == 4 => heads_of_batch(keys, q, spec(found, "turned")?),
+        (_, dims, _) if dims != rank => Err(format!("its `{name}` has {dims} dimensions, and its queries have {rank}")),
+        (_, _, [0, 2, 1]) | (_, 4, [0, 1, 3, 2]) => Ok(name.to_owned()),
         // Heads follow positions.
-        ([0, 2, 3, 1], 4) if key == "k" => Ok(format!("Transpose<perm=[0, 2, 1, 3]>({key})")),
+        ("k", 4, [0, 2, 3, 1]) => Ok(format!("Transpose<perm=[0, 2, 1, 3]>({name})")),
         _ => Err(format!("its keys are transposed by {order:?}")),
     }
+}
+
+/// Returns the keys of `batch*heads,positions,features` with dimensions of their own for batch and heads.
+fn heads_of_batch(keys: &TensorSpec, q: &TensorSpec, turned: &TensorSpec) -> Result<String, String> {
+    let [_, Dim::Fixed(positions), Dim::Fixed(features)] = keys.dims[..] else {
+        return Err(format!("the positions and features of its keys `{keys}` are not known"));
+    };
+    let (Some(heads), [_, own, a, b]) = (q.dims[1].fixed(), &turned.dims[..]) else {
+        return Err("the number of its heads is not known".to_owned());
+    };
+    if *own != q.dims[1] || *a != Dim::Fixed(features) || *b != Dim::Fixed(positions) {
+        return Err(format!("its keys are used as `{turned}`, which does not split `{keys}` into heads"));
+    }
+    Ok(format!("Reshape(kf, [-1, {heads}, {positions}, {features}])"))
 }
 
 /// The number from which on a sum with any score is the number itself, in f32.
@@ -137,59 +177,37 @@ const LOWEST: f64 = -1e30;
 fn mask(found: &Match<'_, '_>, product: &TensorSpec) -> Result<Option<String>, String> {
     let forms = [("mask", "mask"), ("hidden", "Where(hidden, low, 0)"), ("visible", "Where(visible, 0, low)")];
     let Some((name, added)) = forms.into_iter().find(|(name, _)| found.has(name)) else { return Ok(None) };
-    if let Some(low) = found.number("low")
-        && !(low.is_finite() && low <= LOWEST)
-    {
-        let what =
-            if low.is_finite() { "is too close to the scores" } else { "leaves rows without any position undefined" };
-        return Err(format!("what hides a position is {low}, which {what}"));
+    match found.number("low") {
+        Some(low) if low > LOWEST => {
+            return Err(format!("what hides a position is {low}, which is too close to the scores"));
+        }
+        Some(f64::NEG_INFINITY) if !found.has("nan") && !each_row_has_a_position(found) => {
+            return Err("what hides a position is -inf, which leaves rows without any position undefined".to_owned());
+        }
+        _ => {}
     }
     let mask = found.spec(name).ok_or("the shape of its mask is not known")?;
     let output = found.spec("masked").ok_or("the shape of its scores is not known")?;
     if output.dims != product.dims {
         return Err(format!("its mask `{mask}` changes the shape of its scores, `{product}`"));
     }
-    match (mask.dims.len(), product.dims.len()) {
-        (2, _) | (4, 4) => Ok(Some(added.to_owned())),
+    let (added, dims) = match found.spec("bias") {
+        Some(bias) => (format!("Add(bias, {added})"), bias.dims.len().max(mask.dims.len())),
+        None if found.has("bias") => return Err("the shape of its bias is not known".to_owned()),
+        None => (added.to_owned(), mask.dims.len()),
+    };
+    match (dims, product.dims.len()) {
+        (2, _) | (4, 4) => Ok(Some(added)),
         (3, 4) => Ok(Some(format!("Unsqueeze({added}, [0])"))),
         (3, 3) => Ok(Some(format!("Unsqueeze({added}, [1])"))),
         (dims, _) => Err(format!("its mask has {dims} dimensions")),
     }
 }
 
-/// RotaryEmbedding of `batch,heads,positions,features` with angles of `batch,1,positions,features`, whose halves are equal.
-pub(super) fn rotary(found: &Match<'_, '_>) -> Result<Replacement, String> {
-    let x = found.spec("x").ok_or("the shape of its input is not known")?;
-    let [batch, _, positions, features] = &x.dims[..] else {
-        return Err(format!("its input `{x}` has {} dimensions instead of 4", x.dims.len()));
-    };
-    let features = features.fixed().filter(|size| size % 2 == 0).ok_or("the number of its features is not known")?;
-    let half = (features / 2) as f64;
-    let is_last = |axis: f64| axis == -1.0 || axis == 3.0;
-    let axis = matches!(found.attribute("axis"), Some(Attribute::Int(axis)) if is_last(*axis as f64));
-    let last = found.number("last").is_none_or(is_last);
-    let halves = ["from", "to"].iter().all(|name| found.number(name).is_none_or(|at| at == half || at == -half));
-    if !axis || !last || !halves {
-        return Err("it does not turn the two halves of the features".to_owned());
-    }
-    let mut angles = Vec::new();
-    for name in ["cos", "sin"] {
-        let table = found.spec(name).ok_or_else(|| format!("the shape of its {name} is not known"))?;
-        let is_full = matches!(&table.dims[..], [b, heads, p, f] if b == batch && heads.fixed() == Some(1) && p == positions && f.fixed() == Some(features));
-        if !is_full {
-            return Err(format!("its {name} is `{table}`, which is not that of each row of `{x}`"));
-        }
-        if found.constant(&format!("{name}_table")).is_some_and(|table| !has_equal_halves(table)) {
-            return Err(format!("the two halves of its {name} differ"));
-        }
-        angles.push(format!("Slice(Squeeze({name}, [1]), [0], [{half}], [-1])"));
-    }
-    Ok(template(&format!("y = RotaryEmbedding<interleaved=0>(x, {}, {})", angles[0], angles[1])))
-}
-
-/// Returns whether both halves of the last dimension of a constant are the same.
-fn has_equal_halves(table: &Tensor) -> bool {
-    let row = table.shape().last().copied().unwrap_or(0);
-    let values = table.to_f64();
-    row > 0 && values.chunks_exact(row).all(|row| row[..row.len() / 2] == row[row.len() / 2..])
+/// Returns whether a constant mask leaves each row at least one position.
+fn each_row_has_a_position(found: &Match<'_, '_>) -> bool {
+    let (name, seen) = if found.has("visible") { ("visible", 1.0) } else { ("hidden", 0.0) };
+    let Some(mask) = found.constant(name) else { return false };
+    let row = mask.shape().last().copied().unwrap_or(1).max(1);
+    mask.to_f64().chunks(row).all(|row| row.contains(&seen))
 }

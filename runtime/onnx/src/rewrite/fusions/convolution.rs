@@ -13,8 +13,9 @@ pub(super) const PATTERNS: &[&str] = &[
     fill: number
     ",
     "
-    sum = Conv(x, weight)
+    sum = Conv(x, weight) | Conv(x, weight, own)
     y   = Add(sum, shift)
+    own: constant
     shift: constant
     ",
 ];
@@ -53,7 +54,7 @@ fn padded(found: &Match<'_, '_>) -> Result<Replacement, String> {
     Ok(template(&format!("y = Conv(x, weight{bias})")).with_attributes(attributes))
 }
 
-/// A convolution without a bias to which a number is added in each channel.
+/// A convolution after which a number is added in each channel.
 fn biased(found: &Match<'_, '_>) -> Result<Replacement, String> {
     let weight = found.spec("weight").ok_or("the shape of its weight is not known")?;
     let filters = weight.dims.first().and_then(Dim::fixed).ok_or("the number of its filters is not known")?;
@@ -64,7 +65,12 @@ fn biased(found: &Match<'_, '_>) -> Result<Replacement, String> {
     if channel < 0 || !shift.shape().iter().enumerate().all(is_channel) {
         return Err(format!("what is added is `{}`, not a number for each of {filters} channels", shift.spec()));
     }
-    let bias = Tensor::from_bytes([filters], shift.dtype(), shift.bytes()).map_err(|error| error.to_string())?;
+    let mut sums = shift.to_f64();
+    if found.has("own") {
+        let own = found.constant("own").ok_or("its own bias is not part of the graph")?.to_f64();
+        sums.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+    }
+    let bias = Tensor::from_vec([filters], sums).map_err(|error| error.to_string())?.cast(shift.dtype());
     let replacement = template("y = Conv(x, weight, bias)").with_constant("bias", bias);
     Ok(replacement.with_attributes(found.node_of("sum").attributes.clone()))
 }

@@ -37,6 +37,14 @@ pub(super) const LAYER: &[&str] = &[
     scale: constant
     bias: constant
     ",
+    // PyTorch's newer exporter, of a normalization that is written by hand.
+    "
+    d = Sub(x, ReduceMean<axes=$axes, keepdims=1>(x))
+    s = RMSNormalization<axis=$axis, epsilon=$epsilon>(d, scale)
+    y = Add(s, bias)
+    scale: constant
+    bias: constant
+    ",
     // TensorFlow: x * a + (bias - mean * a), with a = scale / std. tf2onnx writes means over the dimensions from the third on
     // as GlobalAveragePool.
     "
@@ -77,8 +85,14 @@ pub(super) const RMS: &[&str] = &["
 /// LayerNormalization: the operator of version 17, in which `Scale` is required.
 pub(super) fn layer(found: &Match<'_, '_>) -> Result<Replacement, String> {
     let Normalized { axis, scale, ones } = normalized(found)?;
+    if let Some(Attribute::Int(first)) = found.attribute("axis")
+        && *first != axis
+        && found.spec("x").is_none_or(|x| first - x.dims.len() as i64 != axis)
+    {
+        return Err("its mean and its root mean square have different axes".to_owned());
+    }
     let bias = weight(found, "bias", axis)?.map(|bias| format!(", {bias}")).unwrap_or_default();
-    let epsilon = epsilon(found);
+    let epsilon = if found.attribute("epsilon").is_some() { "$epsilon" } else { epsilon(found) };
     let text = format!("y = LayerNormalization<axis={axis}, epsilon={epsilon}>(x, {scale}{bias})");
     Ok(template(&text).with_constant("ones", ones))
 }
