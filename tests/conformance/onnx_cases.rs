@@ -29,6 +29,9 @@ pub const WORKER: &str = "run-onnx-cases";
 const COUNTS: &str = include_str!("onnx_cases.csv");
 /// How the name of a line ends that counts the cases on a processor without units for bf16, where an engine refuses this type.
 const WITHOUT_BF16: &str = " without bf16";
+/// How the name of a line ends that counts the cases on a processor with units for f16, if an engine refuses this type
+/// elsewhere.
+const WITH_F16: &str = " with f16";
 /// Processes that share the cases.
 const WORKERS: usize = 2;
 /// The time limit of a process; the cases of an engine take less than a minute.
@@ -39,7 +42,8 @@ type Verdicts = BTreeMap<String, (Verdict, String)>;
 
 /// Returns a trial for each engine that the counts name.
 pub fn trials(candidates: &[Arc<Candidate>]) -> Vec<Trial> {
-    let lines = COUNTS.lines().skip(1).filter(|line| !line.contains(WITHOUT_BF16));
+    let is_other_processor = |line: &&str| [WITHOUT_BF16, WITH_F16].iter().any(|ending| line.contains(ending));
+    let lines = COUNTS.lines().skip(1).filter(|line| !is_other_processor(line));
     let trial = |line: &'static str| {
         let name = line.split(',').next().unwrap_or_default();
         let candidate = candidates.iter().find(|candidate| candidate.name == name);
@@ -68,13 +72,25 @@ fn check(subject: &str, python: &Path) {
     let count = |kind: Verdict| verdicts.values().filter(|(verdict, _)| *verdict == kind).count();
     let [right, refused, warned] = [Verdict::Right, Verdict::Refused, Verdict::Warned].map(count);
     let refuses_bf16 = verdicts.values().any(|(_, reason)| reason.contains("(supported: f32 on this CPU)"));
-    let name = format!("{subject}{}", if refuses_bf16 { WITHOUT_BF16 } else { "" });
+    let computes_f16 =
+        verdicts.get("node.cast_FLOAT16_to_FLOAT").is_some_and(|(verdict, _)| *verdict == Verdict::Right);
+    let line = |name: &str| COUNTS.lines().find(|line| line.split(',').next() == Some(name));
+    let with_f16 = format!("{subject}{WITH_F16}");
+    let name = match () {
+        () if refuses_bf16 => format!("{subject}{WITHOUT_BF16}"),
+        () if computes_f16 && line(&with_f16).is_some() => with_f16,
+        () => subject.to_owned(),
+    };
     let counted = format!("{name},{right},{refused},{warned}");
     let failures: Vec<&str> =
         report.lines().filter(|line| line.starts_with("wrong") || line.starts_with("ended")).collect();
     assert!(failures.is_empty(), "{subject}: {} wrong:\n{}\n({counted})", failures.len(), failures.join("\n"));
-    let expected = COUNTS.lines().find(|line| line.split(',').next() == Some(&name));
-    assert_eq!(Some(counted.as_str()), expected, "the line of onnx_cases.csv; every verdict is in {}", path.display());
+    assert_eq!(
+        Some(counted.as_str()),
+        line(&name),
+        "the line of onnx_cases.csv; every verdict is in {}",
+        path.display()
+    );
 }
 
 /// Runs all cases, in several processes.

@@ -114,7 +114,9 @@ impl OperatorDescription {
         description.definition()?;
         for (key, cases) in [("tests", &description.tests), ("benchmarks", &description.benchmarks)] {
             if let Some(case) = cases.iter().find(|case| case.limit < 0.0) {
-                return Err(description.finding(key, format!("`limit` is {}, but no difference is negative", case.limit)));
+                return Err(
+                    description.finding(key, format!("`limit` is {}, but no difference is negative", case.limit))
+                );
             }
         }
         Ok(description)

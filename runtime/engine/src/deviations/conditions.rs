@@ -101,10 +101,10 @@ pub(super) fn casts_to_bool(usage: &NodeUse<'_>) -> bool {
     int(usage, "to") == Some(BOOL) && !of_bools(usage)
 }
 
-/// Converts f32 to f64.
+/// Converts f16 or f32 to f64.
 pub(super) fn widens_to_double(usage: &NodeUse<'_>) -> bool {
     const DOUBLE: i64 = 11;
-    int(usage, "to") == Some(DOUBLE) && is_type(usage, 0, &[DType::F32])
+    int(usage, "to") == Some(DOUBLE) && is_type(usage, 0, &[DType::F16, DType::F32])
 }
 
 pub(super) fn is_cubic(usage: &NodeUse<'_>) -> bool {
@@ -202,6 +202,10 @@ pub(super) fn is_causal_with_past(usage: &NodeUse<'_>) -> bool {
 
 pub(super) fn has_mask(usage: &NodeUse<'_>) -> bool {
     usage.input(3).is_some()
+}
+
+pub(super) fn has_mask_in_f16(usage: &NodeUse<'_>) -> bool {
+    has_mask(usage) && is_type(usage, 0, &[DType::F16])
 }
 
 /// Has a mask that is the same for every row of the products.

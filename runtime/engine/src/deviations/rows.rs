@@ -39,6 +39,7 @@ pub(super) static ROWS: &[Deviation] = &[
     row(RTEN, "ArgMax", is::selects_first, "of equal elements, the last is selected", Replace(by::first_index)),
     row(RTEN, "ArgMin", is::selects_first, "of equal elements, the last is selected", Replace(by::first_index)),
     row(TRACT, "Attention", is::has_mask, "a row whose mask excludes everything gives NaN", Warn),
+    row(OPENVINO, "Attention", is::has_mask_in_f16, "a row whose mask excludes everything gives the mean of the values", Warn),
     row(OPENVINO, "Attention", is::has_local_window, "the size of the window is ignored", Refuse),
     row(OPENVINO, "Attention", is::is_causal_with_past, "the causal mask ignores the past", Refuse),
     row(ONNXRUNTIME, "Attention", is::has_mask_of_one_row, "a mask of one row is refused", Replace(by::attention_with_full_mask)),

@@ -1,7 +1,7 @@
 //! Rewrites: what is found and replaced, and what shows that a graph still computes the same.
 
 use flagperf_onnx::rewrite::{Fusion, Pattern, Replacement, Rewrite, diff, find, insert, replace, simplify};
-use flagperf_onnx::{Attribute, Graph, Tensor};
+use flagperf_onnx::{Attribute, DType, Graph, Tensor};
 
 use super::{Sketch, int_list, ints, noise};
 use crate::{FOLDED_BYTES_MAX, ProofError, compare, first_difference, fold_constants, prove_regions};
@@ -222,4 +222,79 @@ fn an_inserted_node_that_depends_on_what_it_changes_is_refused() {
     assert_eq!(operators(&graph), ["Relu", "Neg", "Exp"]);
     let error = insert(&mut graph, "aa", "Neg", &[], Default::default()).unwrap_err().to_string();
     assert!(error.contains("has no value `aa`"), "{error}");
+}
+
+/// Attention whose scores and weighted values are these Einsums, with a mask that hides positions by -inf.
+fn einsum_attention(scores: &str, sums: &str, hidden: Sketch) -> Graph {
+    let text = |equation: &str| [("equation", Attribute::String(equation.to_owned()))];
+    let sketch = hidden.weight("low", Tensor::scalar(f32::NEG_INFINITY));
+    ["q", "k", "v"]
+        .into_iter()
+        .fold(sketch, |sketch, name| sketch.input(name, "N,3,3,3,f32"))
+        .node_with("Einsum", &["q", "k"], &["product"], text(scores))
+        .node("Where", &["hidden", "low", "product"], &["masked"])
+        .node_with("Softmax", &["masked"], &["weights"], [("axis", Attribute::Int(-1))])
+        .node_with("Einsum", &["weights", "v"], &["y"], text(sums))
+        .output("y", "N,3,3,3,f32")
+}
+
+fn hidden(values: [bool; 9]) -> Sketch {
+    Sketch::new().weight(
+        "hidden",
+        Tensor::from_vec([3, 3], values.map(|hidden| f32::from(u8::from(hidden))).to_vec()).unwrap().cast(DType::Bool),
+    )
+}
+
+#[test]
+fn attention_is_found_in_every_layout_of_an_einsum_and_not_where_rows_may_be_empty() {
+    let causal = || hidden([false, true, true, false, false, true, false, false, false]);
+    let layouts = [
+        ("bhid,bhjd->bhij", "bhij,bhjd->bhid"),
+        ("bihd,bjhd->bhij", "bhij,bjhd->bihd"),
+        ("xqyz,xkyz->xyqk", "abcd,adbe->aceb"),
+    ];
+    for (scores, sums) in layouts {
+        let before = einsum_attention(scores, sums, causal());
+        let fused = fuse(&before, "Attention");
+        assert_eq!(fused.replaced.len(), 1, "{scores} {sums}: {:?}", fused.near_misses);
+        let proof = prove_regions(&fused.replaced, 0);
+        assert!(
+            proof.differs.is_none() && proof.unproved.is_empty() && proof.error < 1e-6,
+            "{scores} {sums}: {proof:?}"
+        );
+    }
+    let empty_row = hidden([true, true, true, false, false, true, false, false, false]);
+    let unknown = Sketch::new().input("hidden", "3,3,bool");
+    let reason = "what hides a position is -inf, which leaves rows without any position undefined";
+    for mask in [empty_row, unknown] {
+        let fused = fuse(&einsum_attention(layouts[0].0, layouts[0].1, mask), "Attention");
+        assert_eq!(misses(&fused), [reason]);
+    }
+    for scores in ["bhid,bhjd->bhji", "bhid,bhjd->bihj"] {
+        let other = fuse(&einsum_attention(scores, layouts[0].1, causal()), "Attention");
+        assert_eq!(misses(&other), [format!("the Einsum `{scores}` is not that of queries and keys")]);
+    }
+}
+
+#[test]
+fn an_operator_that_the_standard_lacks_is_named_in_a_pattern() {
+    let error = Pattern::parse("y = Relu(x)\nz = Layernormalization(y)").unwrap_err().to_string();
+    let expected = "line 2 of the pattern: `Layernormalization` is no operator of the standard (nearest: LayerNormalization); \
+                    one of another domain is `domain.Layernormalization`";
+    assert_eq!(error, expected);
+    assert!(Pattern::parse("y = chip.Layernormalization(x)").is_ok());
+}
+
+#[test]
+fn a_split_without_sizes_has_equal_parts_of_which_the_last_may_be_smaller() {
+    let sketch = Sketch::new().input("x", "N,7,f32").node_with(
+        "Split",
+        &["x"],
+        &["a", "b", "c"],
+        [("axis", Attribute::Int(-1))],
+    );
+    let mut graph = sketch.node("Relu", &["a"], &["y"]).output("y", "N,3,f32");
+    assert_eq!(flagperf_onnx::infer_shapes(&mut graph), []);
+    let shapes = ["a", "b", "c"].map(|name| graph.values[name].to_string());
+    assert_eq!(shapes, ["N,3,f32", "N,3,f32", "N,1,f32"]);
 }

@@ -237,10 +237,8 @@ mod tests {
     #[test]
     fn a_call_becomes_the_nodes_of_the_function_with_names_of_its_own() {
         let square = function("square", &["a"], &["b"], vec![node("", "", "Mul", &["a", "a"], &["b"])]);
-        let inner = vec![
-            node("s", "own", "square", &["x"], &["t"]),
-            node("n", "", "Clip", &["t", "", "bound"], &["y"]),
-        ];
+        let inner =
+            vec![node("s", "own", "square", &["x"], &["t"]), node("n", "", "Clip", &["t", "", "bound"], &["y"])];
         let outer = function("outer", &["x", "bound"], &["y", "t", "x"], inner);
         let calls = vec![
             node("one", "own", "outer", &["v"], &["w", "", "same"]),
@@ -260,7 +258,8 @@ mod tests {
 
     #[test]
     fn attributes_come_from_the_call_or_the_function_and_subgraphs_are_renamed() {
-        let int = |name: &str, i| AttributeProto { name: Some(name.into()), i: Some(i), kind: Some(2), ..Default::default() };
+        let int =
+            |name: &str, i| AttributeProto { name: Some(name.into()), i: Some(i), kind: Some(2), ..Default::default() };
         let refers = |name: &str, to: &str| AttributeProto {
             name: Some(name.into()),
             ref_attr_name: Some(to.into()),
@@ -272,15 +271,15 @@ mod tests {
         let branch = GraphProto { node: vec![node("b", "", "Neg", &["t"], &["u"])], ..GraphProto::default() };
         let mut choice = node("c", "", "If", &["x"], &["y"]);
         let encoded = Some(branch.encode_to_vec());
-        choice.attribute = vec![AttributeProto { name: Some("then_branch".into()), g: encoded, kind: Some(5), ..Default::default() }];
+        choice.attribute =
+            vec![AttributeProto { name: Some("then_branch".into()), g: encoded, kind: Some(5), ..Default::default() }];
         let mut own = function("f", &["x"], &["y"], vec![softmax, choice]);
         own.attribute_proto = vec![int("default", 7)];
         let mut call = node("call", "own", "f", &["v"], &["w"]);
         call.attribute = vec![int("own_axis", 3)];
         let found = inlined(&[own], vec![call]).unwrap();
-        let attributes = |node: &NodeProto| {
-            node.attribute.iter().map(|own| (own.name().to_owned(), own.i())).collect::<Vec<_>>()
-        };
+        let attributes =
+            |node: &NodeProto| node.attribute.iter().map(|own| (own.name().to_owned(), own.i())).collect::<Vec<_>>();
         assert_eq!(attributes(&found.nodes[0]), [("axis".to_owned(), 3), ("to".to_owned(), 7)]);
         let branch = GraphProto::decode(found.nodes[1].attribute[0].g()).unwrap();
         assert_eq!((&branch.node[0].input, &branch.node[0].output), (&texts(&["call/t"]), &texts(&["call/u"])));

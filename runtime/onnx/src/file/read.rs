@@ -50,7 +50,8 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let domain = |set: &&super::proto::OperatorSetIdProto| {
         (set.domain.clone().unwrap_or_default(), set.version.unwrap_or_default())
     };
-    let opset = opset.ok_or_else(|| reader.malformed("it does not specify the version of the standard operator set"))?;
+    let opset =
+        opset.ok_or_else(|| reader.malformed("it does not specify the version of the standard operator set"))?;
     let mut functions = Vec::new();
     let inlined;
     let proto = if model.functions.is_empty() {

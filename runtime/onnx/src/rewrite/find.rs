@@ -164,11 +164,7 @@ impl Attempt<'_, '_, '_> {
         }
         found.values[name] = Some(value);
         if let Some((line, output)) = known.definition {
-            let term = &pattern.lines[line].term;
-            return match term {
-                Term::Node(node) => self.solve_node(node, (value, output), next, found),
-                term => self.solve(Some(&Goal { term, value: Some(value), next }), found),
-            };
+            return self.solve_definition(&pattern.lines[line].term, (value, output), next, found);
         }
         let fits = match known.restriction {
             Restriction::Any | Restriction::Shared => true,
@@ -180,6 +176,23 @@ impl Attempt<'_, '_, '_> {
         }
         let what = if known.restriction == Restriction::Number { "a constant number" } else { "a constant" };
         self.fail(&found, || format!("`{}` is not {what}, as `{}` has to be", index.name(value), known.text))
+    }
+
+    /// Solves the term of a line, of which the value is one of the outputs.
+    fn solve_definition(
+        &mut self,
+        term: &Term,
+        value: (Value, usize),
+        next: Option<&Goal<'_>>,
+        found: Found,
+    ) -> Option<Found> {
+        match term {
+            Term::Node(node) => self.solve_node(node, value, next, found),
+            Term::Either(terms) => {
+                terms.iter().find_map(|term| self.solve_definition(term, value, next, found.clone()))
+            }
+            term => self.solve(Some(&Goal { term, value: Some(value.0), next }), found),
+        }
     }
 
     fn solve_node(
@@ -195,7 +208,12 @@ impl Attempt<'_, '_, '_> {
         };
         let node = index.node(number);
         if node.op != term.op || node.domain != term.domain || place != output {
-            return self.fail(&found, || format!("node `{}` is `{}` instead of `{term}`", node.name, node.op));
+            return self.fail(&found, || match node.op == term.op && node.domain == term.domain {
+                true => {
+                    format!("`{}` is output {place} of node `{}` instead of {output}", index.name(value), node.name)
+                }
+                false => format!("node `{}` is `{}` instead of `{term}`", node.name, node.op),
+            });
         }
         for (name, expected) in &term.attributes {
             let actual = index.attribute(node, name);

@@ -6,8 +6,8 @@ use std::iter::Peekable;
 use std::str::CharIndices;
 
 use super::pattern::{AttributeTerm, Line, Name, NodeTerm, Pattern, PatternError, Restriction, Term};
-use crate::operators::{find_operator, operator_names};
 use crate::Attribute;
+use crate::operators::{find_operator, operator_names};
 use flagperf_core::suggestion::nearest;
 
 /// The most lines, and the most levels of terms.
@@ -241,7 +241,8 @@ impl Parser<'_> {
         let is_node = self.tokens.peek() == Some(&Token::Mark('('));
         if is_node && domain.is_empty() && find_operator(&op).is_none() {
             let near = nearest(&op, operator_names()).map(|near| format!(" (nearest: {near})")).unwrap_or_default();
-            return self.error(format!("`{op}` is no operator of the standard{near}; one of another domain is `domain.{op}`"));
+            return self
+                .error(format!("`{op}` is no operator of the standard{near}; one of another domain is `domain.{op}`"));
         }
         if !self.accepts('(') {
             return match domain.is_empty() && attributes.is_empty() {

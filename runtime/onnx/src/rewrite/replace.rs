@@ -71,11 +71,22 @@ impl Rewrite {
         Ok(())
     }
 
-    /// Removes the near misses of one pattern that another one replaced.
+    /// Removes the near misses of one pattern that another one replaced or that are nearer to another one.
     pub(super) fn without_replaced_misses(mut self) -> Self {
         let left: HashSet<&str> = self.graph.nodes.iter().map(|node| node.name.as_str()).collect();
         let replaced: HashSet<&str> = self.replaced.iter().map(|place| place.node.as_str()).collect();
-        self.near_misses.retain(|miss| left.contains(&*miss.node) && !replaced.contains(&*miss.node));
+        let mut nearest: HashMap<&str, usize> = HashMap::new();
+        for (place, miss) in self.near_misses.iter().enumerate() {
+            let best = nearest.entry(&miss.node).or_insert(place);
+            if miss.nodes > self.near_misses[*best].nodes {
+                *best = place;
+            }
+        }
+        let kept = |(place, miss): (usize, &NearMiss)| {
+            let node = miss.node.as_str();
+            (left.contains(node) && !replaced.contains(node) && nearest[node] == place).then(|| miss.clone())
+        };
+        self.near_misses = self.near_misses.iter().enumerate().filter_map(kept).collect();
         self
     }
 }

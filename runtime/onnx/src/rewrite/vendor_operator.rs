@@ -58,7 +58,8 @@ impl VendorOperator {
             return Err(format!("`standard` uses `{node}`, which is no operator of the standard"));
         }
         let inputs: Vec<&str> = operator.template.input_names().into_iter().flatten().collect();
-        let read = standard.template.names.iter().filter(|name| name.definition.is_none()).map(|name| name.text.as_str());
+        let read =
+            standard.template.names.iter().filter(|name| name.definition.is_none()).map(|name| name.text.as_str());
         if let Some(missing) = read.into_iter().find(|name| !inputs.contains(name)) {
             return Err(format!("`standard` reads `{missing}`, which is no input of the node"));
         }

@@ -21,6 +21,28 @@ pub(crate) fn space_to_depth(node: &mut ShapedNode<'_>) -> Inferred {
     Ok(vec![SymTensor::from_shape(vec![batch.clone(), channels, divided(height)?, divided(width)?])])
 }
 
+/// Returns the shapes of the parts of a `Split` without sizes: equal ones, of which the last may be smaller.
+pub(super) fn equal_split(node: &mut ShapedNode<'_>, axis: i32) -> Inferred {
+    let parts = i32::try_from(node.outputs).ok().filter(|parts| *parts > 0).ok_or(InferError::Value)?;
+    let unknown = || vec![SymTensor::unknown("unknown input shape"); node.outputs];
+    let Some(shape) = node.sizes(0) else { return Ok(unknown()) };
+    let rank = i32::try_from(shape.len()).map_err(|_| InferError::Rank)?;
+    let axis = if axis < 0 { axis + rank } else { axis };
+    let axis = usize::try_from(axis).ok().filter(|axis| *axis < shape.len()).ok_or(InferError::Rank)?;
+    let part = |number: i32| {
+        let mut shape = shape.clone();
+        shape[axis] = match &shape[axis] {
+            SymExpr::Value(size) => {
+                let whole = (size + parts - 1) / parts;
+                SymExpr::Value((size - number * whole).clamp(0, whole))
+            }
+            _ => node.symbols.gen_positive(),
+        };
+        SymTensor::from_shape(shape)
+    };
+    Ok((0..parts).map(part).collect())
+}
+
 /// Returns the shapes of a loss over classes: of the loss, and of the log-probabilities if they are an output.
 pub(crate) fn class_loss(node: &mut ShapedNode<'_>) -> Inferred {
     let unknown = || SymTensor::unknown("unknown input shape");

@@ -157,12 +157,12 @@ pub(crate) fn slice(node: &mut ShapedNode<'_>) -> Inferred {
     node.apply(&ops::Slice)
 }
 
-/// Without sizes in the second input, the parts are equal.
 pub(crate) fn split(node: &mut ShapedNode<'_>) -> Inferred {
-    let has_sizes = node.inputs.get(1).is_some_and(Option::is_some);
-    let num_outputs = (!has_sizes).then(|| u32::try_from(node.outputs).unwrap_or(u32::MAX));
     let axis = node.axis(0)?;
-    node.apply(&ops::Split { axis, num_outputs })
+    if node.inputs.get(1).is_some_and(Option::is_some) {
+        return node.apply(&ops::Split { axis, num_outputs: None });
+    }
+    own_rules::equal_split(node, axis)
 }
 
 pub(crate) fn gather(node: &mut ShapedNode<'_>) -> Inferred {

@@ -8,7 +8,8 @@ use crate::{Attribute, DType, Dim, TensorSpec};
 /// Scores are scaled on either side of the product or on both. Keys are transposed as a whole, from the layout in which heads
 /// follow positions, or with the heads as part of the batch, as an exporter does. Groups of queries share heads that are
 /// repeated. A bias of positions may come before the mask. Rows without any position are zero where `IsNaN` says so.
-pub(super) const ATTENTION: &[&str] = &["
+pub(super) const ATTENTION: &[&str] = &[
+    "
     turned  = Transpose<perm=$order>(k)
             | Reshape(Transpose<perm=$order>(Reshape(Reshape(Expand(Unsqueeze(kg, _kg), _ke), _kr) | k, _flat)), _split)
             | Reshape(Transpose<perm=$order>(Reshape(Expand(Unsqueeze(kg, _kg), _ke), _flat)), _split)
@@ -33,7 +34,28 @@ pub(super) const ATTENTION: &[&str] = &["
     d: number
     e: number
     low: number
-"];
+",
+    // Keras 3: products of matrices whose batch has batch and heads, with dimensions of 1 in between.
+    "
+    qm      = Reshape(Transpose<perm=$q_order>(Unsqueeze(q, q_at)), _q_sizes)
+    km      = Reshape(Transpose<perm=$k_order>(Unsqueeze(k, k_at)), _k_sizes)
+    product = Squeeze(Reshape(MatMul(qm, Transpose<perm=[0, 2, 1]>(km)), _product_sizes), _product_at)
+    scaled  = Mul(product, d) | Div(product, e) | product
+    masked  = Add(scaled, mask) | Where(hidden, low, scaled) | Where(visible, scaled, low) | scaled
+    wide    = Cast(masked) | masked
+    soft    = Softmax<axis=$axis>(wide)
+    narrow  = Cast(soft) | soft
+    wm      = Reshape(Unsqueeze(narrow, _w_at), _w_sizes)
+    vm      = Reshape(Transpose<perm=$v_order>(Unsqueeze(v, v_at)), _v_sizes)
+    y       = Squeeze(Reshape(MatMul(wm, Transpose<perm=[0, 2, 1]>(vm)), _y_sizes), _y_at)
+    q_at: number
+    k_at: number
+    v_at: number
+    d: number
+    e: number
+    low: number
+",
+];
 
 pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
     let (q, product) = (spec(found, "q")?, spec(found, "product")?);
@@ -47,7 +69,9 @@ pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
     if found.has("kg") != found.has("vg") {
         return Err("only its keys or only its values are repeated".to_owned());
     }
+    let heads_first = |name: &str, order| Ok::<_, String>(transposed(name, heads_first(found, name, order)?));
     let (queries, keys) = match equation(found, "scores") {
+        None if found.has("qm") => (heads_first("q", [0, 2, 1, 3])?, heads_first("k", [0, 2, 1, 3])?),
         Some(equation) => scores(equation)?,
         None => ("q".to_owned(), keys_in_order(found, q)?),
     };
@@ -57,6 +81,7 @@ pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
         return Err(format!("its `{values}` has {dims} dimensions, and its queries have {rank}"));
     }
     let (values, order) = match equation(found, "sums") {
+        None if found.has("vm") => (heads_first("v", [0, 2, 3, 1])?, None),
         Some(equation) => sums(equation)?,
         None => (values.to_owned(), None),
     };
@@ -129,6 +154,18 @@ fn sums(equation: &str) -> Result<(String, Option<[usize; 4]>), String> {
     });
     let (v, result) = orders.ok_or_else(|| format!("the Einsum `{equation}` is not that of weights and values"))?;
     Ok((transposed("v", v), Some(result)))
+}
+
+/// Returns the order that puts the heads of `batch,positions,heads,features` before the positions, if a tensor is used in
+/// `order` apart from a dimension of 1.
+fn heads_first(found: &Match<'_, '_>, name: &str, order: [i64; 4]) -> Result<[usize; 4], String> {
+    let differs = || format!("its `{name}` has another order than batch, positions, heads and features");
+    let rank = spec(found, name)?.dims.len() as i64;
+    let at = found.number(&format!("{name}_at")).ok_or_else(differs)? as i64;
+    let at = if at < 0 { at + rank + 1 } else { at };
+    let Some(Attribute::Ints(perm)) = found.attribute(&format!("{name}_order")) else { return Err(differs()) };
+    let without = perm.iter().filter(|axis| **axis != at).map(|axis| if *axis > at { axis - 1 } else { *axis });
+    if rank == 4 && without.eq(order) { Ok([0, 2, 1, 3]) } else { Err(differs()) }
 }
 
 /// Returns the product of the factors of the scores.

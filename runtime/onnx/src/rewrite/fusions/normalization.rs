@@ -10,14 +10,14 @@ use crate::{Attribute, Dim, Tensor, TensorSpec};
 pub(super) const LAYER: &[&str] = &[
     "
     xf       = Cast(x) | x
-    mean     = ReduceMean<axes=$axes, keepdims=1>(xf)
+    mean     = ReduceMean<axes=$axes, keepdims=1>(xf) | GlobalAveragePool(xf)
              | Div(ReduceSum<axes=$axes, keepdims=1>(xf), count) | Mul(ReduceSum<axes=$axes, keepdims=1>(xf), part)
     again    = mean | ReduceMean<axes=$axes, keepdims=1>(xf)
     d        = Sub(xf, mean)
     c        = Cast(d) | d
     e        = c | Sub(xf, again)
     square   = Pow(e, 2) | Mul(e, e)
-    variance = ReduceMean<axes=$axes, keepdims=1>(square)
+    variance = ReduceMean<axes=$axes, keepdims=1>(square) | GlobalAveragePool(square)
              | Div(ReduceSum<axes=$axes, keepdims=1>(square), count)
              | Mul(ReduceSum<axes=$axes, keepdims=1>(square), part)
              | Reshape(ReduceMean<axes=$axes, keepdims=0>(square), sizes)
@@ -34,6 +34,18 @@ pub(super) const LAYER: &[&str] = &[
     count: number
     part: number
     sizes: constant
+    scale: constant
+    bias: constant
+    ",
+    // Keras 2, whose rows become the channels of a batch normalization.
+    "
+    rows     = Reshape(x, _rows_sizes)
+    mean     = ReduceMean<axes=$row_axes, keepdims=1>(rows)
+    square   = ReduceSumSquare<axes=$row_axes, keepdims=0>(Sub(rows, mean))
+    n        = BatchNormalization<epsilon=$epsilon>(rows, 1, 0, Squeeze(mean, _at), Div(square, row_size))
+    s        = Mul(Reshape(n, _sizes), scale)
+    y        = Add(s, bias)
+    row_size: number
     scale: constant
     bias: constant
     ",
@@ -141,6 +153,7 @@ fn normalized(found: &Match<'_, '_>) -> Result<Normalized, String> {
         return Err(format!("its input is {} and its output {}", x.dtype, output.dtype));
     }
     let axes: Vec<i64> = match found.attribute("axes") {
+        None if found.has("rows") => vec![normalized_rows(found, x)?],
         Some(Attribute::Ints(axes)) => axes.clone(),
         None if found.node_of("mean").op == "GlobalAveragePool" => (2..x.dims.len() as i64).collect(),
         _ => return Err("its axes are not known".to_owned()),
@@ -157,6 +170,18 @@ fn normalized(found: &Match<'_, '_>) -> Result<Normalized, String> {
         (None, None) => return Err("it has no scale, and the size of a normalized dimension is not known".to_owned()),
     };
     Ok(Normalized { axis, scale, ones })
+}
+
+/// Returns the axis of `1,rows,columns,1` that Keras 2 normalizes: the last one of the input.
+fn normalized_rows(found: &Match<'_, '_>, x: &TensorSpec) -> Result<i64, String> {
+    let other = || "its rows are not those of its input".to_owned();
+    let rows = found.spec("rows").ok_or("the shape of its rows is not known")?;
+    let (Some(columns), [Dim::Fixed(1), _, Dim::Fixed(row), Dim::Fixed(1)]) = (x.dims.last(), &rows.dims[..]) else {
+        return Err(other());
+    };
+    let is_row = columns.fixed() == Some(*row) && found.number("row_size") == Some(*row as f64);
+    let axes = matches!(found.attribute("row_axes"), Some(Attribute::Ints(axes)) if axes == &[0, 2, 3]);
+    if is_row && axes && found.output().is_some_and(|y| y.dims == x.dims) { Ok(-1) } else { Err(other()) }
 }
 
 fn trailing_dims(x: &TensorSpec, axis: i64) -> &[Dim] {

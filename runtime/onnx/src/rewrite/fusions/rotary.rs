@@ -181,7 +181,9 @@ fn check_pairs(found: &Match<'_, '_>, x: &TensorSpec, features: usize, form: For
                 return Err("the shape in which it joins the features is not that of its input".to_owned());
             }
             let pairs = [Dim::Fixed(features / 2), Dim::Fixed(2)];
-            if form == Form::Once && found.spec("split").is_none_or(|split| split.dims[..] != [&x.dims[..3], &pairs].concat()) {
+            if form == Form::Once
+                && found.spec("split").is_none_or(|split| split.dims[..] != [&x.dims[..3], &pairs].concat())
+            {
                 return Err("the shape in which it splits the features is not known as that of neighbours".to_owned());
             }
         }
@@ -202,7 +204,8 @@ impl Turned<'_> {
         let is_same = |axis: usize| dims[axis] == self.x.dims[axis] && dims[axis] != Dim::Unknown;
         let is_table = dims.len() == 4 && dims[3].fixed() == Some(width) && (is_same(0) || is_one(&dims[0]));
         let heads = [1, 2].into_iter().find(|heads| is_table && is_one(&dims[*heads]) && is_same(3 - heads));
-        let heads = heads.ok_or_else(|| format!("its {name} is `{table}`, which is not that of each row of `{}`", self.x))?;
+        let heads =
+            heads.ok_or_else(|| format!("its {name} is `{table}`, which is not that of each row of `{}`", self.x))?;
         let mut text = name.to_owned();
         if missing > 0 {
             let axes: Vec<String> = (0..missing).map(|axis| axis.to_string()).collect();
