@@ -16,7 +16,7 @@ pub const FOLDED_BYTES_MAX: usize = 16 << 20;
 pub struct Folded {
     /// Nodes before and after.
     pub nodes: [usize; 2],
-    /// Nodes that were computed.
+    /// Values that were computed.
     pub folded: usize,
     /// Nodes with constant inputs that were not computed, with the reason.
     pub left: Vec<(String, String)>,
@@ -28,14 +28,21 @@ pub struct Folded {
 /// # Errors
 /// When a node of an older operator set has no newer form.
 pub fn fold_constants(graph: &Graph, bytes_max: usize) -> Result<(Graph, Folded), LowerError> {
-    let (mut simple, _) = simplify(graph)?;
+    let (mut folded, _) = simplify(graph)?;
     let mut facts = Folded { nodes: [graph.nodes.len(), 0], ..Folded::default() };
-    let constants = constants(&simple, bytes_max, &mut facts);
-    facts.folded = constants.len();
-    let is_output = |name: &String| simple.outputs.iter().any(|output| output.name == *name);
-    let constants: Vec<_> = constants.into_iter().filter(|(name, _)| !is_output(name)).collect();
-    replace_by_constants(&mut simple, constants);
-    let (folded, _) = simplify(&simple)?;
+    // A size that was computed may tell the shapes of further values.
+    loop {
+        facts.left.clear();
+        let is_output = |name: &String| folded.outputs.iter().any(|output| output.name == *name);
+        let constants = constants(&folded, bytes_max, &mut facts);
+        let constants: Vec<_> = constants.into_iter().filter(|(name, _)| !is_output(name)).collect();
+        if constants.is_empty() {
+            break;
+        }
+        facts.folded += constants.len();
+        replace_by_constants(&mut folded, constants);
+        folded = simplify(&folded)?.0;
+    }
     facts.nodes[1] = folded.nodes.len();
     Ok((folded, facts))
 }
