@@ -61,13 +61,13 @@ pub(super) struct CompareArguments {
 pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     let names = [&arguments.first, &arguments.second];
     let are_results = names.map(|name| Path::new(name).exists());
-    let (sides, interleaved) = match are_results {
+    let (sides, interleaved, code) = match are_results {
         [true, true] => match names.map(|name| read_side(name)) {
-            [Ok(first), Ok(second)] => ([first, second], false),
+            [Ok(first), Ok(second)] => ([first, second], false, exit_code::OK),
             [Err(message), _] | [_, Err(message)] => return Ok(print_mistake(&message)),
         },
         [false, false] => match measure(arguments, names)? {
-            Ok(sides) => (sides, true),
+            Ok((sides, code)) => (sides, true, code),
             Err(code) => return Ok(code),
         },
         [is_first, _] => {
@@ -81,7 +81,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     };
     let [first, second] = &sides;
     match compare([first, second], interleaved, arguments.anyway) {
-        Ok(comparison) => print(arguments, &comparison),
+        Ok(comparison) => print(arguments, &comparison, code),
         Err(error) => {
             let hint = if matches!(error, flagperf_comparison::ComparisonError::NotComparable(_)) {
                 "\n  hint: `--anyway` compares them in spite of this"
@@ -93,7 +93,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     }
 }
 
-fn print(arguments: &CompareArguments, comparison: &Comparison) -> anyhow::Result<ExitCode> {
+fn print(arguments: &CompareArguments, comparison: &Comparison, code: u8) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.html
         && let Err(message) = write_file(path, &comparison_page(comparison))
     {
@@ -103,7 +103,7 @@ fn print(arguments: &CompareArguments, comparison: &Comparison) -> anyhow::Resul
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(comparison)?)),
         false => comparison_text(comparison, columns()),
     };
-    Ok(print_result(&text, exit_code::OK))
+    Ok(print_result(&text, code))
 }
 
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.
@@ -142,8 +142,9 @@ fn overrides(arguments: &CompareArguments, side: &str) -> Overrides {
     Overrides { cases, set: common.set.iter().cloned().chain(words).collect(), ..common }
 }
 
-/// Measures both sides in turns. Returns an exit code if that is not possible.
-fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<Result<[Side; 2], ExitCode>> {
+/// Measures both sides in turns. Returns them with the exit code of the program, or only an exit code if that is not possible.
+/// After an interruption, the sides have the pairs that were complete.
+fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<Result<([Side; 2], u8), ExitCode>> {
     let checkout = announce(locate_checkout()?);
     let exits = prepare_process()?;
     let mut prepared = Vec::new();
@@ -200,8 +201,13 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
             Err(error) => return Ok(Err(print_mistake(&error.to_string()))),
         };
         if outcome.interrupted {
-            print_message("interrupted: what was measured is in the results of each block");
-            return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
+            let pairs = sides.iter().map(|side| side.results.len()).min().unwrap_or(0);
+            print_message(&format!("interrupted after {pairs} of {} pairs", arguments.pairs));
+            if pairs == 0 {
+                return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
+            }
+            sides.iter_mut().for_each(|side| side.results.truncate(pairs));
+            return Ok(Ok((sides, exit_code::INTERRUPTED)));
         }
         let Some(record) = outcome.records.into_iter().next() else {
             return Ok(Err(print_mistake(&format!("block {} has no result", block + 1))));
@@ -217,5 +223,5 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
         }
         sides[side].results.push((folder, record));
     }
-    Ok(Ok(sides))
+    Ok(Ok((sides, exit_code::OK)))
 }

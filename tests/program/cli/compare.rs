@@ -1,12 +1,16 @@
 //! `flagperf compare` and `flagperf trace`: what they say about results, and what they refuse.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::{flagperf, transcript};
-use crate::support::results;
+use crate::support::{program, results};
 
 /// Runs the case with these settings, and returns the folder of the result.
 fn run(checkout: &Path, settings: &[&str]) -> String {
@@ -65,6 +69,23 @@ fn two_cases_are_measured_in_turns() {
     assert_eq!(runs, 4, "each block has a result");
     let text = transcript(checkout.path(), &["compare", "tiny", "teeny"]);
     assert!(text.contains("exit code 2") && text.contains("`teeny` is neither a result nor a case"), "{text}");
+}
+
+#[test]
+fn an_interrupted_comparison_has_the_pairs_that_were_complete() {
+    let checkout = results::checkout();
+    let mut command =
+        program::command(checkout.path(), &["compare", "tiny", "tiny num_workers=2", "--pairs", "500", "--json"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(run.stderr.take().expect("a pipe")).lines().map(|line| line.expect("text"));
+    assert!(lines.any(|line| line.starts_with("block 6 of 1000")), "it ended before");
+    kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    let rest: Vec<String> = lines.collect();
+    let output = run.wait_with_output().expect("it ends");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("a comparison");
+    let pairs = json["core"]["ratio"]["pairs"].as_u64().expect("a number");
+    assert!((2..500).contains(&pairs) && output.status.code() == Some(130), "{pairs} {rest:?}");
+    assert!(rest.contains(&format!("interrupted after {pairs} of 500 pairs")), "{rest:?}");
 }
 
 #[test]
