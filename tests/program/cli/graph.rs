@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use flagperf_onnx::{Tensor, Weight, read_onnx, write_onnx};
 use serde_json::Value;
 
 use super::{checkout, flagperf, transcript};
@@ -107,6 +108,14 @@ fn graph_diff_compares_nodes_and_what_both_graphs_compute() {
         shown.contains("11 in both") && shown.contains("computed in f64: 128 elements differ by at most 0.0"),
         "{shown}"
     );
+    let mut graph = read_onnx(Path::new(&affine)).expect("a graph");
+    let ones = Tensor::from_vec([8], vec![1f32; 8]).expect("eight elements");
+    graph.weights.insert("bias".to_owned(), Weight::constant(ones));
+    let changed = checkout.path().join("changed.onnx");
+    write_onnx(&graph, &changed).expect("a file");
+    let shown = transcript(checkout.path(), &["graph", "diff", &affine, &changed.display().to_string(), "--compare"]);
+    assert!(shown.contains("weights of the same name with other elements: 1, the first is `bias`"), "{shown}");
+    assert!(shown.contains("11 in both") && shown.contains("exit code 1"), "{shown}");
     let [before, after] = [file("17/layernorm_hand_mul"), file("17/layernorm_hand_swapped")];
     let shown = transcript(checkout.path(), &["graph", "diff", &before, &after, "--html", &page.display().to_string()]);
     assert!(shown.contains("one region") && shown.contains("-  Mul") && shown.contains("+  Pow"), "{shown}");
