@@ -27,6 +27,9 @@ pub(super) fn graph_text(graph: &Graph, lists_nodes: bool, columns: u16) -> Stri
         values.iter().for_each(|value| add(kind, format!("{}  {}", one_line(&value.name), value.spec)));
     }
     add("operators", operators(graph));
+    if !graph.functions.is_empty() {
+        add("functions", "written for another version of the operator set, so their calls stay".to_owned());
+    }
     let mut text = name_value_table(rows, columns);
     text += &composites(graph, columns);
     if lists_nodes {

@@ -27,6 +27,13 @@ pub(crate) fn set_version(graph: &mut Graph, version: i64) {
     graph.nodes = nodes;
 }
 
+/// Returns whether [`set_version`] converts a node of an operator between two versions.
+pub(crate) fn changes_form(op: &str, old: i64, new: i64) -> bool {
+    let since = find_operator(op).and_then(|operator| operator.axes_input_since);
+    let since = since.or((op == "Split").then_some(SPLIT_OUTPUTS));
+    since.is_some_and(|since| old < since && since <= new)
+}
+
 /// Returns a graph of an older version as one of version [`MODERN_OPSET`]: the same operators in the form that they have
 /// there. A newer graph is returned unchanged.
 ///

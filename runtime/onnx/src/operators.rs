@@ -22,7 +22,7 @@ use crate::shape_inference::dtypes::{
     AND_INDICES, AND_MASK, AND_RUNNING_STATISTICS, AND_STATISTICS, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD,
     SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
 };
-use crate::shape_inference::rules::{self, BROADCAST, FIRST, UNKNOWN, VARIADIC};
+use crate::shape_inference::rules::{self, Arithmetic, BROADCAST, FIRST, UNKNOWN, VARIADIC};
 use crate::{Graph, Node, OPSET, count, gradient, lower};
 
 /// The newest version of the standard operator set that the table describes.
@@ -34,7 +34,7 @@ static OPERATORS: [Operator; 203] = [
     op("Abs",                       1,  ANY,            FIRST).derives(gradient::abs),
     op("Acos",                      7,  ANY,            FIRST).wide(),
     op("Acosh",                     9,  ANY,            FIRST).wide(),
-    op("Add",                       1,  SAME,           Some(|n| n.apply(&ops::Add))).converts(7, convert::broadcast)
+    op("Add",                       1,  SAME,           Some(|n| rules::arithmetic(n, &ops::Add, Arithmetic::Sum))).converts(7, convert::broadcast)
         .derives(gradient::add),
     op("AffineGrid",                20, ANY,            UNKNOWN),
     op("And",                       1,  TO_BOOL,        BROADCAST).converts(7, convert::broadcast),
@@ -86,7 +86,7 @@ static OPERATORS: [Operator; 203] = [
     op("DepthToSpace",              1,  ANY,            Some(rules::depth_to_space)).derives(gradient::depth_to_space),
     op("DequantizeLinear",          10, ANY,            UNKNOWN).lowers(lower::dequantize_linear),
     op("Det",                       11, ANY,            UNKNOWN),
-    op("Div",                       1,  SAME,           Some(|n| n.apply(&ops::Div))).converts(7, convert::broadcast)
+    op("Div",                       1,  SAME,           Some(|n| rules::arithmetic(n, &ops::Div, Arithmetic::Other))).converts(7, convert::broadcast)
         .derives(gradient::div),
     op("Dropout",                   1,  AND_MASK,       Some(|n| n.apply(&ops::Dropout)))
         .converts(12, convert::dropout).derives(gradient::dropout),
@@ -94,7 +94,7 @@ static OPERATORS: [Operator; 203] = [
     op("Einsum",                    12, SAME,           Some(rules::einsum)).counts(count::einsum)
         .derives(gradient::einsum).half(),
     op("Elu",                       1,  FLOAT,          FIRST).derives(gradient::elu),
-    op("Equal",                     1,  SAME_TO_BOOL,   Some(|n| n.apply(&ops::Equal))).converts(7, convert::broadcast),
+    op("Equal",                     1,  SAME_TO_BOOL,   Some(|n| rules::arithmetic(n, &ops::Equal, Arithmetic::Other))).converts(7, convert::broadcast),
     op("Erf",                       9,  FLOAT,          FIRST).derives(gradient::erf).wide(),
     op("Exp",                       1,  FLOAT,          FIRST).derives(gradient::exp).wide(),
     op("Expand",                    8,  ANY,            Some(|n| n.apply(&ops::Expand))).derives(gradient::expand),
@@ -159,7 +159,7 @@ static OPERATORS: [Operator; 203] = [
     op("Min",                       1,  SAME,           VARIADIC).derives(gradient::extreme),
     op("Mish",                      18, FLOAT,          FIRST).derives(gradient::mish),
     op("Mod",                       10, SAME,           BROADCAST),
-    op("Mul",                       1,  SAME,           Some(|n| n.apply(&ops::Mul))).converts(7, convert::broadcast)
+    op("Mul",                       1,  SAME,           Some(|n| rules::arithmetic(n, &ops::Mul, Arithmetic::Product))).converts(7, convert::broadcast)
         .derives(gradient::mul),
     op("Multinomial",               7,  ANY,            UNKNOWN),
     op("Neg",                       1,  ANY,            Some(|n| n.apply(&ops::Neg))).derives(gradient::neg),
@@ -258,7 +258,7 @@ static OPERATORS: [Operator; 203] = [
     op("StringConcat",              20, ANY,            UNKNOWN),
     op("StringNormalizer",          10, ANY,            UNKNOWN),
     op("StringSplit",               20, ANY,            UNKNOWN),
-    op("Sub",                       1,  SAME,           Some(|n| n.apply(&ops::Sub))).converts(7, convert::broadcast)
+    op("Sub",                       1,  SAME,           Some(|n| rules::arithmetic(n, &ops::Sub, Arithmetic::Sum))).converts(7, convert::broadcast)
         .derives(gradient::sub),
     op("Sum",                       1,  SAME,           VARIADIC).derives(gradient::add),
     op("SwiGLU",                    28, ANY,            FIRST).lowers(lower::swiglu),

@@ -12,7 +12,7 @@ fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes a subgraph of nodes `(operator, inputs, output)`.
-fn body(inputs: &[&str], nodes: &[(&str, &[&str], &str)], outputs: &[&str]) -> Attribute {
+pub(super) fn body(inputs: &[&str], nodes: &[(&str, &[&str], &str)], outputs: &[&str]) -> Attribute {
     let named = |tag: u8, names: &[&str]| -> Vec<u8> {
         names.iter().flat_map(|name| field(tag, &field(1, name.as_bytes()))).collect()
     };

@@ -298,3 +298,81 @@ fn a_split_without_sizes_has_equal_parts_of_which_the_last_may_be_smaller() {
     let shapes = ["a", "b", "c"].map(|name| graph.values[name].to_string());
     assert_eq!(shapes, ["N,3,f32", "N,3,f32", "N,1,f32"]);
 }
+
+/// Attention with a mask that is added.
+fn masked_attention(mask: Sketch, scale: f32) -> Graph {
+    let sketch = mask.weight("scale", Tensor::scalar(scale));
+    ["q", "k", "v"]
+        .into_iter()
+        .fold(sketch, |sketch, name| sketch.input(name, "N,3,5,4,f32"))
+        .node_with("Transpose", &["k"], &["turned"], [("perm", ints(&[0, 1, 3, 2]))])
+        .node("MatMul", &["q", "turned"], &["product"])
+        .node("Mul", &["product", "scale"], &["scaled"])
+        .node("Add", &["scaled", "mask"], &["masked"])
+        .node_with("Softmax", &["masked"], &["weights"], [("axis", Attribute::Int(-1))])
+        .node("MatMul", &["weights", "v"], &["y"])
+        .output("y", "N,3,5,4,f32")
+}
+
+#[test]
+fn attention_keeps_a_mask_that_the_operator_would_read_in_another_way() {
+    let plain = |spec: &str| Sketch::new().input("mask", spec);
+    for whole in ["5,5,f32", "N,1,1,5,f32", "3,5,5,f32"] {
+        let fused = fuse(&masked_attention(plain(whole), 0.5), "Attention");
+        assert_eq!(fused.replaced.len(), 1, "{whole}: {:?}", fused.near_misses);
+        assert!(prove_regions(&fused.replaced, 0).differs.is_none(), "{whole}");
+    }
+    for narrow in ["5,1,f32", "N,1,1,1,f32"] {
+        let fused = fuse(&masked_attention(plain(narrow), 0.5), "Attention");
+        let reason = format!("its mask `{narrow}` has not a number for each key of its scores, `N,3,5,5,f32`");
+        assert_eq!(misses(&fused), [reason]);
+    }
+    let selected = Sketch::new().input("seen", "5,5,bool").weight("low", Tensor::scalar(f32::NEG_INFINITY));
+    let selected = selected.weight("zero", Tensor::scalar(0f32)).node("Where", &["seen", "zero", "low"], &["selected"]);
+    let selected = selected.node("Unsqueeze", &["selected", "at"], &["mask"]).weight("at", int_list(&[0]));
+    let fused = fuse(&masked_attention(selected, 0.5), "Attention");
+    assert_eq!(misses(&fused), ["what hides a position is -inf, which leaves rows without any position undefined"]);
+    let triangle = |low: [&str; 2]| {
+        let sketch = Sketch::new().weight("one", Tensor::scalar(1f32)).weight("zero", Tensor::scalar(0f32));
+        let sketch = sketch.weight("sizes", int_list(&[5, 5])).weight("low", Tensor::scalar(f32::NEG_INFINITY));
+        let sketch = sketch.node("Expand", &["one", "sizes"], &["ones"]);
+        let sketch = sketch.node_with("Trilu", &["ones"], &["lower"], [("upper", Attribute::Int(0))]);
+        let mask =
+            sketch.node("Equal", &["lower", "zero"], &["later"]).node("Where", &["later", low[0], low[1]], &["mask"]);
+        fuse(&masked_attention(mask, 0.5), "Attention").replaced.len()
+    };
+    assert_eq!([triangle(["low", "zero"]), triangle(["zero", "low"])], [1, 0]);
+    let negative = fuse(&masked_attention(plain("5,5,f32"), -0.5), "Attention");
+    assert_eq!(misses(&negative), ["its scale is -0.5"]);
+}
+
+#[test]
+fn sizes_beyond_32_bits_are_not_computed_in_32() {
+    let number = |value: i64| int_list(&[value]);
+    let inferred = |op: &str, [a, b]: [i64; 2]| {
+        let sketch = Sketch::new().weight("a", number(a)).weight("b", number(b)).node(op, &["a", "b"], &["size"]);
+        let sketch = sketch.weight("one", Tensor::scalar(1f32)).node("Expand", &["one", "size"], &["y"]);
+        let mut graph = sketch.output("y", "N,f32");
+        assert_eq!(flagperf_onnx::infer_shapes(&mut graph), [], "{op} {a} {b}");
+        graph.values["y"].to_string()
+    };
+    assert_eq!(inferred("Mul", [100_000, 100_000]), "?,f32");
+    assert_eq!(inferred("Sub", [(1 << 33) + 3, 1 << 33]), "?,f32");
+    assert_eq!(inferred("Div", [1 << 34, 1 << 32]), "?,f32");
+    assert_eq!(inferred("Add", [3_000_000_000, 1]), "?,f32");
+    assert_eq!(inferred("Mul", [300, 400]), "120000,f32");
+}
+
+#[test]
+fn a_version_that_a_subgraph_cannot_have_is_refused() {
+    let branch = |op| super::control::body(&[], &[(op, &["x"], "mean")], &["mean"]);
+    let branches = [("then_branch", branch("ReduceMean")), ("else_branch", branch("ReduceMax"))];
+    let sketch = Sketch::new().input("x", "N,4,f32").input("c", "bool").node_with("If", &["c"], &["w"], branches);
+    let mut graph = sketch.node("Sigmoid", &["x"], &["s"]).node("Mul", &["x", "s"], &["y"]).output("y", "N,4,f32");
+    graph.opset = 17;
+    let error = Fusion::find("Swish").unwrap().apply(&graph).unwrap_err().to_string();
+    let expected = "`Swish` needs version 24 of the operator set, and node `ReduceMean_0` in a subgraph has the form of version 17";
+    assert_eq!(error, expected);
+    graph.opset = 18;
+    assert_eq!(Fusion::find("Swish").unwrap().apply(&graph).unwrap().replaced.len(), 1);
+}

@@ -46,6 +46,13 @@ pub enum OnnxError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The calls of the file's own functions cannot be replaced by their nodes.
+    #[error("the functions in `{path}`: {reason}", path = path.display())]
+    Functions {
+        /// The file.
+        path: PathBuf,
+        reason: String,
+    },
     /// The file contains something that this crate cannot represent.
     #[error("`{path}` has {what}, which is not supported", path = path.display())]
     Unsupported {

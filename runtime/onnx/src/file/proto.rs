@@ -71,6 +71,9 @@ pub(super) struct NodeProto {
     pub(super) attribute: Vec<AttributeProto>,
     #[prost(string, optional, tag = "7")]
     pub(super) domain: Option<String>,
+    /// Which of several functions of one name is called.
+    #[prost(string, optional, tag = "8")]
+    pub(super) overload: Option<String>,
 }
 
 /// Subgraphs, lists of tensors and sparse tensors stay encoded.
@@ -140,6 +143,8 @@ pub(super) struct FunctionProto {
     /// Attributes with default values.
     #[prost(message, repeated, tag = "11")]
     pub(super) attribute_proto: Vec<AttributeProto>,
+    #[prost(string, optional, tag = "13")]
+    pub(super) overload: Option<String>,
 }
 
 /// Only the part that can contain tensors.

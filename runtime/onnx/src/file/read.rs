@@ -52,26 +52,17 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     };
     let opset =
         opset.ok_or_else(|| reader.malformed("it does not specify the version of the standard operator set"))?;
-    let mut functions = Vec::new();
-    let inlined;
-    let proto = if model.functions.is_empty() {
-        proto
-    } else {
-        let functions::Inlined { nodes, left } =
-            functions::inline(&model, proto, opset).map_err(|reason| reader.malformed(reason))?;
-        functions = if left.is_empty() { Vec::new() } else { model.functions.clone() };
-        inlined = GraphProto { node: nodes, ..proto.clone() };
-        &inlined
-    };
+    let in_functions = |reason| OnnxError::Functions { path: path.to_owned(), reason };
+    let (proto, functions) = functions::inline(&model, proto, opset).map_err(in_functions)?;
     let graph = Graph {
         opset,
         domains: others.iter().map(domain).collect(),
         functions,
         declares_random_weights: model.metadata_props.iter().any(is_random_note),
-        ..reader.graph(proto)?
+        ..reader.graph(&proto)?
     };
     reader.check_definitions(&graph)?;
-    reader.with_outputs(graph, proto)
+    reader.with_outputs(graph, &proto)
 }
 
 /// Maps an ONNX file and decodes its message.

@@ -227,6 +227,7 @@ fn node_proto(node: &Node) -> NodeProto {
         op_type: Some(node.op.clone()),
         attribute: node.attributes.iter().map(|(name, value)| attribute::encode(name, value)).collect(),
         domain: (!node.domain.is_empty()).then(|| node.domain.clone()),
+        ..NodeProto::default()
     }
 }
 

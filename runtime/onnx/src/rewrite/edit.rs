@@ -10,6 +10,9 @@ use crate::{Attribute, Graph, Node, ValueInfo, captured_names, check};
 /// Why a graph cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
+    /// The graph cannot have the version of the operator set that the node needs.
+    #[error("{0}")]
+    OperatorSet(String),
     /// The graph has no value of a name.
     #[error("graph `{graph}` has no value `{name}`{suggestion}")]
     UnknownValue {
@@ -111,7 +114,7 @@ pub fn insert(
     };
     graph.nodes.push(node);
     sort(graph)?;
-    raise_version(graph);
+    raise_version(graph).map_err(EditError::OperatorSet)?;
     check::infer_shapes(graph);
     Ok(output)
 }

@@ -51,6 +51,16 @@ impl<'m, 'g> Match<'m, 'g> {
         self.index.constant(self.bound(name)?)
     }
 
+    /// Returns the name in the graph of the value that a name of the pattern stands for.
+    pub fn value_of(&self, name: &str) -> Option<&'g str> {
+        Some(self.index.name(self.bound(name)?))
+    }
+
+    /// Returns a value of the graph if it is a constant that is part of the graph.
+    pub fn constant_of(&self, value: &str) -> Option<&'g Tensor> {
+        self.index.constant(self.index.value(value)?)
+    }
+
     /// Returns an unknown attribute.
     pub fn attribute(&self, name: &str) -> Option<&'m Attribute> {
         self.attributes().find(|(known, _)| *known == name).map(|(_, value)| value)

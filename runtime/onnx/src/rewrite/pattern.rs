@@ -159,6 +159,13 @@ impl Pattern {
         }
     }
 
+    /// Returns whether a value may be one of several.
+    pub(super) fn has_alternatives(&self) -> bool {
+        let is_either = |term: &Term| matches!(term, Term::Either(_));
+        self.lines.iter().any(|line| is_either(&line.term))
+            || self.nodes().iter().any(|node| node.inputs.iter().any(is_either))
+    }
+
     /// Returns the nodes, in the order of the text.
     pub(super) fn nodes(&self) -> Vec<&NodeTerm> {
         let mut nodes = Vec::new();

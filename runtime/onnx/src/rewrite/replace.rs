@@ -9,8 +9,8 @@ use super::index::{GraphIndex, prepare};
 use super::instance::{Added, instantiate};
 use super::matched::Match;
 use super::pattern::{Pattern, PatternError};
-use crate::operator_set::{set_version, unused_name};
-use crate::{Attribute, DType, Graph, LowerError, Node, Tensor, TensorSpec, ValueInfo, check, find_operator};
+use crate::operator_set::{changes_form, set_version, unused_name};
+use crate::{Attribute, DType, Graph, LowerError, Node, Subgraph, Tensor, TensorSpec, ValueInfo, check, find_operator};
 
 /// What takes the place of a match: the text of nodes, in which names and unknown attributes of the pattern stand for what
 /// they matched. `$epsilon` in an attribute may also be a number of the pattern. The last line defines the output that stays.
@@ -120,6 +120,9 @@ pub enum RewriteError {
     /// A replacement is not possible at a place.
     #[error("the replacement at node `{node}`: {reason}")]
     Replacement { node: String, reason: String },
+    /// The graph cannot have the version of the operator set that a replacement needs.
+    #[error("{0}")]
+    OperatorSet(String),
 }
 
 /// Replaces every place that `pattern` describes by what `build` returns for it. `build` returns the reason for a place that
@@ -256,7 +259,7 @@ impl<'a, 'g> Writer<'a, 'g> {
                 graph.nodes.push(node.clone());
             }
         }
-        raise_version(&mut graph);
+        raise_version(&mut graph).map_err(RewriteError::OperatorSet)?;
         super::edit::remove_unused(&mut graph);
         check::infer_shapes(&mut graph);
         let replaced = places.iter().map(|place| self.replaced(place, &graph, &removed)).collect::<Result<_, _>>()?;
@@ -287,7 +290,7 @@ impl<'a, 'g> Writer<'a, 'g> {
         let [mut before, mut after] = [region.before, region.after];
         for graph in [&mut before, &mut after] {
             graph.inputs.clone_from(&inputs);
-            raise_version(graph);
+            raise_version(graph).map_err(RewriteError::OperatorSet)?;
             check::infer_shapes(graph);
         }
         Ok(Replaced { node: root.name.clone(), nodes: place.nodes.len(), region: Region { before, after } })
@@ -339,13 +342,38 @@ fn inputs_of_both(region: &Region) -> Vec<ValueInfo> {
 }
 
 /// Raises the version of the operator set to what the nodes need.
-pub(super) fn raise_version(graph: &mut Graph) {
+///
+/// # Errors
+/// When functions of the file are called, or a node in a subgraph has another form in that version.
+pub(super) fn raise_version(graph: &mut Graph) -> Result<(), String> {
     let standard = graph.nodes.iter().filter(|node| node.domain.is_empty());
-    let needed = standard.filter_map(|node| find_operator(&node.op)).map(|operator| operator.since).max().unwrap_or(0);
-    if needed > graph.opset {
+    let needed =
+        standard.filter_map(|node| Some((find_operator(&node.op)?.since, node))).max_by_key(|(since, _)| *since);
+    if let Some((needed, node)) = needed.filter(|(needed, _)| *needed > graph.opset) {
+        let failed = |why: String| {
+            format!("`{}` needs version {needed} of the operator set, and {why} version {}", node.op, graph.opset)
+        };
+        if !graph.functions.is_empty() {
+            return Err(failed("functions of the file are written for a graph of".to_owned()));
+        }
+        if let Some(inner) = graph.nodes.iter().find_map(|node| old_form(node, graph.opset, needed, 0)) {
+            return Err(failed(format!("node `{inner}` in a subgraph has the form of")));
+        }
         set_version(graph, needed);
     }
     for node in graph.nodes.iter().filter(|node| !node.domain.is_empty()) {
         graph.domains.entry(node.domain.clone()).or_insert(1);
     }
+    Ok(())
+}
+
+/// Returns a node in the subgraphs of a node whose form differs between two versions.
+fn old_form(node: &Node, old: i64, new: i64, depth: usize) -> Option<String> {
+    let subgraphs = node.attributes.values().filter_map(|attribute| Subgraph::decode(attribute, old).ok().flatten());
+    subgraphs.filter(|_| depth <= crate::limits::NESTING_MAX).find_map(|inner| {
+        inner.graph.nodes.iter().find_map(|node| {
+            let changed = node.domain.is_empty() && changes_form(&node.op, old, new);
+            if changed { Some(node.name.clone()) } else { old_form(node, old, new, depth + 1) }
+        })
+    })
 }

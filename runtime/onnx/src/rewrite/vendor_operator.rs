@@ -57,18 +57,28 @@ impl VendorOperator {
         if let Some(node) = standard.template.nodes().into_iter().find(|node| !node.domain.is_empty()) {
             return Err(format!("`standard` uses `{node}`, which is no operator of the standard"));
         }
+        if standard.template.has_alternatives() {
+            return Err("`standard` has alternatives; each is a form of its own".to_owned());
+        }
         let inputs: Vec<&str> = operator.template.input_names().into_iter().flatten().collect();
+        if let Some(twice) = inputs.iter().enumerate().find(|(place, name)| inputs[..*place].contains(name)) {
+            return Err(format!("the node has the input `{}` twice", twice.1));
+        }
         let read =
             standard.template.names.iter().filter(|name| name.definition.is_none()).map(|name| name.text.as_str());
         if let Some(missing) = read.into_iter().find(|name| !inputs.contains(name)) {
             return Err(format!("`standard` reads `{missing}`, which is no input of the node"));
         }
+        let is_read = |name: &&&str| standard.template.names.iter().any(|known| known.text == ***name);
+        if let Some(unused) = inputs.iter().find(|name| !is_read(name)) {
+            return Err(format!("the node has the input `{unused}`, which `standard` does not read"));
+        }
         let variables = &standard.template.variables;
         if let Some(missing) = variables.iter().find(|name| !operator.template.variables.contains(name)) {
             return Err(format!("`standard` has the attribute `${missing}`, which the node has not"));
         }
-        if equal.len() == 1 {
-            return Err(format!("`equal` lists only `{}`; it needs two values or more", equal[0]));
+        if equal.len() == 1 || equal.iter().enumerate().any(|(place, name)| equal[..place].contains(name)) {
+            return Err(format!("`equal` must list two different values or more, not `{}`", equal.join("`, `")));
         }
         let is_known = |name: &&String| standard.template.names.iter().any(|known| known.text == **name);
         if let Some(unknown) = equal.iter().find(|name| !is_known(name)) {

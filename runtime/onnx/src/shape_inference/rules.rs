@@ -2,7 +2,7 @@
 //!
 //! Knows nothing about element types.
 
-use rten_shape_inference::{BinaryOp, ReductionOp, SymExpr, SymTensor, UnaryOp, VariadicOp, ops};
+use rten_shape_inference::{BinaryOp, InferShapes, ReductionOp, SymExpr, SymTensor, UnaryOp, VariadicOp, ops};
 
 use super::input_checks as check;
 use super::shapes::{Inferred, ShapeRule, ShapedNode, apply_rule};
@@ -20,6 +20,40 @@ pub(crate) const FIRST: Option<ShapeRule> = Some(|node| node.apply(&UnaryOp));
 pub(crate) const BROADCAST: Option<ShapeRule> = Some(|node| node.apply(&BinaryOp));
 /// Any number of inputs are broadcast.
 pub(crate) const VARIADIC: Option<ShapeRule> = Some(|node| node.apply_in_chunks(&VariadicOp));
+
+/// How the largest result of an operator on two integers depends on them.
+#[derive(Clone, Copy)]
+pub(crate) enum Arithmetic {
+    Sum,
+    Product,
+    /// It is not larger than both.
+    Other,
+}
+
+/// Applies a rule that computes with sizes, which has 32 bits for them. Of numbers that need more, only the shape is known.
+pub(crate) fn arithmetic(node: &mut ShapedNode<'_>, rule: &dyn InferShapes, kind: Arithmetic) -> Inferred {
+    let largest = |input: &Option<SymTensor>| {
+        let values = input.as_ref().and_then(SymTensor::values).into_iter().flatten();
+        let number = |value: &SymExpr| match value {
+            SymExpr::Value(number) => i64::from(*number).abs(),
+            _ => 0,
+        };
+        values.map(number).max().unwrap_or(0)
+    };
+    let [a, b] = [0, 1].map(|place| node.inputs.get(place).map_or(0, largest));
+    // A number that is too large for 32 bits is known as the largest one.
+    let largest = match kind {
+        Arithmetic::Sum => a + b,
+        Arithmetic::Product => a.max(b).max(a * b),
+        Arithmetic::Other => a.max(b),
+    };
+    if largest < i64::from(i32::MAX) {
+        return node.apply(rule);
+    }
+    let shape_only = |input: &Option<SymTensor>| Some(SymTensor::from_shape(input.as_ref()?.shape()?.collect()));
+    let inputs: Vec<_> = node.inputs.iter().map(shape_only).collect();
+    apply_rule(&BinaryOp, &inputs, node.symbols)
+}
 
 pub(crate) fn batch_normalization(node: &mut ShapedNode<'_>) -> Inferred {
     check::batch_normalization(node)?;

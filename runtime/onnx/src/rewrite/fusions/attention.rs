@@ -23,7 +23,8 @@ pub(super) const ATTENTION: &[&str] = &[
     masked  = Add(biased, mask) | Where(hidden, low, biased) | Where(visible, biased, low) | scaled
     wide    = Cast(masked) | masked
     soft    = Softmax<axis=$axis>(wide)
-    narrow  = Cast(soft) | Cast(Cast(soft)) | soft
+    half    = Cast(soft) | soft
+    narrow  = Cast(half) | half
     nan     = IsNaN(soft)
     weights = Where(nan, 0, narrow) | narrow
     values  = Reshape(Expand(Unsqueeze(vg, _vg), _ve), _vr) | v
@@ -76,16 +77,19 @@ pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
         None => ("q".to_owned(), keys_in_order(found, q)?),
     };
     let values = if found.has("vg") { "vg" } else { "v" };
-    let dims = spec(found, values)?.dims.len();
-    if dims != rank {
-        return Err(format!("its `{values}` has {dims} dimensions, and its queries have {rank}"));
+    if found.has("half") && spec(found, "half")?.dtype.size() < q.dtype.size() {
+        return Err(format!("its weights are converted to {}", spec(found, "half")?.dtype));
+    }
+    let TensorSpec { dims, dtype } = spec(found, values)?;
+    if dims.len() != rank || *dtype != q.dtype {
+        return Err(format!("its `{values}` is {dtype} of {} dimensions, and its queries {}", dims.len(), q.dtype));
     }
     let (values, order) = match equation(found, "sums") {
         None if found.has("vm") => (heads_first("v", [0, 2, 3, 1])?, None),
         Some(equation) => sums(equation)?,
         None => (values.to_owned(), None),
     };
-    let scale = scale(found);
+    let scale = scale(found)?;
     let mask = mask(found, product)?.map(|mask| format!(", {mask}")).unwrap_or_default();
     let heads = if rank == 3 { ", q_num_heads=1, kv_num_heads=1" } else { "" };
     let precision = precision(found)?;
@@ -169,10 +173,10 @@ fn heads_first(found: &Match<'_, '_>, name: &str, order: [i64; 4]) -> Result<[us
 }
 
 /// Returns the product of the factors of the scores.
-fn scale(found: &Match<'_, '_>) -> String {
+fn scale(found: &Match<'_, '_>) -> Result<String, String> {
     let factor = |name: &str| found.number(name).unwrap_or(1.0);
     let scale = factor("a") * factor("c") * factor("d") / (factor("b") * factor("e"));
-    format!("{scale:e}")
+    if scale > 0.0 && scale.is_finite() { Ok(format!("{scale:e}")) } else { Err(format!("its scale is {scale}")) }
 }
 
 /// Returns the keys with positions before features.
@@ -186,11 +190,20 @@ fn keys_in_order(found: &Match<'_, '_>, q: &TensorSpec) -> Result<String, String
     match (name, keys.dims.len(), &order[..]) {
         ("kf", 3, [0, 2, 1]) if rank == 4 => heads_of_batch(keys, q, spec(found, "turned")?),
         (_, dims, _) if dims != rank => Err(format!("its `{name}` has {dims} dimensions, and its queries have {rank}")),
-        (_, _, [0, 2, 1]) | (_, 4, [0, 1, 3, 2]) => Ok(name.to_owned()),
+        (_, _, [0, 2, 1]) | (_, 4, [0, 1, 3, 2]) => same_heads(found, &keys.dims[1]).map(|()| name.to_owned()),
         // Heads follow positions.
-        ("k", 4, [0, 2, 3, 1]) => Ok(format!("Transpose<perm=[0, 2, 1, 3]>({name})")),
+        ("k", 4, [0, 2, 3, 1]) => {
+            same_heads(found, &keys.dims[2]).map(|()| format!("Transpose<perm=[0, 2, 1, 3]>({name})"))
+        }
         _ => Err(format!("its keys are transposed by {order:?}")),
     }
+}
+
+/// Checks that the values have as many heads as the keys, which a product of matrices need not.
+fn same_heads(found: &Match<'_, '_>, heads: &Dim) -> Result<(), String> {
+    let values = spec(found, if found.has("vg") { "vg" } else { "v" })?;
+    let same = values.dims.len() != 4 || values.dims[1] == *heads;
+    if same { Ok(()) } else { Err("its keys and its values have another number of heads".to_owned()) }
 }
 
 /// Returns the keys of `batch*heads,positions,features` with dimensions of their own for batch and heads.
@@ -210,6 +223,73 @@ fn heads_of_batch(keys: &TensorSpec, q: &TensorSpec, turned: &TensorSpec) -> Res
 /// The number from which on a sum with any score is the number itself, in f32.
 const LOWEST: f64 = -1e30;
 
+const EMPTY: &str = "what hides a position is -inf, which leaves rows without any position undefined";
+
+/// Returns whether what is added to the scores is known to be -inf at positions that it selects, possibly at all of a row.
+fn may_hide_rows(found: &Match<'_, '_>, name: &str) -> bool {
+    let Some(value) = found.value_of(name) else { return false };
+    let infinite =
+        |name: &str| found.constant_of(name).is_some_and(|tensor| tensor.to_f64().contains(&f64::NEG_INFINITY));
+    if let Some(mask) = found.constant_of(value) {
+        let row = mask.shape().last().copied().unwrap_or(1).max(1);
+        return mask.to_f64().chunks(row).any(|row| row.iter().all(|value| *value == f64::NEG_INFINITY));
+    }
+    let mut left = vec![value];
+    for _ in 0..SOURCES_MAX {
+        let Some(node) = left.pop().and_then(|value| found.producer_of(value)) else { continue };
+        match node.op.as_str() {
+            "Where"
+                if node.inputs[1..].iter().any(|input| infinite(input))
+                    && !hides_later_keys(found, &node.inputs[0], infinite(&node.inputs[1])) =>
+            {
+                return true;
+            }
+            "Add" | "Mul" | "Where" | "Cast" | "Expand" | "Identity" | "Reshape" | "Slice" | "Squeeze"
+            | "Transpose" | "Unsqueeze" => {
+                left.extend(node.inputs.iter().map(String::as_str));
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Returns whether a condition, which selects hidden positions if `hides`, and visible ones otherwise, hides at most the keys
+/// after each query: it is made of a lower triangle.
+fn hides_later_keys(found: &Match<'_, '_>, condition: &str, hides: bool) -> bool {
+    let mut selects_triangle = true;
+    let mut value = condition;
+    for _ in 0..SOURCES_MAX {
+        let Some(node) = found.producer_of(value) else { return false };
+        match node.op.as_str() {
+            "Trilu" => {
+                let lower = matches!(node.attributes.get("upper"), Some(Attribute::Int(0)));
+                return lower
+                    && node.inputs.len() == 1
+                    && selects_triangle != hides
+                    && is_filled(found, &node.inputs[0]);
+            }
+            "Not" => selects_triangle = !selects_triangle,
+            "Equal" if found.constant_of(&node.inputs[1]).is_some_and(|zero| zero.to_f64() == [0.0]) => {
+                selects_triangle = !selects_triangle;
+            }
+            "Cast" | "Unsqueeze" => {}
+            _ => return false,
+        }
+        value = &node.inputs[0];
+    }
+    false
+}
+
+/// Returns whether a value is a constant without zeros, or one that is expanded.
+fn is_filled(found: &Match<'_, '_>, value: &str) -> bool {
+    let source = found.producer_of(value).filter(|node| node.op == "Expand").map_or(value, |node| &node.inputs[0]);
+    found.constant_of(source).is_some_and(|tensor| !tensor.is_empty() && !tensor.to_f64().contains(&0.0))
+}
+
+/// The most nodes behind a mask that are looked at.
+const SOURCES_MAX: usize = 32;
+
 /// Returns what is added to the scores, with the dimensions that the operator expects.
 fn mask(found: &Match<'_, '_>, product: &TensorSpec) -> Result<Option<String>, String> {
     let forms = [("mask", "mask"), ("hidden", "Where(hidden, low, 0)"), ("visible", "Where(visible, 0, low)")];
@@ -218,12 +298,19 @@ fn mask(found: &Match<'_, '_>, product: &TensorSpec) -> Result<Option<String>, S
         Some(low) if low > LOWEST => {
             return Err(format!("what hides a position is {low}, which is too close to the scores"));
         }
-        Some(f64::NEG_INFINITY) if !found.has("nan") && !each_row_has_a_position(found) => {
-            return Err("what hides a position is -inf, which leaves rows without any position undefined".to_owned());
-        }
+        Some(f64::NEG_INFINITY) if !found.has("nan") && !each_row_has_a_position(found) => return Err(EMPTY.to_owned()),
+        None if !found.has("nan") && may_hide_rows(found, "mask") => return Err(EMPTY.to_owned()),
         _ => {}
     }
     let mask = found.spec(name).ok_or("the shape of its mask is not known")?;
+    let is_short = |mask: &TensorSpec| {
+        let [own, keys] = [mask, product].map(|spec| spec.dims.last().and_then(Dim::fixed));
+        own.is_some() && own != keys && (own == Some(1) || keys.is_some())
+    };
+    if [Some(mask), found.spec("bias")].into_iter().flatten().any(is_short) {
+        // The operator hides the keys that a shorter mask lacks.
+        return Err(format!("its mask `{mask}` has not a number for each key of its scores, `{product}`"));
+    }
     let output = found.spec("masked").ok_or("the shape of its scores is not known")?;
     if output.dims != product.dims {
         return Err(format!("its mask `{mask}` changes the shape of its scores, `{product}`"));

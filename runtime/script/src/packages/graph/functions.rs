@@ -69,8 +69,8 @@ fn edit(what: String) -> GraphChange {
 #[export_module]
 pub(super) mod functions {
     /// Replaces every place where exporters write a composite operator as several nodes by that operator, and returns how
-    /// many there were: `LayerNormalization`, `RMSNormalization`, `Gelu`, `Swish`, or `Conv` (padding before a
-    /// convolution, and a bias after it). Constants are folded first. What resembles the operator and is not replaced is
+    /// many there were: `LayerNormalization`, `RMSNormalization`, `Gelu`, `Swish`, `Attention`, `RotaryEmbedding`, or `Conv`
+    /// (padding before a convolution, and a bias after it). Constants are folded first. What resembles the operator and is not replaced is
     /// listed in the log and the record, with the reason.
     ///
     /// ```rhai
@@ -154,8 +154,11 @@ pub(super) mod functions {
             let text = match &function {
                 Some(function) => match function.call_within_context::<Dynamic>(&context, (to_map(found),)) {
                     Ok(value) if value.is_unit() => return Err("the script leaves it as it is".to_owned()),
+                    Ok(value) if value.is_string() => value.into_immutable_string().unwrap_or_default(),
                     Ok(value) => {
-                        value.into_immutable_string().map_err(|kind| format!("the function returns {kind}"))?
+                        let reason = format!("the function must return text or (), not {}", script_type(&value));
+                        failed.get_or_insert_with(|| reason.clone().into());
+                        return Err(reason);
                     }
                     Err(error) => {
                         failed.get_or_insert(error);
