@@ -84,7 +84,7 @@ pub(super) enum Command {
         #[command(subcommand)]
         what: ImportCommand,
     },
-    /// Create a case, a vendor or an engine that runs at once, and print the next commands
+    /// Create a case, a vendor, an engine or an operator that runs at once, and print the next commands
     New {
         #[command(subcommand)]
         what: NewCommand,

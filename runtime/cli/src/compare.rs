@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Args, ValueHint};
-use flagperf_comparison::{Comparison, Side, compare};
+use flagperf_comparison::{Comparison, ComparisonError, Side, compare};
 
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
@@ -41,7 +41,7 @@ pub(super) struct CompareArguments {
     /// The second side, of the same kind
     #[arg(value_hint = ValueHint::AnyPath)]
     second: String,
-    /// How often each side is measured, in turns: first, second, second, first, and so on
+    /// How often each side is measured, at least 2, in turns: first, second, second, first, and so on
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u16).range(2..=1000))]
     pairs: u16,
     /// Compare results that are not of the same work, too; the differences are printed
@@ -82,15 +82,16 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     let [first, second] = &sides;
     match compare([first, second], interleaved, arguments.anyway) {
         Ok(comparison) => print(arguments, &comparison, code),
-        Err(error) => {
-            let hint = if matches!(error, flagperf_comparison::ComparisonError::NotComparable(_)) {
-                "\n  hint: `--anyway` compares them in spite of this"
-            } else {
-                ""
-            };
-            Ok(print_mistake(&format!("{}{hint}", one_line(&error.to_string()))))
-        }
+        Err(error) => Ok(print_not_compared(&error)),
     }
+}
+
+fn print_not_compared(error: &ComparisonError) -> ExitCode {
+    let hint = match error {
+        ComparisonError::NotComparable(_) => "\n  hint: `--anyway` compares them in spite of this",
+        ComparisonError::Unusable { .. } => "",
+    };
+    print_mistake(&format!("{}{hint}", one_line(&error.to_string())))
 }
 
 fn print(arguments: &CompareArguments, comparison: &Comparison, code: u8) -> anyhow::Result<ExitCode> {
@@ -204,6 +205,8 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
             let pairs = sides.iter().map(|side| side.results.len()).min().unwrap_or(0);
             print_message(&format!("interrupted after {pairs} of {} pairs", arguments.pairs));
             if pairs == 0 {
+                let folders = sides.iter().flat_map(|side| &side.results).map(|(folder, _)| relative_path(folder));
+                folders.for_each(|folder| print_message(&format!("  result {}", folder.display())));
                 return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
             }
             sides.iter_mut().for_each(|side| side.results.truncate(pairs));
@@ -222,6 +225,12 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
             return Ok(Err(ExitCode::from(exit_code::FAILED)));
         }
         sides[side].results.push((folder, record));
+        let [first, second] = &sides;
+        if block == 1
+            && let Err(error) = compare([first, second], true, arguments.anyway)
+        {
+            return Ok(Err(print_not_compared(&error)));
+        }
     }
     Ok(Ok((sides, exit_code::OK)))
 }

@@ -20,8 +20,10 @@ pub(super) fn graph_text(graph: &Graph, lists_nodes: bool, columns: u16) -> Stri
     add("nodes", graph.nodes.len().to_string());
     let counts = count(graph);
     add("parameters", counts.parameters.to_string());
-    if let Some(work) = counts.multiply_adds_per_sample {
-        add("multiply-adds", format!("{:.3e} per sample", work as f64));
+    match counts.multiply_adds_per_sample {
+        Some(0) => add("multiply-adds", "0".to_owned()),
+        Some(work) => add("multiply-adds", format!("{:.3e} per sample", work as f64)),
+        None => add("multiply-adds", "not known".to_owned()),
     }
     for (kind, values) in [("input", &graph.inputs), ("output", &graph.outputs)] {
         values.iter().for_each(|value| add(kind, format!("{}  {}", one_line(&value.name), value.spec)));
@@ -86,7 +88,8 @@ fn composite(fusion: &Fusion, graph: &Graph) -> Vec<String> {
         return Vec::new();
     }
     let nodes: usize = rewrite.replaced.iter().map(|place| place.nodes).sum();
-    let mut lines = vec![format!("  {}: {places} ({nodes} nodes)", fusion.name)];
+    let nodes = if places == 0 { String::new() } else { format!(" ({nodes} nodes)") };
+    let mut lines = vec![format!("  {}: {places}{nodes}", fusion.name)];
     for miss in rewrite.near_misses.iter().take(NEAR_MISSES_LISTED) {
         lines.push(format!("    not at node `{}`: {}", one_line(&miss.node), one_line(&miss.reason)));
     }

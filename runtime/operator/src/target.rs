@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use flagperf_config::OperatorDescription;
 use flagperf_core::suggestion::list_names;
 use flagperf_core::tensor::DType;
-use flagperf_engine::{Artifact, Engine, EngineError, LoadOptions, Session, find, open_plugin};
+use flagperf_engine::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, find, open_plugin};
 use flagperf_onnx::{Graph, write_onnx};
 use serde_json::Value;
 
@@ -41,12 +41,15 @@ impl Target {
 
     /// Returns why the target cannot run an operator at all; `None` if nothing is known to be missing.
     pub fn obstacle(&self, operator: &OperatorDescription) -> Option<String> {
-        if let EngineName::Own(name) = &self.engine
-            && !OWN_ENGINES.contains(&name.as_str())
-        {
-            return Some(format!(
-                "engine `{name}` runs no operators of vendors (those that do: libtorch, onnxruntime)"
-            ));
+        if let EngineName::Own(name) = &self.engine {
+            if !OWN_ENGINES.contains(&name.as_str()) {
+                return Some(format!(
+                    "engine `{name}` runs no operators of vendors (those that do: libtorch, onnxruntime)"
+                ));
+            }
+            if let Some(Unavailable { reason, remedy }) = find(name).ok().and_then(|engine| engine.check().err()) {
+                return Some(format!("{reason}\n  hint: {remedy}"));
+            }
         }
         let kind = self.device_kind();
         let (vendor, name) = operator.name();

@@ -62,7 +62,24 @@ fn ctrl_c_ends_the_container() {
 
 #[test]
 fn the_container_of_a_killed_conductor_ends_by_itself_and_the_next_run_removes_it() {
-    let Some(site) = ContainerSite::with_shell("leftover", WAIT) else { return };
+    // The run of another test may remove it first.
+    for _ in 0..5 {
+        let Some(site) = ContainerSite::with_shell("leftover", WAIT) else { return };
+        let left = leave_container(&site);
+        site.write_vendor_rten();
+        let output = program::flagperf(site.path(), &["run"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        assert!(!docker(&["inspect", &left]).status.success());
+        if errors.contains(&format!("removed leftover container {} of case tiny:interpreter of run", &left[..12])) {
+            return;
+        }
+    }
+    panic!("the runs of other tests removed every container");
+}
+
+/// Kills a run while its container works, and returns the container once it has ended.
+fn leave_container(site: &ContainerSite) -> String {
     let left = thread::scope(|scope| {
         let run = scope.spawn(|| program::flagperf(site.path(), &["run"]));
         let id = site.await_inference();
@@ -75,18 +92,9 @@ fn the_container_of_a_killed_conductor_ends_by_itself_and_the_next_run_removes_i
     let is_running = || docker_text(&["inspect", "--format", "{{.State.Running}}", &left]) == "true";
     for _ in 0..1500 {
         if !is_running() {
-            break;
+            return left;
         }
         thread::sleep(Duration::from_millis(20));
     }
-    assert!(!is_running(), "the worker noticed the end of its input");
-    site.write_vendor_rten();
-    // The run of another test removes it, too.
-    let is_left = docker(&["inspect", &left]).status.success();
-    let output = program::flagperf(site.path(), &["run"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{errors}");
-    let expected = format!("removed leftover container {} of case tiny:interpreter of run", &left[..12]);
-    assert!(!is_left || errors.contains(&expected), "{errors}");
-    assert!(!docker(&["inspect", &left]).status.success());
+    panic!("the worker did not notice the end of its input");
 }

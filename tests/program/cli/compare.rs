@@ -67,6 +67,9 @@ fn two_cases_are_measured_in_turns() {
     );
     let runs = fs::read_dir(checkout.path().join("result")).expect("results").count();
     assert_eq!(runs, 4, "each block has a result");
+    let text = transcript(checkout.path(), &["compare", "tiny", "tiny batch_size=2"]);
+    assert!(text.contains("exit code 2") && text.contains("batch size is 4 and 2"), "{text}");
+    assert!(text.contains("block 2 of 12") && !text.contains("block 3 of 12"), "{text}");
     let text = transcript(checkout.path(), &["compare", "tiny", "teeny"]);
     assert!(text.contains("exit code 2") && text.contains("`teeny` is neither a result nor a case"), "{text}");
 }

@@ -1,5 +1,6 @@
 //! Operators that a vendor brings: nodes of the vendor's domain, with what they compute in standard operators.
 
+use super::matched::Match;
 use super::pattern::Term;
 use super::replace::{Replacement, Rewrite, RewriteError, replace};
 use crate::{Attribute, DType, Graph, Node, OPSET, TensorSpec, ValueInfo, check};
@@ -174,7 +175,14 @@ impl VendorOperator {
     /// When a node has none of the forms.
     fn expand(&self, mut graph: Graph) -> Result<Graph, RewriteError> {
         for Form { operator, standard, .. } in &self.forms {
-            graph = replace(&graph, &operator.template, &mut |_| Ok(standard.clone()))?.graph;
+            let named = operator.template.attribute_names();
+            let is_named = |name: &String| named.iter().any(|(known, _)| known == name);
+            // An attribute that the form does not name might mean something else.
+            let mut build = |found: &Match<'_, '_>| match found.node().attributes.keys().all(is_named) {
+                true => Ok(standard.clone()),
+                false => Err(String::new()),
+            };
+            graph = replace(&graph, &operator.template, &mut build)?.graph;
         }
         match graph.nodes.iter().find(|node| (&node.domain, &node.op) == (&self.domain, &self.name)) {
             Some(node) => Err(RewriteError::Replacement {
@@ -195,4 +203,57 @@ pub fn expand_operators(graph: &Graph) -> Result<Graph, RewriteError> {
         graph.nodes.iter().any(|node| (&node.domain, &node.op) == (&operator.domain, &operator.name))
     };
     graph.operators.iter().filter(is_used).try_fold(graph.clone(), |graph, operator| operator.expand(graph))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operator() -> VendorOperator {
+        VendorOperator::new("chip", "scale", vec![DType::F32])
+    }
+
+    #[test]
+    fn mistakes_in_a_form_are_named() {
+        let refusal = |node: &str, standard: &str, equal: &[&str]| {
+            let equal: Vec<String> = equal.iter().map(|name| (*name).to_owned()).collect();
+            operator().add_form(node, standard, &equal).unwrap_err()
+        };
+        let node = "y = chip.scale<by=$by>(a, b)";
+        let cases = [
+            (
+                node,
+                "y = chip.scale<by=$by>(a, b)",
+                &[][..],
+                "`standard` uses `chip.scale`, which is no operator of the standard",
+            ),
+            (node, "y = Add(a, Mul(b, c))", &[], "`standard` reads `c`, which is no input of the node"),
+            (node, "y = Relu(a)", &[], "the node has the input `b`, which `standard` does not read"),
+            (node, "y = Concat<axis=$axis>(a, b)", &[], "`standard` has the attribute `$axis`, which the node has not"),
+            (node, "y = Add(a, b) | Add(b, a)", &[], "`standard` has alternatives; each is a form of its own"),
+            ("y = chip.scale(a, a)", "y = Add(a, a)", &[], "the node has the input `a` twice"),
+            (node, "y = Add(a, b)", &["a"], "`equal` must list two different values or more, not `a`"),
+            (node, "y = Add(a, b)", &["a", "a"], "`equal` must list two different values or more, not `a`, `a`"),
+        ];
+        for (node, standard, equal, reason) in cases {
+            assert_eq!(refusal(node, standard, equal), reason);
+        }
+    }
+
+    #[test]
+    fn a_node_with_an_attribute_that_no_form_names_is_not_replaced() {
+        let mut chip = operator();
+        chip.add_form("y = chip.scale<by=$by>(a)", "y = LeakyRelu<alpha=$by>(a)", &[]).unwrap();
+        let expanded = |attributes: &[(&str, f32)]| {
+            let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), Attribute::Float(*value)));
+            let inputs = IndexMap::from([("a".to_owned(), "4,f32".parse().unwrap())]);
+            let known = IndexMap::from([("by".to_owned(), Attribute::Float(0.5))]);
+            let mut graph = chip.node_graph(&inputs, &known).unwrap();
+            graph.nodes[0].attributes = attributes.collect();
+            expand_operators(&graph).map(|graph| graph.nodes[0].op.clone()).map_err(|error| error.to_string())
+        };
+        assert_eq!(expanded(&[("by", 0.5)]), Ok("LeakyRelu".to_owned()));
+        let reason = "the replacement at node `scale`: its inputs and attributes are those of no form of `chip.scale`";
+        assert_eq!(expanded(&[("by", 0.5), ("mode", 1.0)]), Err(reason.to_owned()));
+    }
 }
