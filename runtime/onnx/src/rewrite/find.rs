@@ -315,6 +315,9 @@ fn is_number(dtype: Option<DType>, own: f64, number: f64) -> bool {
     own == number || (own - rounded).abs() <= 1e-6 * number.abs()
 }
 
+/// Operators that every model has: agreeing only in them resembles nothing.
+const COMMON: [&str; 7] = ["Add", "Cast", "Div", "Mul", "Reshape", "Sub", "Transpose"];
+
 /// Returns the places that `accept` agrees with, and the near misses. Later places come first in the search, so that a
 /// place is found with as many nodes as it has, but in the result they are in order.
 pub(super) fn find_with(
@@ -328,11 +331,15 @@ pub(super) fn find_with(
     // The nodes of near misses so far.
     let mut covered: HashSet<usize> = HashSet::new();
     let nodes = &search.index.graph.nodes;
+    let is_common = |op: &str| COMMON.contains(&op);
+    let is_unspecific = search.pattern.nodes().iter().all(|node| is_common(&node.op));
+    let resembles =
+        |nearest: &Nearest| is_unspecific || nearest.nodes.iter().any(|number| !is_common(nodes[*number].op.as_str()));
     for root in (0..nodes.len()).rev().filter(|root| operators.contains(nodes[*root].op.as_str())) {
         match search.at(root, accept) {
             Ok(place) => found.push(place),
             // A part of a larger near miss says nothing new.
-            Err(nearest) if nearest.nodes.len() >= near && !nearest.reason.is_empty() => {
+            Err(nearest) if nearest.nodes.len() >= near && !nearest.reason.is_empty() && resembles(&nearest) => {
                 if !covered.contains(&root) {
                     covered.extend(&nearest.nodes);
                     misses.push((root, nearest));
