@@ -44,12 +44,9 @@ fn inlined(model: &ModelProto, graph: &GraphProto, opset: i64) -> Result<Inlined
     let mut functions = HashMap::new();
     for encoded in &model.functions {
         let function = FunctionProto::decode(&encoded[..]).map_err(|error| format!("a function: {error}"))?;
-        let key = [&function.domain, &function.name, &function.overload].map(|part| part.clone().unwrap_or_default());
-        let [domain, name, _] = &key;
-        let twice = format!("the function `{domain}.{name}` is defined twice");
-        let key = (standard_domain(domain), key[1].clone(), key[2].clone());
-        if functions.insert(key, function).is_some() {
-            return Err(twice);
+        let key = (standard_domain(function.domain()), function.name().to_owned(), function.overload().to_owned());
+        if let Some(first) = functions.insert(key, function) {
+            return Err(format!("the function `{}.{}` is defined twice", first.domain(), first.name()));
         }
     }
     let mut names = Names::default();

@@ -3,7 +3,7 @@
 use super::super::matched::Match;
 use super::super::replace::Replacement;
 use super::template;
-use crate::{Attribute, DType, Dim, TensorSpec};
+use crate::{Attribute, DType, Dim, Tensor, TensorSpec};
 
 /// Scores are scaled on either side of the product or on both. Keys are transposed as a whole, from the layout in which heads
 /// follow positions, or with the heads as part of the batch, as an exporter does. Groups of queries share heads that are
@@ -70,13 +70,12 @@ pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
     if found.has("kg") != found.has("vg") {
         return Err("only its keys or only its values are repeated".to_owned());
     }
-    let heads_first = |name: &str, order| Ok::<_, String>(transposed(name, heads_first(found, name, order)?));
     let (queries, keys) = match equation(found, "scores") {
-        None if found.has("qm") => (heads_first("q", [0, 2, 1, 3])?, heads_first("k", [0, 2, 1, 3])?),
+        None if found.has("qm") => (heads_first(found, "q", [0, 2, 1, 3])?, heads_first(found, "k", [0, 2, 1, 3])?),
         Some(equation) => scores(equation)?,
         None => ("q".to_owned(), keys_in_order(found, q)?),
     };
-    let values = if found.has("vg") { "vg" } else { "v" };
+    let values = values_name(found);
     if found.has("half") && spec(found, "half")?.dtype.size() < q.dtype.size() {
         return Err(format!("its weights are converted to {}", spec(found, "half")?.dtype));
     }
@@ -85,8 +84,8 @@ pub(super) fn attention(found: &Match<'_, '_>) -> Result<Replacement, String> {
         return Err(format!("its `{values}` is {dtype} of {} dimensions, and its queries {}", dims.len(), q.dtype));
     }
     let (values, order) = match equation(found, "sums") {
-        None if found.has("vm") => (heads_first("v", [0, 2, 3, 1])?, None),
-        Some(equation) => sums(equation)?,
+        None if found.has("vm") => (heads_first(found, "v", [0, 2, 3, 1])?, None),
+        Some(equation) => sums(equation).map(|(values, order)| (values, Some(order)))?,
         None => (values.to_owned(), None),
     };
     let scale = scale(found)?;
@@ -151,25 +150,25 @@ fn scores(equation: &str) -> Result<(String, String), String> {
 
 /// Returns the values of weights `batch,heads,queries,keys` that an Einsum sums, and the order in which the result has
 /// `batch,heads,queries,features`.
-fn sums(equation: &str) -> Result<(String, Option<[usize; 4]>), String> {
+fn sums(equation: &str) -> Result<(String, [usize; 4]), String> {
     let orders = letters(equation).and_then(|[[batch, heads, query, key], v, result]| {
         let feature = v.into_iter().find(|letter| ![batch, heads, key].contains(letter))?;
         Some((order(v, [batch, heads, key, feature])?, order([batch, heads, query, feature], result)?))
     });
     let (v, result) = orders.ok_or_else(|| format!("the Einsum `{equation}` is not that of weights and values"))?;
-    Ok((transposed("v", v), Some(result)))
+    Ok((transposed("v", v), result))
 }
 
-/// Returns the order that puts the heads of `batch,positions,heads,features` before the positions, if a tensor is used in
-/// `order` apart from a dimension of 1.
-fn heads_first(found: &Match<'_, '_>, name: &str, order: [i64; 4]) -> Result<[usize; 4], String> {
+/// Returns a tensor of `batch,positions,heads,features` with the heads before the positions, if the match uses it in `order`
+/// apart from a dimension of 1.
+fn heads_first(found: &Match<'_, '_>, name: &str, order: [i64; 4]) -> Result<String, String> {
     let differs = || format!("its `{name}` has another order than batch, positions, heads and features");
     let rank = spec(found, name)?.dims.len() as i64;
     let at = found.number(&format!("{name}_at")).ok_or_else(differs)? as i64;
     let at = if at < 0 { at + rank + 1 } else { at };
     let Some(Attribute::Ints(perm)) = found.attribute(&format!("{name}_order")) else { return Err(differs()) };
     let without = perm.iter().filter(|axis| **axis != at).map(|axis| if *axis > at { axis - 1 } else { *axis });
-    if rank == 4 && without.eq(order) { Ok([0, 2, 1, 3]) } else { Err(differs()) }
+    if rank == 4 && without.eq(order) { Ok(transposed(name, [0, 2, 1, 3])) } else { Err(differs()) }
 }
 
 /// Returns the product of the factors of the scores.
@@ -199,9 +198,14 @@ fn keys_in_order(found: &Match<'_, '_>, q: &TensorSpec) -> Result<String, String
     }
 }
 
+/// Returns the name of the values before their heads are repeated.
+fn values_name(found: &Match<'_, '_>) -> &'static str {
+    if found.has("vg") { "vg" } else { "v" }
+}
+
 /// Checks that the values have as many heads as the keys, which a product of matrices need not.
 fn same_heads(found: &Match<'_, '_>, heads: &Dim) -> Result<(), String> {
-    let values = spec(found, if found.has("vg") { "vg" } else { "v" })?;
+    let values = spec(found, values_name(found))?;
     let same = values.dims.len() != 4 || values.dims[1] == *heads;
     if same { Ok(()) } else { Err("its keys and its values have another number of heads".to_owned()) }
 }
@@ -223,6 +227,7 @@ fn heads_of_batch(keys: &TensorSpec, q: &TensorSpec, turned: &TensorSpec) -> Res
 /// The number from which on a sum with any score is the number itself, in f32.
 const LOWEST: f64 = -1e30;
 
+/// Why a mask of -inf is not that of the operator: there, a row without any position is zero, and here it is NaN.
 const EMPTY: &str = "what hides a position is -inf, which leaves rows without any position undefined";
 
 /// Returns whether what is added to the scores is known to be -inf at positions that it selects, possibly at all of a row.
@@ -231,8 +236,7 @@ fn may_hide_rows(found: &Match<'_, '_>, name: &str) -> bool {
     let infinite =
         |name: &str| found.constant_of(name).is_some_and(|tensor| tensor.to_f64().contains(&f64::NEG_INFINITY));
     if let Some(mask) = found.constant_of(value) {
-        let row = mask.shape().last().copied().unwrap_or(1).max(1);
-        return mask.to_f64().chunks(row).any(|row| row.iter().all(|value| *value == f64::NEG_INFINITY));
+        return !each_row(mask, |row| row.iter().any(|value| *value != f64::NEG_INFINITY));
     }
     let mut left = vec![value];
     for _ in 0..SOURCES_MAX {
@@ -331,7 +335,11 @@ fn mask(found: &Match<'_, '_>, product: &TensorSpec) -> Result<Option<String>, S
 /// Returns whether a constant mask leaves each row at least one position.
 fn each_row_has_a_position(found: &Match<'_, '_>) -> bool {
     let (name, seen) = if found.has("visible") { ("visible", 1.0) } else { ("hidden", 0.0) };
-    let Some(mask) = found.constant(name) else { return false };
+    found.constant(name).is_some_and(|mask| each_row(mask, |row| row.contains(&seen)))
+}
+
+/// Returns whether a condition holds for each row of a mask.
+fn each_row(mask: &Tensor, holds: impl Fn(&[f64]) -> bool) -> bool {
     let row = mask.shape().last().copied().unwrap_or(1).max(1);
-    mask.to_f64().chunks(row).all(|row| row.contains(&seen))
+    mask.to_f64().chunks(row).all(holds)
 }
