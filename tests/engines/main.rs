@@ -9,6 +9,7 @@ mod onnxruntime;
 mod openvino;
 mod operators;
 mod plugins;
+mod profiles;
 mod reference;
 mod sidecar;
 mod tensorrt;

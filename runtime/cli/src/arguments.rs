@@ -286,6 +286,10 @@ pub(super) struct RunArguments {
     /// What the audit of inference includes; `full` also has 12 steps of a training computed again instead of 5
     #[arg(long, value_enum, default_value_t)]
     pub(super) audit: AuditArgument,
+    /// Run some batches again after the measurement with the profile of the engine, and write a trace of each case beside its
+    /// folder, as `flagperf trace` does; the same as `--set trace=true`
+    #[arg(long, conflicts_with = "official")]
+    pub(super) trace: bool,
     /// Run nothing; print a job that runs the selected cases on a cluster, as in `flagperf run --submit slurm | sbatch`
     #[arg(long, value_name = "SCHEDULER", value_parser = scheduler_names())]
     pub(super) submit: Option<String>,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::arguments::RunOutput;
 use super::output::{print_message, stdout_error, write_result};
+use super::trace::write_trace_beside;
 use flagperf_config::CaseKey;
 use flagperf_core::exit_code;
 use flagperf_core::file::write_hint;
@@ -49,6 +50,9 @@ impl ResultPrinter {
                 let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
                 if !is_part {
                     self.note_verdict(record);
+                }
+                if let Some(folder) = path.and_then(Path::parent) {
+                    write_trace_beside(record, folder);
                 }
                 self.rows.push(OverviewRow::new(record, *place, path.map(relative_path), self.official));
                 let hint = |failure: &FailureRecord| failure.hint.clone();

@@ -13,6 +13,7 @@ use super::output::{StderrDisplay, print_message, print_now, print_result};
 use super::result_printer::{ResultPrinter, relative_path};
 use super::resume::{announce_resume, refuse_changed_cases};
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
+use super::trace::TRACE_KEY;
 use flagperf_config::{Environment, Overrides, Scale, env};
 use flagperf_core::exit_code;
 use flagperf_core::measure::MonotonicClock;
@@ -38,11 +39,15 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit_code::MISTAKE));
     }
     let RunArguments { output, official, audit, .. } = *arguments;
+    let mut overrides = arguments.selection.overrides();
+    if arguments.trace {
+        overrides.set.push(format!("{TRACE_KEY}=true"));
+    }
     if let Some(name) = &arguments.submit {
-        return submit(name, &announce(checkout), &arguments.selection.overrides());
+        return submit(name, &announce(checkout), &overrides);
     }
     let request = RunRequest {
-        overrides: arguments.selection.overrides(),
+        overrides,
         output,
         official,
         audit: if official { AuditScope::Full } else { audit.into() },

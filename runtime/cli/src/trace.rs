@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 
-use super::output::{print_mistake, print_result, write_file};
+use super::output::{print_message, print_mistake, print_result, write_file};
+use super::result_printer::relative_path;
 use flagperf_core::exit_code;
 use flagperf_core::regular_file::open_regular;
 use flagperf_core::run_files::EVENTS_FILE;
 use flagperf_report::TraceBuilder;
-use flagperf_result::ChainReader;
+use flagperf_result::{ChainReader, Record};
 use flagperf_verify::find_results;
 
 #[derive(Debug, Args)]
@@ -22,6 +23,24 @@ pub(super) struct TraceArguments {
     /// The file of the trace, which ui.perfetto.dev and chrome://tracing open
     #[arg(value_hint = ValueHint::FilePath)]
     file: PathBuf,
+}
+
+/// The key with which a run traces some batches.
+pub(super) const TRACE_KEY: &str = "trace";
+
+/// Writes the trace of a case that has just been traced beside its folder, whose files never change again, and prints its path.
+/// A trace that cannot be written is no failure of the run: `flagperf trace` writes it again.
+pub(super) fn write_trace_beside(record: &Record, folder: &Path) {
+    if record.settings.get(TRACE_KEY).is_none_or(|setting| setting.value != true) {
+        return;
+    }
+    let mut file = folder.as_os_str().to_owned();
+    file.push(".trace.json");
+    let file = PathBuf::from(file);
+    print_message(&match write_trace(folder, &file) {
+        Ok(()) => format!("trace: {}", relative_path(&file).display()),
+        Err(message) => format!("warning: no trace: {message}"),
+    });
 }
 
 /// Writes the trace of a result.

@@ -49,7 +49,8 @@ pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
     let names: std::collections::BTreeSet<&String> = first.settings.keys().chain(second.settings.keys()).collect();
     for name in names {
         let value = |record: &Record| {
-            record.settings.get(name).map_or_else(|| "not set".to_owned(), |setting| setting.value.to_string())
+            let set = record.settings.get(name).filter(|setting| !setting.value.is_null());
+            set.map_or_else(|| "not set".to_owned(), |setting| setting.value.to_string())
         };
         add(name, value(first), value(second), false);
     }

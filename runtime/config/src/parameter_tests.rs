@@ -23,7 +23,7 @@ fn read(text: &str) -> Parameters {
 #[test]
 fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
     assert_eq!(read(""), Parameters::default());
-    let text = "target_accuracy: {top1: 1, top5: 0.5, perplexity: 30.5}\ntarget_samples: 50000\nagreement: {fp16: {relative_l2: 0.05}}\nbad_samples: COUNT\npreloaded: yes\ninput_cost: variable\n\
+    let text = "target_accuracy: {top1: 1, top5: 0.5, perplexity: 30.5}\ntarget_samples: 50000\nagreement: {fp16: {relative_l2: 0.05}}\nbad_samples: COUNT\npreloaded: yes\ntrace: yes\ninput_cost: variable\n\
                 keep_f32: [head, norm]\nweights: w.safetensors\nseed: 9223372036854775807\nimage_size: 224\n";
     assert_eq!(
         read(text),
@@ -38,6 +38,7 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             agreement: [("fp16".to_owned(), [("relative_l2".to_owned(), 0.05)].into())].into(),
             bad_samples: BadSamplePolicy::Count,
             preloaded: true,
+            trace: true,
             input_cost: InputCost::Variable,
             needs_network: false,
             keep_f32: vec!["head".to_owned(), "norm".to_owned()],

@@ -77,6 +77,13 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "trace",
+        kind: ValueKind::Flag,
+        default: Some("false"),
+        about: "whether some batches run again after the measurement, with the profile of the engine, for `flagperf trace`",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "input_cost",
         kind: ValueKind::Word(&["fixed", "variable"]),
         default: Some("fixed"),
@@ -148,6 +155,9 @@ pub struct Parameters {
     pub unit: String,
     /// Whether the dataset is read once and kept in memory.
     pub preloaded: bool,
+    /// Whether some batches are traced after the measurement.
+    #[serde(default)]
+    pub trace: bool,
     /// Whether every input takes the same time.
     #[serde(default)]
     pub input_cost: InputCost,
@@ -183,6 +193,7 @@ impl Default for Parameters {
             bad_samples: BadSamplePolicy::default(),
             unit: default_unit(),
             preloaded: false,
+            trace: false,
             input_cost: InputCost::default(),
             needs_network: false,
             keep_f32: Vec::new(),

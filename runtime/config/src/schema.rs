@@ -217,9 +217,9 @@ fn section_schema(kind: SectionKind) -> Value {
         SectionKind::Boolean => json!({"type": "boolean"}),
         SectionKind::Bytes => json!({"type": ["integer", "null"], "minimum": 0}),
         SectionKind::Rate => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
-        SectionKind::Number => json!({"type": "number", "exclusiveMinimum": 0}),
+        SectionKind::Number => json!({"type": "number", "minimum": 0}),
         SectionKind::Rates => {
-            let rate = |name: &&str| ((*name).to_owned(), section_schema(SectionKind::Number));
+            let rate = |name: &&str| ((*name).to_owned(), json!({"type": "number", "exclusiveMinimum": 0}));
             let rates: Map<String, Value> = PEAKS.iter().map(rate).collect();
             json!({"type": "object", "additionalProperties": false, "properties": rates})
         }

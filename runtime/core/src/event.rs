@@ -10,7 +10,8 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TrainingEnd, TrainingProgress, TrainingReplay,
+    AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TraceSpan, TrainingEnd, TrainingProgress,
+    TrainingReplay,
 };
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
@@ -150,6 +151,8 @@ pub enum Event {
     Agreement(Agreement),
     /// What the audit of inference observed.
     Audit(Box<AuditReport>),
+    /// Some of what ran during batches that were traced after the measurement.
+    Trace { spans: Vec<TraceSpan> },
     /// The dataset with which a model is trained; [`Event::Dataset`] is that of its evaluation.
     TrainingDataset(DatasetFacts),
     /// What the steps of an epoch computed, after the times of its pass.

@@ -12,10 +12,11 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
 use super::{
-    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value, check_inputs,
-    deviations, model,
+    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, OperatorTime, RunProfile, Session, SessionFacts,
+    Unavailable, Value, check_inputs, deviations, model,
 };
 use flagperf_core::description::{EngineDescription, Roles};
+use flagperf_core::measure::Clock;
 use flagperf_core::tensor::{DType, Tensor, TensorSpec};
 
 /// The framework `interpreter`, on the processor.
@@ -58,7 +59,8 @@ impl Engine for Interpreter {
             .thread_name(|index| format!("interpreter-{index}"))
             .build()
             .map_err(|error| thread_start_error("interpreter", threads, &error))?;
-        Ok(Box::new(InterpreterSession::new(graph, pool, warnings)?))
+        let profile = options.profile.clone().map(|clock| Profile { clock, runs: Vec::new() });
+        Ok(Box::new(InterpreterSession { profile, ..InterpreterSession::new(graph, pool, warnings)? }))
     }
 }
 
@@ -69,6 +71,13 @@ struct InterpreterSession {
     /// The executor computes in the thread pool that it is called from.
     pool: ThreadPool,
     warnings: Vec<String>,
+    profile: Option<Profile>,
+}
+
+/// The times of the operators of the runs.
+struct Profile {
+    clock: Arc<dyn Clock>,
+    runs: Vec<RunProfile>,
 }
 
 impl InterpreterSession {
@@ -76,7 +85,24 @@ impl InterpreterSession {
         let executor =
             catch_panic("interpreter", "loading the model", || Executor::load(graph, CpuOps).map_err(to_engine_error))?;
         let (inputs, outputs) = (graph.inputs.clone(), graph.outputs.clone());
-        Ok(InterpreterSession { executor, inputs, outputs, pool, warnings })
+        Ok(InterpreterSession { executor, inputs, outputs, pool, warnings, profile: None })
+    }
+}
+
+impl Profile {
+    /// Runs the graph, and keeps how long each node ran.
+    fn run(&mut self, executor: &Executor<CpuOps>, inputs: Vec<NativeTensor>) -> Result<Vec<NativeTensor>, ExecError> {
+        let (clock, mut nodes) = (&self.clock, Vec::new());
+        let begin = clock.now();
+        let mut last = begin;
+        let outputs = executor.run_observed(inputs, &mut |node, _| {
+            let now = clock.now();
+            let (name, operator) = (node.name.to_owned(), node.op.to_owned());
+            nodes.push(OperatorTime { name, operator, begin_s: last.since(begin), time_s: now.since(last) });
+            last = now;
+        })?;
+        self.runs.push(nodes);
+        Ok(outputs)
     }
 }
 
@@ -99,12 +125,21 @@ impl Session for InterpreterSession {
     fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let inputs = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
-        let run = || self.pool.install(|| self.executor.run(inputs)).map_err(to_engine_error);
+        let (executor, profile) = (&self.executor, &mut self.profile);
+        let run = || match profile {
+            None => executor.run(inputs),
+            Some(profile) => profile.run(executor, inputs),
+        };
+        let run = || self.pool.install(run).map_err(to_engine_error);
         let tensors = catch_panic("interpreter", "computing", run)?;
         let output = |(info, tensor): (&ValueInfo, NativeTensor)| {
             Value::Device(Arc::new(InterpreterTensor { tensor, dtype: info.spec.dtype }))
         };
         Ok(self.outputs.iter().zip(tensors).map(output).collect())
+    }
+
+    fn operator_times(&mut self) -> Result<Option<Vec<RunProfile>>, EngineError> {
+        Ok(self.profile.as_mut().map(|profile| std::mem::take(&mut profile.runs)))
     }
 
     fn facts(&self) -> SessionFacts {

@@ -1,10 +1,12 @@
 //! What an engine loads, and with which settings.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flagperf_onnx::Graph;
 use indexmap::IndexMap;
 
+use flagperf_core::measure::Clock;
 use flagperf_core::tensor::DType;
 
 /// The model that a session is loaded from.
@@ -39,6 +41,9 @@ pub struct LoadOptions {
     pub extra: IndexMap<String, serde_json::Value>,
     /// The merged configuration of the case, for engines that pass it on to the vendor's code.
     pub config: IndexMap<String, serde_json::Value>,
+    /// The clock for [`Session::operator_times`](crate::Session::operator_times) of an engine that has none of its own; `None` when
+    /// they are not kept.
+    pub profile: Option<Arc<dyn Clock>>,
 }
 
 impl Default for LoadOptions {
@@ -54,6 +59,7 @@ impl Default for LoadOptions {
             precision: DType::F32,
             extra: IndexMap::new(),
             config: IndexMap::new(),
+            profile: None,
         }
     }
 }

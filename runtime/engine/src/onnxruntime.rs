@@ -9,6 +9,7 @@ mod library;
 mod operators;
 mod options;
 mod placement;
+mod profile;
 mod provider;
 mod replay;
 mod request;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 
 use super::output_check::check_outputs;
 use super::{Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
@@ -116,6 +117,22 @@ impl Default for SessionFacts {
     }
 }
 
+/// The times of the operators of one run, in the order in which they ran.
+pub type RunProfile = Vec<OperatorTime>;
+
+/// How long an operator ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperatorTime {
+    /// The name of the node, by the engine's name.
+    pub name: String,
+    /// The operator: `Conv`.
+    pub operator: String,
+    /// From the beginning of the run to that of the operator.
+    pub begin_s: Seconds,
+    /// How long it ran.
+    pub time_s: Seconds,
+}
+
 /// A loaded model.
 ///
 /// Its memory and the time of the vendor's code are not part of [`SessionFacts`]: they change with every step, and reading
@@ -208,6 +225,15 @@ pub trait Session: Send {
     /// call; `None` when the code never asks for any. This time is recorded, and never subtracted.
     fn vendor_time(&mut self) -> Option<Seconds> {
         None
+    }
+
+    /// Returns the times of the operators of each run since the last call, in a session that was loaded with
+    /// [`LoadOptions::profile`]; `None` when the engine does not tell them.
+    ///
+    /// # Errors
+    /// When the engine refuses to tell them, or what it tells cannot be read.
+    fn operator_times(&mut self) -> Result<Option<Vec<RunProfile>>, EngineError> {
+        Ok(None)
     }
 
     /// Has the next submission fail if the engine writes to its inputs, which takes the time of hashing them. Only engines

@@ -12,6 +12,7 @@ mod library;
 mod operators;
 mod ops;
 mod options;
+mod profile;
 mod resident;
 mod session;
 mod shim;

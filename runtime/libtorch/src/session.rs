@@ -21,6 +21,7 @@ use crate::library::requested_bytes;
 use crate::operators::Operators;
 use crate::ops::TorchOps;
 use crate::options::TorchOptions;
+use crate::profile::{OPERATOR_TIMES, Profile, replayed_error};
 use crate::shim::{RunMode, allocate_pinned, copy_all, keep_freed_memory, prepare_devices};
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
@@ -35,6 +36,8 @@ pub struct TorchSession {
     device: Device,
     /// One captured run for each set of input shapes; `None` when runs are not captured.
     captured: Option<Vec<CapturedRun>>,
+    /// The times of operators, when they are kept.
+    profile: Option<Profile>,
 }
 
 /// A captured run, with its inputs and outputs at fixed addresses.
@@ -81,6 +84,7 @@ impl TorchSession {
             threads,
             device,
             captured: cuda_graph.then(Vec::new),
+            profile: None,
         })
     }
 
@@ -127,11 +131,15 @@ impl TorchSession {
     }
 
     /// Runs the executor on copies of the inputs that a run changes: the host may still read them.
-    fn execute(&self, mut inputs: Vec<TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
+    fn execute(&mut self, mut inputs: Vec<TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
         let changed = self.executor.changed_inputs();
         let own = duplicate_all(changed.iter().map(|i| &inputs[*i]))?;
         changed.iter().zip(own).for_each(|(i, own)| inputs[*i] = own);
-        self.executor.run(inputs).map_err(executor_error)
+        let outputs = match &mut self.profile {
+            None => self.executor.run(inputs),
+            Some(profile) => profile.run(&self.executor, inputs),
+        };
+        outputs.map_err(executor_error)
     }
 
     /// Wraps an output for the host: on a device it stays there, and on the CPU it is copied when it would share the
@@ -262,6 +270,24 @@ impl Session for TorchSession {
 
     fn threads(&self) -> usize {
         self.threads
+    }
+
+    fn ask(&mut self, question: &str, _: &str) -> Result<String, Error> {
+        match (question, &mut self.profile) {
+            (OPERATOR_TIMES, Some(profile)) => Ok(profile.take()),
+            _ => Err(Error::unknown(question, &[OPERATOR_TIMES])),
+        }
+    }
+
+    fn tune(&mut self, setting: &str, value: &str) -> Result<(), Error> {
+        match setting {
+            OPERATOR_TIMES if self.captured.is_some() => Err(replayed_error()),
+            OPERATOR_TIMES => {
+                self.profile = (value == "true").then(Profile::default);
+                Ok(())
+            }
+            _ => Err(Error::unknown(setting, &[OPERATOR_TIMES])),
+        }
     }
 }
 

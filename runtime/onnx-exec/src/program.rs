@@ -26,6 +26,15 @@ pub(super) struct Program<O: TensorOps> {
     freed_after: Vec<Vec<Slot>>,
 }
 
+/// A node that a run has executed, or several that the library computes in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutedNode<'a> {
+    /// The node's name.
+    pub name: &'a str,
+    /// The operator's name: `Conv`.
+    pub op: &'a str,
+}
+
 /// A step, and the subgraphs that it runs.
 struct LoadedStep<O: TensorOps> {
     step: Step,
@@ -58,12 +67,12 @@ impl<O: TensorOps> Program<O> {
         Ok(program)
     }
 
-    /// Runs all steps on the values of the inputs. After each step, `observe` is called with the number of live values.
+    /// Runs all steps on the values of the inputs. After each step, `observe` is called with it and the number of live values.
     pub fn run(
         &self,
         ops: &O,
         inputs: Vec<SlotValue<O>>,
-        observe: &mut dyn FnMut(usize),
+        observe: &mut dyn FnMut(ExecutedNode<'_>, usize),
     ) -> Result<Vec<SlotValue<O>>, ExecError> {
         let mut values: Vec<SlotValue<O>> = vec![None; self.constants.len()];
         for (slot, input) in self.inputs.iter().zip(inputs) {
@@ -77,7 +86,8 @@ impl<O: TensorOps> Program<O> {
             for slot in freed_after {
                 values[*slot] = None;
             }
-            observe(values.iter().flatten().count());
+            let executed = ExecutedNode { name: &step.step.name, op: &step.step.op_name };
+            observe(executed, values.iter().flatten().count());
         }
         Ok(self.outputs.iter().map(|slot| self.value(*slot, &values)).collect())
     }

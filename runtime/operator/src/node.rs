@@ -6,6 +6,9 @@ use flagperf_engine::EngineError;
 use flagperf_onnx::{Attribute, Graph};
 use indexmap::IndexMap;
 
+/// Largest number of elements of an input: the reference computes it in f64.
+const ELEMENTS_MAX: u64 = 1 << 30;
+
 /// Why a case cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
@@ -55,6 +58,12 @@ pub(crate) fn node_graph(
         let spec = spec.ok().filter(|spec| spec.fixed_shape().is_some());
         let spec =
             spec.ok_or_else(|| CaseError::Case(format!("`{text}` is not the shape of `{name}`, such as `4,256`")))?;
+        let shape = spec.fixed_shape().into_iter().flatten();
+        let elements = shape.map(|size| size as u64).fold(1, u64::saturating_mul);
+        if elements > ELEMENTS_MAX {
+            let reason = format!("input `{name}` with shape `{text}` has more than {ELEMENTS_MAX} elements");
+            return Err(CaseError::Case(reason));
+        }
         Ok((name.clone(), spec))
     };
     let inputs = case.inputs.iter().map(spec).collect::<Result<IndexMap<_, _>, CaseError>>()?;

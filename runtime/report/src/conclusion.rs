@@ -3,9 +3,10 @@
 use indexmap::IndexMap;
 
 use super::rows::{HEADLINE_MFU, pass_text};
-use super::text::{duration, rate};
+use super::text::{count, duration, rate};
 use super::training::{is_reached, metrics};
 use super::usage::energy_text;
+use flagperf_core::event::{GraphChange, GraphRewrite};
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Step;
 use flagperf_core::units::SamplesPerSecond;
@@ -20,6 +21,7 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let mut rows: Vec<_> = loops
         .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, record, mfu.take())))
         .collect();
+    rows.extend(graph_changes_text(record).map(|text| ("graph".to_owned(), text)));
     rows.extend(energy_text(record).map(|text| ("energy".to_owned(), text)));
     rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
     rows.extend(audit_text(record).map(|text| ("audit".to_owned(), text)));
@@ -57,6 +59,22 @@ fn throughput_text(measured: &Measurement, record: &Record, mfu: Option<&str>) -
     let latency = latency.map(|latency| format!(", median step {}", duration(latency.p50_s)));
     let mfu = mfu.map(|mfu| format!(", {HEADLINE_MFU} {mfu}"));
     format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
+}
+
+/// `35 places: fuse LayerNormalization; nodes 1,240 -> 960 (cpu/export.rhai)`, for each graph that a script changed.
+fn graph_changes_text(record: &Record) -> Option<String> {
+    let rewrites = record.phases.iter().flat_map(|phase| &phase.rewrites);
+    let text = |rewrite: &GraphRewrite| {
+        let places = |change: &GraphChange| match change.places {
+            1 => format!("1 place: {}", change.what),
+            places => format!("{} places: {}", count(places), change.what),
+        };
+        let changes: Vec<String> = rewrite.changes.iter().map(places).collect();
+        let [before, after] = rewrite.nodes.map(count);
+        format!("{}; nodes {before} -> {after} ({})", changes.join(", "), rewrite.script)
+    };
+    let all: Vec<String> = rewrites.map(text).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn audit_text(record: &Record) -> Option<String> {

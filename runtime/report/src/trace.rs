@@ -1,11 +1,12 @@
 //! A trace of a case for the viewers of Chrome and Perfetto, from the events of its result.
 //!
 //! The format is Chrome's Trace Event Format, with complete events (`ph: X`) in microseconds since the case began. Each phase
-//! is a process; its steps, passes, batches and the parts of a batch are threads. Nothing is measured for it: the parts
-//! of a batch follow each other, so that their times give their places.
+//! is a process; its steps, passes, batches and the parts of a batch are threads. Nothing is measured for them: the parts
+//! of a batch follow each other, so that their times give their places. The rows of batches that were traced after the
+//! measurement are further threads.
 
 use flagperf_core::event::Event;
-use flagperf_core::measure::StepTimes;
+use flagperf_core::measure::{StepTimes, TraceSpan};
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
 use flagperf_result::ChainedEvent;
@@ -24,6 +25,8 @@ pub struct TraceBuilder {
     step: Option<(String, f64)>,
     /// The pass that has begun: its index, its place, and the end of its last batch.
     pass: Option<(u32, f64, f64)>,
+    /// The rows of the traced batches so far, each with its process.
+    rows: Vec<(usize, String)>,
     /// The number of batches so far.
     batches: u64,
 }
@@ -49,8 +52,31 @@ impl TraceBuilder {
                     self.push(&format!("pass {pass}"), process, 1, from, to - from);
                 }
             }
+            Event::Trace { spans } => spans.iter().for_each(|span| self.add_span(process, span)),
             _ => {}
         }
+    }
+
+    /// Adds a span of the traced batches, whose step has begun.
+    fn add_span(&mut self, process: usize, TraceSpan { row, name, operator, begin_s, time_s }: &TraceSpan) {
+        let Some((_, from)) = &self.step else { return };
+        let from = from + begin_s.0;
+        let thread = THREADS.len() + self.row(process, row);
+        self.push(name, process, thread, from, time_s.0);
+        if let (Some(operator), Some(event)) = (operator, self.events.last_mut()) {
+            event["args"] = json!({"operator": operator});
+        }
+    }
+
+    /// Returns the index of a row of a phase, which is named when it is new.
+    fn row(&mut self, process: usize, row: &str) -> usize {
+        let rows = self.rows.iter().filter(|(of, _)| *of == process);
+        let (count, known) = (rows.clone().count(), rows.map(|(_, known)| known).position(|known| known == row));
+        known.unwrap_or_else(|| {
+            self.name("thread_name", process, THREADS.len() + count, row);
+            self.rows.push((process, row.to_owned()));
+            count
+        })
     }
 
     fn add_batch(&mut self, process: usize, times: &StepTimes) {
@@ -58,17 +84,9 @@ impl TraceBuilder {
         let number = self.batches;
         self.batches += 1;
         self.push(&format!("batch {number}"), process, 2, end, times.total().0);
-        let StepTimes { load_wait_s, core_s, output_s, evaluate_s, host_s, .. } = times;
-        let parts = [
-            ("load_wait", load_wait_s),
-            ("core", core_s),
-            ("output", output_s),
-            ("evaluate", evaluate_s),
-            ("host", host_s),
-        ];
         let mut place = end;
-        for (name, Seconds(time)) in parts {
-            self.push(name, process, 3, place, *time);
+        for (name, Seconds(time)) in times.parts() {
+            self.push(name, process, 3, place, time);
             place += time;
         }
         self.pass = Some((pass, from, place));

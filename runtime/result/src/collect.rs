@@ -117,6 +117,7 @@ impl PhaseCollector {
             }
             Event::Started { .. }
             | Event::Checkpoint { .. }
+            | Event::Trace { .. }
             | Event::Ready { .. }
             | Event::Progress { .. }
             | Event::Observed { .. }

@@ -7,7 +7,7 @@ use flagperf_core::event::{
 };
 use flagperf_core::measure::{
     AuditReport, EpochLosses, Evaluation, PassReport, ReplayedValue, SpanTimes, StepColumns, StepReplay, StepTimes,
-    TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
+    TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, Seconds};
@@ -45,6 +45,7 @@ fn kind_index(event: &Event) -> usize {
         Event::Reported { .. } => 27,
         Event::Checkpoint { .. } => 28,
         Event::Rewrite(_) => 29,
+        Event::Trace { .. } => 30,
     }
 }
 
@@ -121,6 +122,15 @@ fn events(x: f64) -> Vec<Event> {
             proof: GraphProof { error: x, limit: x, ..GraphProof::default() },
             ..GraphRewrite::default()
         })),
+        Event::Trace {
+            spans: vec![TraceSpan {
+                row: text(),
+                name: text(),
+                operator: Some(text()),
+                begin_s: Seconds(x),
+                time_s: Seconds(x),
+            }],
+        },
     ]
 }
 

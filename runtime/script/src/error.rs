@@ -251,6 +251,10 @@ fn error_reason(error: &EvalAltResult, names: &KnownNames<'_>) -> String {
             format!("{UNKNOWN_PROPERTY} `{name}`{}", names.suggest_property(name))
         }
         E::ErrorFunctionNotFound(signature, _) => function_not_found(signature, &(names.functions)()),
+        E::ErrorDataRace(name, _) => {
+            let name = if name.is_empty() { "a value" } else { name };
+            format!("`{name}` is in use by the call that this function belongs to, and cannot be used in it")
+        }
         E::ErrorModuleNotFound(name, _) => {
             let functions = (names.functions)();
             let known = functions.iter().filter_map(|f| f.split_once("::")).map(|(module, _)| module);

@@ -23,6 +23,7 @@ mod reference;
 mod rewrite;
 mod step;
 mod totals;
+mod trace;
 mod training;
 
 pub use phase::{Emit, run};

@@ -10,6 +10,7 @@ use super::engine_facts::loaded_version;
 use super::model_files::ModelFiles;
 use super::phase::failure;
 use flagperf_core::event::Failure;
+use flagperf_core::measure::Clock;
 use flagperf_engine::{Artifact, EngineError, LoadOptions};
 use flagperf_plan::{CaseSettings, DATA_KEYS, EngineChoice, Job, ModelInput, VERSION_HINT};
 use flagperf_script::Sessions;
@@ -28,7 +29,15 @@ pub fn convert_precision(model: Model, settings: &CaseSettings, keep_f32: &[Stri
 /// # Errors
 /// When the engine cannot load a graph.
 pub fn load_model(model: &Model, job: &Job) -> Result<Sessions, Failure> {
-    load_artifacts(job, model.graphs.iter().map(|(name, graph)| (name.clone(), Artifact::Graph(graph))))
+    load_profiled_model(model, job, None)
+}
+
+/// Loads every graph of a model into the job's framework, which keeps the times of operators if `profile` is its clock.
+///
+/// # Errors
+/// As [`load_model`].
+pub fn load_profiled_model(model: &Model, job: &Job, profile: Option<Arc<dyn Clock>>) -> Result<Sessions, Failure> {
+    load_artifacts(job, profile, model.graphs.iter().map(|(name, graph)| (name.clone(), Artifact::Graph(graph))))
 }
 
 /// Loads what inference runs into the job's compiler: `files`, or the compiler's own model when the input is a
@@ -37,18 +46,33 @@ pub fn load_model(model: &Model, job: &Job) -> Result<Sessions, Failure> {
 /// # Errors
 /// When the compiler fails, or a file changed while it was read.
 pub fn load_model_input(input: &ModelInput, files: Option<&ModelFiles>, job: &Job) -> Result<Sessions, Failure> {
+    load_profiled_input(input, files, job, None)
+}
+
+/// Loads what inference runs, as [`load_model_input`] does, into a compiler that keeps the times of operators if `profile` is its
+/// clock.
+///
+/// # Errors
+/// As [`load_model_input`].
+pub fn load_profiled_input(
+    input: &ModelInput,
+    files: Option<&ModelFiles>,
+    job: &Job,
+    profile: Option<Arc<dyn Clock>>,
+) -> Result<Sessions, Failure> {
     let (ModelInput::Exported(path)
     | ModelInput::Onnx(path)
     | ModelInput::Placeholder(path)
     | ModelInput::Compiled(path)) = input;
     let Some(files) = files else {
-        return load_artifacts(job, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter());
+        return load_artifacts(job, profile, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter());
     };
     let artifact = |file| match input {
         ModelInput::Compiled(_) => Artifact::Compiled(file),
         _ => Artifact::Onnx(file),
     };
-    let sessions = load_artifacts(job, files.entry_files().map(|(name, file)| (name.to_owned(), artifact(file))))?;
+    let artifacts = files.entry_files().map(|(name, file)| (name.to_owned(), artifact(file)));
+    let sessions = load_artifacts(job, profile, artifacts)?;
     files.check_paths().map(|()| sessions)
 }
 
@@ -72,12 +96,17 @@ fn load_options(job: &Job) -> LoadOptions {
         precision: job.value_precision().dtype(),
         extra: job.engine.options.clone(),
         config: vendor_config(job),
+        profile: None,
     }
 }
 
-fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m>)>) -> Result<Sessions, Failure> {
+fn load_artifacts<'m>(
+    job: &Job,
+    profile: Option<Arc<dyn Clock>>,
+    artifacts: impl Iterator<Item = (String, Artifact<'m>)>,
+) -> Result<Sessions, Failure> {
     let engine = flagperf_engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
-    let options = load_options(job);
+    let options = LoadOptions { profile, ..load_options(job) };
     artifacts
         .map(|(name, artifact)| {
             let session = engine.load(artifact, &options).map_err(|error| match &error {

@@ -6,6 +6,7 @@ mod evidence;
 mod loaded_model;
 mod progress;
 mod schedule;
+mod traced;
 mod warm_up;
 
 use indexmap::IndexMap;

@@ -12,7 +12,7 @@ use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::{check_threads, engine_facts, engine_warnings};
 use super::export;
 use super::facts::{self, KnownModel};
-use super::load::{convert_precision, load_model, load_model_input};
+use super::load::{convert_precision, load_model, load_model_input, load_profiled_input, load_profiled_model};
 use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::{DrawnSamples, ValidationOutputs};
@@ -100,7 +100,7 @@ impl Worker<'_> {
             let sessions = self.load_timed(|| load_model(&model, job))?;
             let known = KnownModel { graphs: model.graphs.clone(), facts: facts.clone() };
             weights.iter().try_for_each(HashedFile::check_path)?;
-            let measured = self.measure(&scripts, dataset, sessions, known)?;
+            let measured = self.measure(&scripts, Arc::clone(&dataset), sessions, known)?;
             weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
         })?;
         self.write_evaluation(&measured.evidence)?;
@@ -112,6 +112,10 @@ impl Worker<'_> {
             let drawn = measured.evidence.kept.draw_samples();
             let agreement = self.compare_with_interpreter(drawn, &facts, (Step::Validation, 2))?;
             (self.emit)(Event::Agreement(agreement));
+        }
+        if job.parameters.trace {
+            let known = KnownModel { graphs: IndexMap::new(), facts };
+            self.trace(&scripts, dataset, known, |clock| load_profiled_model(&model, job, clock))?;
         }
         match export {
             Some(path) => self.export(&scripts, model, &weights, path),
@@ -178,6 +182,8 @@ impl Worker<'_> {
             }
         };
         let again = (job.audit == AuditScope::Full).then(|| (model.graphs.clone(), Arc::clone(&dataset)));
+        let traced = KnownModel { graphs: IndexMap::new(), facts: model.facts.clone() };
+        let traced = job.parameters.trace.then(|| (traced, Arc::clone(&dataset)));
         let mut measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
             let measured = self.measure(&scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
@@ -192,6 +198,9 @@ impl Worker<'_> {
         if let (Some(audit), Some(facts), true) = (&mut measured.audit, facts, reference::is_due(job)) {
             let drawn = measured.evidence.kept.draw_unseen().into_iter().collect();
             audit.unseen = Some(self.compare_with_interpreter(drawn, &facts, (Step::Inference, 1))?);
+        }
+        if let Some((model, dataset)) = traced {
+            self.trace(&scripts, dataset, model, |clock| load_profiled_input(input, files.as_ref(), job, clock))?;
         }
         self.compare_outputs(validation, measured)
     }
@@ -312,7 +321,7 @@ impl Worker<'_> {
     }
 
     /// Returns a measured loop of these sessions over the dataset.
-    fn prepare_loop(
+    pub(super) fn prepare_loop(
         &self,
         scripts: &CaseScripts,
         dataset: Arc<dyn Dataset>,

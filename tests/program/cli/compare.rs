@@ -113,3 +113,52 @@ fn a_trace_has_the_passes_and_batches_of_a_result() {
         .sum();
     assert_eq!(batches, steps);
 }
+
+#[test]
+fn a_traced_run_has_what_threads_and_operators_did_in_batches_that_are_part_of_no_figure() {
+    let checkout = results::checkout();
+    let folder = results::run(checkout.path(), &["--plain", "--trace"]).0;
+    let record: Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("record.json")).expect("a record")).expect("JSON");
+    let warnings = record["warnings"].to_string();
+    assert!(warnings.contains("trace: the trace has no operators of model `model`: engine `rten`"), "{warnings}");
+    assert!(!warnings.contains("no trace"), "{warnings}");
+    assert!(record["departures"].to_string().contains("trace=true"), "{}", record["departures"]);
+    let file = folder.with_file_name("localhost_noderank0.trace.json");
+    let trace: Value = serde_json::from_str(&fs::read_to_string(&file).expect("a trace")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    for (process, name) in ["validate", "infer"].iter().enumerate() {
+        let row = |wanted: &str| -> Vec<&Value> {
+            let is_row = |event: &&Value| event["name"] == "thread_name" && event["pid"] == process;
+            let row = events.iter().filter(is_row).find(|event| event["args"]["name"] == wanted);
+            let Some(row) = row else { return Vec::new() };
+            events
+                .iter()
+                .filter(|event| event["ph"] == "X" && ["pid", "tid"].iter().all(|k| event[k] == row[k]))
+                .collect()
+        };
+        let batches = row("traced batches");
+        let within = |event: &Value| {
+            let [from, to] =
+                [batches[0], batches[batches.len() - 1]].map(|batch| batch["ts"].as_f64().expect("a time"));
+            let last = batches[batches.len() - 1]["dur"].as_f64().expect("a time");
+            let begin = event["ts"].as_f64().expect("a time");
+            from <= begin && begin <= to + last
+        };
+        assert!((1..=8).contains(&batches.len()), "{name}: {batches:?}");
+        assert_eq!(row("parts of a traced batch").len(), 5 * batches.len());
+        let runs = row("runs of model");
+        assert!(runs.iter().filter(|run| text(run, "name") == "submit").count() == batches.len(), "{name}: {runs:?}");
+        let operators = row("operators of model");
+        assert_eq!(operators.is_empty(), *name == "infer", "{operators:?}");
+        assert!(runs.iter().chain(&operators).all(|event| within(event)), "{name}: {runs:?} {operators:?}");
+        assert!(operators.iter().all(|event| event["args"]["operator"].is_string()), "{operators:?}");
+    }
+    let text = transcript(checkout.path(), &["verify", &folder.display().to_string()]);
+    assert!(text.contains("exit code 0") && !text.contains("trace.json"), "{text}");
+    let again = checkout.path().join("again.json");
+    let text = transcript(checkout.path(), &["trace", &folder.display().to_string(), &again.display().to_string()]);
+    assert!(text.contains("exit code 0"), "{text}");
+    assert_eq!(fs::read(again).expect("a trace"), fs::read(file).expect("a trace"));
+}

@@ -1,5 +1,6 @@
 //! The only module of the host that reads the time.
 
+use std::fmt::Debug;
 use std::time::Instant;
 
 use crate::units::Seconds;
@@ -16,7 +17,7 @@ impl Nanos {
 }
 
 /// A monotonic clock.
-pub trait Clock: Send + Sync {
+pub trait Clock: Debug + Send + Sync {
     /// Returns the current time.
     fn now(&self) -> Nanos;
 }

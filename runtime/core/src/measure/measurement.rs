@@ -36,7 +36,18 @@ pub struct StepTimes {
 impl StepTimes {
     /// Returns the wall time of the step.
     pub fn total(&self) -> Seconds {
-        self.load_wait_s + self.core_s + self.output_s + self.evaluate_s + self.host_s
+        self.parts().map(|(_, time)| time).into_iter().sum()
+    }
+
+    /// Returns the parts of the step by their names, in order.
+    pub fn parts(&self) -> [(&'static str, Seconds); 5] {
+        [
+            ("load_wait", self.load_wait_s),
+            ("core", self.core_s),
+            ("output", self.output_s),
+            ("evaluate", self.evaluate_s),
+            ("host", self.host_s),
+        ]
     }
 }
 

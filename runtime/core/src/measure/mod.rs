@@ -10,6 +10,7 @@ mod measurement;
 mod output_link;
 mod pass_report;
 mod step_columns;
+mod trace;
 mod training;
 mod training_length;
 mod warmup;
@@ -22,6 +23,7 @@ pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes,
 pub use output_link::{CopyTimeBound, OutputLink};
 pub use pass_report::PassReport;
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
+pub use trace::TraceSpan;
 pub use training::{EpochLosses, Evaluation, ReplayedValue, StepReplay, TrainingEnd, TrainingProgress, TrainingReplay};
 pub use training_length::{TrainingLength, TrainingSteps};
 pub use warmup::Warmup;

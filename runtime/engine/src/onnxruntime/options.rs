@@ -83,6 +83,8 @@ pub(super) struct OrtOptions<'a> {
     pub(super) optimization: GraphOptimizationLevel,
     pub(super) library: Option<PathBuf>,
     pub(super) threads: usize,
+    /// Where ONNX Runtime writes its profile: the beginning of the path; `None` for a session without one.
+    pub(super) profile: Option<PathBuf>,
 }
 
 impl<'a> OrtOptions<'a> {
@@ -114,6 +116,7 @@ impl<'a> OrtOptions<'a> {
             optimization,
             library,
             threads: thread_count(options),
+            profile: options.profile.as_ref().map(|_| options.scratch.join("onnxruntime")),
             engine_options,
         })
     }

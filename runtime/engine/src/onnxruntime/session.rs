@@ -1,6 +1,6 @@
 //! A model loaded by ONNX Runtime.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
@@ -12,10 +12,10 @@ use super::operators::domain_of;
 use super::options::OrtOptions;
 use super::request::RequestedProvider;
 use super::tensor::{dtype, from_ort, to_ort};
-use super::{library, placement, to_engine_error};
+use super::{library, placement, profile, to_engine_error};
 use crate::model::ModelSource;
 use crate::operators::{hashed_libraries, used_operators};
-use crate::{EngineError, HeapMemory, LentMemory, Session, SessionFacts, Value, check_inputs};
+use crate::{EngineError, HeapMemory, LentMemory, RunProfile, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{Dim, TensorSpec};
 use flagperf_core::units::Bytes;
 
@@ -31,6 +31,7 @@ pub(super) struct OrtSession {
     nodes: IndexMap<String, u64>,
     operators: IndexMap<String, String>,
     warnings: Vec<String>,
+    is_profiled: bool,
 }
 
 impl OrtSession {
@@ -59,7 +60,8 @@ impl OrtSession {
             None => reported_device.unwrap_or_else(|| settings.provider.name().to_owned()),
         };
         let (threads, operators, warnings) = (settings.threads, hashed_libraries(&used), Vec::new());
-        Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, operators, warnings })
+        let is_profiled = settings.profile.is_some();
+        Ok(OrtSession { session, inputs, outputs, cuda, device, threads, nodes, operators, warnings, is_profiled })
     }
 
     /// Replaces what ONNX Runtime inferred about inputs and outputs by what the file declares, and adds the warnings.
@@ -122,6 +124,9 @@ fn build(
     for (key, value) in entries.chain([placement::RECORD_ASSIGNMENT]) {
         builder = builder.with_config_entry(key, value).map_err(|error| to_engine_error(&error))?;
     }
+    if let Some(path) = &settings.profile {
+        builder = builder.with_profiling(path).map_err(|error| to_engine_error(&error))?;
+    }
     if let Some(operators) = operators {
         builder = builder.with_operators(operators).map_err(|error| to_engine_error(&error))?;
     }
@@ -181,6 +186,15 @@ impl Session for OrtSession {
 
     fn sync(&mut self) -> Result<(), EngineError> {
         self.cuda.as_ref().map_or(Ok(()), CudaDevice::sync)
+    }
+
+    /// Ends the profile, so that later runs have no times.
+    fn operator_times(&mut self) -> Result<Option<Vec<RunProfile>>, EngineError> {
+        if !std::mem::take(&mut self.is_profiled) {
+            return Ok(None);
+        }
+        let path = self.session.end_profiling().map_err(|error| to_engine_error(&error))?;
+        profile::read(&PathBuf::from(path)).map(Some)
     }
 
     fn facts(&self) -> SessionFacts {

@@ -12,7 +12,9 @@ use openvino_sys::{self as sys, ov_status_e};
 
 use super::library::OpenVinoLibrary;
 use super::tensor::HostTensor;
+use crate::{OperatorTime, RunProfile};
 use flagperf_core::tensor::Tensor;
+use flagperf_core::units::Seconds;
 
 /// A result whose error is OpenVINO's own message.
 pub(super) type OpenVinoResult<T> = Result<T, String>;
@@ -292,6 +294,36 @@ impl Request {
     pub(super) fn wait(&mut self) -> OpenVinoResult<()> {
         // SAFETY: as above.
         check_status(unsafe { sys::ov_infer_request_wait(self.0) })
+    }
+
+    /// Returns the times of the nodes that the last computation executed, in order. OpenVINO tells how long each ran but not when,
+    /// so each begins where the one before ends.
+    pub(super) fn node_times(&self) -> OpenVinoResult<RunProfile> {
+        let mut list = sys::ov_profiling_info_list_t { profiling_infos: ptr::null_mut(), size: 0 };
+        // SAFETY: the out-pointer is valid.
+        check_status(unsafe { sys::ov_infer_request_get_profiling_info(self.0, &mut list) })?;
+        let text = |text: *const c_char| match text.is_null() {
+            true => String::new(),
+            // SAFETY: the library returned a NUL-terminated string, which lives until the list is freed.
+            false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+        };
+        let infos = match list.size {
+            0 => &[],
+            // SAFETY: the library returned `size` elements.
+            size => unsafe { std::slice::from_raw_parts(list.profiling_infos, size) },
+        };
+        let executed = infos.iter().filter(|info| info.status == sys::ov_profiling_info_t_Status::EXECUTED);
+        let mut begin_s = Seconds::default();
+        let times = executed.map(|info| {
+            let time_s = Seconds(info.real_time as f64 / 1e6);
+            let time = OperatorTime { name: text(info.node_name), operator: text(info.node_type), begin_s, time_s };
+            begin_s = begin_s + time_s;
+            time
+        });
+        let times = times.collect();
+        // SAFETY: the library filled the list above, and it is freed once.
+        unsafe { sys::ov_profiling_info_list_free(&mut list) };
+        Ok(times)
     }
 
     /// Returns the output at `index`, in the request's own memory, which the next computation overwrites.

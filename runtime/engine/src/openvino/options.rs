@@ -64,6 +64,8 @@ const RESERVED: [(&str, &str); 4] = [
 pub(super) const PRECISION_PROPERTY: &str = "INFERENCE_PRECISION_HINT";
 /// The property for the requested number of CPU threads; a compiled model reports the real number under the same name.
 pub(super) const THREADS: &str = "INFERENCE_NUM_THREADS";
+/// The property that has requests keep the times of their nodes.
+const PROFILE_PROPERTY: &str = "PERF_COUNT";
 /// OpenVINO's name of the CPU.
 const CPU: &str = "CPU";
 /// Devices that distribute the work to other devices.
@@ -78,6 +80,8 @@ pub(super) struct OpenVinoOptions<'a> {
     /// Whether a batch may start while another one is being computed.
     pub(super) concurrent_batches: bool,
     pub(super) export: Option<PathBuf>,
+    /// Whether requests keep the times of their nodes; batches then run one at a time.
+    pub(super) is_profiled: bool,
     pub(super) library: Option<PathBuf>,
 }
 
@@ -103,13 +107,19 @@ impl<'a> OpenVinoOptions<'a> {
             set(THREADS, thread_count(options).to_string());
         }
         properties.extend(extra_properties(&engine_options)?);
+        let is_profiled = options.profile.is_some();
+        if is_profiled {
+            properties.insert(PROFILE_PROPERTY.to_owned(), "YES".to_owned());
+        }
         let root = options.config.get("perf_dir").and_then(Json::as_str).unwrap_or_default();
         Ok(OpenVinoOptions {
             device,
             precision: options.precision,
             properties,
-            concurrent_batches: streams.map_or(hint == "THROUGHPUT", |streams| streams > 1),
-            export: engine_options.folder(EXPORT, Path::new(root))?,
+            concurrent_batches: !is_profiled && streams.map_or(hint == "THROUGHPUT", |streams| streams > 1),
+            // What a profiled session compiles is not what was measured.
+            export: engine_options.folder(EXPORT, Path::new(root))?.filter(|_| !is_profiled),
+            is_profiled,
             library: engine_options.library(LIBRARY)?,
             engine_options,
         })

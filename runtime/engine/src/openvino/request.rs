@@ -8,7 +8,7 @@ use super::api::{OpenVinoResult, Request};
 use super::classify_error;
 use super::pool::Lease;
 use super::tensor::HostTensor;
-use crate::{DeviceTensor, EngineError, Value};
+use crate::{DeviceTensor, EngineError, RunProfile, Value};
 use flagperf_core::tensor::{DType, HostMemory, Tensor, TensorSpec};
 
 /// An inference request shared by the session and its outputs. It computes nothing else while an output refers to it.
@@ -37,6 +37,11 @@ impl SharedRequest {
         let mut state = self.state();
         state.request.set_inputs(inputs)?;
         state.request.infer()
+    }
+
+    /// Returns the times of the nodes of the last computation.
+    pub(super) fn node_times(&self) -> OpenVinoResult<RunProfile> {
+        self.state().request.node_times()
     }
 
     /// Pins the request, so that its outputs can be used without a copy. Returns `false` when too many are pinned; the

@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::request::{SharedRequest, finished_output, pending_output};
 use super::tensor::{HostTensor, dtype_of};
 use super::{classify_error, library, strip_source_locations};
-use crate::{EngineError, LentMemory, Session, SessionFacts, Value, check_inputs, model};
+use crate::{EngineError, LentMemory, RunProfile, Session, SessionFacts, Value, check_inputs, model};
 use flagperf_core::tensor::{DType, Dim, Tensor, TensorSpec};
 
 /// The file that a session is loaded from.
@@ -38,6 +38,8 @@ pub(super) struct OpenVinoSession {
     device: String,
     threads: usize,
     warnings: Vec<String>,
+    /// The times of the nodes of each run; `None` when they are not kept.
+    profile: Option<Vec<RunProfile>>,
 }
 
 impl OpenVinoSession {
@@ -84,6 +86,7 @@ impl OpenVinoSession {
             device,
             threads,
             warnings,
+            profile: settings.is_profiled.then(Vec::new),
         })
     }
 
@@ -103,6 +106,9 @@ impl OpenVinoSession {
             return Ok(outputs);
         }
         request.infer(&tensors)?;
+        if let Some(profile) = &mut self.profile {
+            profile.push(request.node_times()?);
+        }
         if request.pin() {
             return indexed_outputs.map(|(index, _)| finished_output(&request, index).map(Value::Host)).collect();
         }
@@ -263,6 +269,10 @@ impl Session for OpenVinoSession {
     fn sync(&mut self) -> Result<(), EngineError> {
         let results: Vec<OpenVinoResult<()>> = self.in_flight.drain(..).map(|request| request.wait()).collect();
         results.into_iter().collect::<OpenVinoResult<()>>().map_err(|message| classify_error(&message))
+    }
+
+    fn operator_times(&mut self) -> Result<Option<Vec<RunProfile>>, EngineError> {
+        Ok(self.profile.as_mut().map(std::mem::take))
     }
 
     fn facts(&self) -> SessionFacts {

@@ -17,7 +17,7 @@ use super::model_file::ModelFile;
 use super::questions;
 use super::tensor::{BorrowedInput, PluginOutput, PluginTensor};
 use crate::operators::{OPERATORS_OPTION, hashed_libraries, used_operators};
-use crate::{EngineError, HeapMemory, LentMemory, LoadOptions, Session, SessionFacts, Value, check_inputs};
+use crate::{EngineError, HeapMemory, LentMemory, LoadOptions, RunProfile, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{HostMemory, NamedSizes, TensorSpec};
 use flagperf_core::units::Bytes;
 
@@ -30,7 +30,12 @@ pub(super) struct PluginSession {
     input_buffers: Vec<InputBuffer>,
     /// The libraries of the vendor's operators that the model uses, with their hashes.
     operators: IndexMap<String, String>,
+    /// Whether the plug-in keeps the times of operators, or why not; `None` when nothing asked for them.
+    profile: Option<Result<(), EngineError>>,
 }
+
+/// The setting with which a plug-in keeps the times of operators, and the question about them.
+const OPERATOR_TIMES: &str = "operator_times";
 
 /// An input that a plug-in may read.
 enum InputBuffer {
@@ -83,7 +88,9 @@ impl PluginSession {
             check_against_model(library, "outputs", &outputs, &graph.outputs)?;
         }
         let operators = hashed_libraries(&operators);
-        Ok(PluginSession { handle: Arc::new(handle), inputs, outputs, input_buffers: Vec::new(), operators })
+        let profile = options.profile.as_ref().map(|_| questions::tune(&handle, OPERATOR_TIMES, &Json::Bool(true)));
+        let (handle, input_buffers) = (Arc::new(handle), Vec::new());
+        Ok(PluginSession { handle, inputs, outputs, input_buffers, operators, profile })
     }
 
     /// Takes ownership of the tensors that the plug-in returned, and checks that there is one for each output and that
@@ -253,6 +260,17 @@ impl Session for PluginSession {
         // SAFETY: the session is loaded.
         let bytes = self.handle.query(|_, session| unsafe { memory(session) });
         (bytes != u64::MAX).then_some(Bytes(bytes))
+    }
+
+    fn operator_times(&mut self) -> Result<Option<Vec<RunProfile>>, EngineError> {
+        let Some(profile) = self.profile.clone() else { return Ok(None) };
+        profile?;
+        let answer = questions::ask(&self.handle, OPERATOR_TIMES, &Json::Null)?;
+        let times = serde_json::from_value(answer).map_err(|error| {
+            let what = format!("returned an answer to `{OPERATOR_TIMES}` that is no list of runs: {error}");
+            interface_error(self.handle.library, &what)
+        });
+        times.map(Some)
     }
 
     fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {

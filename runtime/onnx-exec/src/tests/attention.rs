@@ -18,7 +18,7 @@ fn check(graph: &Graph, expected_steps: usize) {
         let expected = reference.run_host(&inputs).unwrap();
         let uploaded = inputs.iter().map(|input| model.ops().upload(input).unwrap()).collect();
         let mut steps = 0;
-        let outputs = model.run_observed(uploaded, &mut |_| steps += 1).unwrap();
+        let outputs = model.run_observed(uploaded, &mut |_, _| steps += 1).unwrap();
         for (i, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
             assert_close("fused", &model.download(i, output).unwrap(), expected, 2e-5);
         }

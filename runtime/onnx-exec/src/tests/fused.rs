@@ -7,7 +7,7 @@ use flagperf_onnx::{Attribute, Graph, Tensor};
 fn steps(graph: &Graph, input: &Tensor) -> (usize, Tensor) {
     let model = Executor::load(graph, CpuOps).unwrap();
     let (mut steps, input) = (0, model.ops().upload(input).unwrap());
-    let outputs = model.run_observed(vec![input], &mut |_| steps += 1).unwrap();
+    let outputs = model.run_observed(vec![input], &mut |_, _| steps += 1).unwrap();
     (steps, model.download(0, &outputs[0]).unwrap())
 }
 

@@ -5,6 +5,7 @@ use rhai::{Dynamic, FnPtr, ImmutableString, Module, NativeCallContext};
 
 use crate::budget::Budget;
 use crate::sandbox::{Fallible, lock, script_state};
+use flagperf_core::measure::Nanos;
 use flagperf_core::units::Seconds;
 
 /// A named part of a step with its measured times.
@@ -20,6 +21,8 @@ pub struct Span {
     pub total: Seconds,
     /// Wall time of each run, at most the first [`SPAN_TIMES_MAX`].
     pub times: Vec<Seconds>,
+    /// The beginning of each of these runs.
+    pub begins: Vec<Nanos>,
 }
 
 /// Largest number of runs of one span whose times are kept for percentiles.
@@ -36,7 +39,7 @@ const ITEMS_MAX: i64 = 1 << 32;
 pub(crate) struct Spans(Vec<Span>);
 
 impl Spans {
-    fn add(&mut self, name: &ImmutableString, items: u64, time: Seconds) -> Fallible<()> {
+    fn add(&mut self, name: &ImmutableString, items: u64, begin: Nanos, time: Seconds) -> Fallible<()> {
         let index = match self.0.iter().position(|span| span.name == *name) {
             Some(index) => index,
             None => self.add_name(name)?,
@@ -47,7 +50,10 @@ impl Spans {
         span.total = span.total + time;
         if span.times.len() < SPAN_TIMES_MAX {
             // Not counted as the script's memory, because the host keeps the times after the call.
-            Budget::uncounted(|| span.times.push(time));
+            Budget::uncounted(|| {
+                span.times.push(time);
+                span.begins.push(begin);
+            });
         }
         Ok(())
     }
@@ -85,7 +91,7 @@ fn measure(context: &NativeCallContext, name: &ImmutableString, items: u64, part
     let begin = script.services.clock.now();
     let result: Dynamic = part.call_within_context(context, ())?;
     let time = script.services.clock.now().since(begin);
-    lock(&script.spans).add(name, items, time)?;
+    lock(&script.spans).add(name, items, begin, time)?;
     Ok(result)
 }
 

@@ -86,6 +86,10 @@ impl Worker<'_> {
                 self.write_model(&model, training.evaluated())?;
                 self.write_evaluation(&evaluator.evidence).map(|()| (evaluator, training))
             })?;
+        if job.parameters.trace {
+            let message = "the trace has the passes and steps of a training, not its operators".to_owned();
+            (self.emit)(Event::Log { level: Level::Warning, source: "trace".to_owned(), message });
+        }
         self.keep_memory_peak();
         let (engine, _) = replay::replay_engine(&job.engine.engine);
         self.run_step(Step::Training, &format!("computing some steps again with {engine}"), || {
