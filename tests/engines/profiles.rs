@@ -24,7 +24,7 @@ fn profile(engine: &str, library: Option<&Path>, profile: Option<Arc<dyn Clock>>
         None => find(engine).expect("a row of the table"),
     };
     let artifact = if engine.roles().compiler { Artifact::Onnx(&path) } else { Artifact::Graph(&graph) };
-    let (library, scratch) = (library.map(Path::to_owned), folder.path().to_owned());
+    let (library, scratch) = (library.map(Path::to_owned), folder.path().join("scratch"));
     let options = LoadOptions { threads: 1, library, profile, scratch, ..LoadOptions::default() };
     let mut session = engine.load(artifact, &options).unwrap_or_else(|error| panic!("{error}"));
     let x = Tensor::from_vec([3, 3], (0..9).map(|x| x as f32).collect()).expect("nine numbers");

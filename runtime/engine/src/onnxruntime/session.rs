@@ -125,6 +125,10 @@ fn build(
         builder = builder.with_config_entry(key, value).map_err(|error| to_engine_error(&error))?;
     }
     if let Some(path) = &settings.profile {
+        // ONNX Runtime says nothing when it cannot write there.
+        let folder = path.parent().unwrap_or(path);
+        std::fs::create_dir_all(folder)
+            .map_err(|error| EngineError::Failed(format!("`{}`: {error}", folder.display())))?;
         builder = builder.with_profiling(path).map_err(|error| to_engine_error(&error))?;
     }
     if let Some(operators) = operators {
