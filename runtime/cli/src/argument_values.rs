@@ -24,6 +24,15 @@ impl From<AuditArgument> for AuditScope {
     }
 }
 
+/// Reads the value of `--shape`: the name of a dimension, and its size.
+pub(super) fn dimension_size(text: &str) -> Result<(String, usize), String> {
+    let read = text.rsplit_once('=').and_then(|(name, size)| Some((name, size.parse().ok()?)));
+    match read.filter(|(name, size)| !name.is_empty() && *size > 0) {
+        Some((name, size)) => Ok((name.to_owned(), size)),
+        None => Err("it must be a dimension and its size, such as `seq=128`".to_owned()),
+    }
+}
+
 /// The value of `--kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum EngineArgument {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::argument_values::AuditArgument;
+use super::argument_values::{AuditArgument, dimension_size};
 use super::compare::CompareArguments;
 use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
@@ -277,6 +277,16 @@ pub(super) enum DatasetCommand {
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
+    /// Run the model of an ONNX file on drawn inputs: the case of its name, which is created in the checkout if there is none, as by
+    /// `flagperf new case NAME --from FILE`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["case", "official", "submit"])]
+    pub(super) onnx: Option<PathBuf>,
+    /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS; repeatable
+    #[arg(long, value_name = "DIM=SIZE", value_parser = dimension_size, requires = "onnx")]
+    pub(super) shape: Vec<(String, usize)>,
+    /// The compiler, as by `--set compiler=NAME`
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other, conflicts_with = "official")]
+    pub(super) compiler: Option<String>,
     #[command(flatten)]
     pub(super) output: RunOutput,
     /// Exit with 1 unless every result is valid, as an official result must be; includes `--audit full`. Cannot be

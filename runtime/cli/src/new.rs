@@ -1,25 +1,26 @@
 //! `flagperf new`: creates a case, a vendor or an engine, and prints the next commands.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
 
-use super::argument_values::EngineArgument;
+use super::argument_values::{EngineArgument, dimension_size};
 use super::output::{print_message, print_result};
 use super::selection::Selection;
 use super::setup::{find_own_checkout, report_mistakes};
-use flagperf_config::load;
+use flagperf_config::{Overrides, load};
 use flagperf_core::exit_code;
 use flagperf_prepare::catalogue;
 use flagperf_scaffold::{
-    Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_operator, new_vendor,
+    Checkout, CheckoutLock, Scaffold, ScaffoldError, case_name, new_case, new_engine, new_model_case, new_operator,
+    new_vendor, runs_model,
 };
 
 #[derive(Debug, Subcommand)]
 pub(super) enum NewCommand {
-    /// Create a case that classifies random images: configs/NAME and scripts/NAME
+    /// Create a case that classifies random images, or that runs an ONNX file: configs/NAME and scripts/NAME
     Case {
         /// Name of the case
         #[arg(value_hint = ValueHint::Other)]
@@ -27,6 +28,12 @@ pub(super) enum NewCommand {
         /// Also create the files with which the case is trained: training.yaml and training.rhai
         #[arg(long)]
         training: bool,
+        /// Run the model of this ONNX file on drawn inputs instead
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "training")]
+        from: Option<PathBuf>,
+        /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS; repeatable
+        #[arg(long, value_name = "DIM=SIZE", value_parser = dimension_size, requires = "from")]
+        shape: Vec<(String, usize)>,
     },
     /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
     Vendor {
@@ -77,7 +84,10 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
     let root = &config.site.flagperf_path;
     let checkout = Checkout { root, config: &config, catalogue: &catalogue(root) };
     let created = match what {
-        NewCommand::Case { name, training } => new_case(name, *training, &checkout),
+        NewCommand::Case { name, from: Some(file), shape, .. } => {
+            new_model_case(name, file, &shape.iter().cloned().collect(), &checkout)
+        }
+        NewCommand::Case { name, training, .. } => new_case(name, *training, &checkout),
         NewCommand::Vendor { name } => new_vendor(name, &checkout),
         NewCommand::Operator { name, vendor } => new_operator(name, vendor, &checkout),
         NewCommand::Engine { name, kind, vendor } => new_engine(name, (*kind).into(), vendor.as_deref(), &checkout),
@@ -86,6 +96,41 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
         Ok(scaffold) => print_result(&listing(&scaffold, root), exit_code::OK),
         Err(error) => refuse(&error),
     })
+}
+
+/// Returns the name of the case that runs an ONNX file, which is created if there is none of the name of the file.
+///
+/// # Errors
+/// With the exit code, after a message: when the case cannot be created, or is one of another file.
+pub(super) fn case_of_file(
+    file: &Path,
+    shape: &[(String, usize)],
+    root: &Path,
+    overrides: &Overrides,
+) -> Result<String, ExitCode> {
+    let _lock = CheckoutLock::acquire(root).map_err(|error| refuse(&error))?;
+    let name = case_name(file);
+    let config = load(root, overrides).map_err(|findings| report_mistakes(&findings))?;
+    let checkout = Checkout { root, config: &config, catalogue: &catalogue(root) };
+    let sizes = shape.iter().cloned().collect();
+    if root.join("configs").join(&name).symlink_metadata().is_ok() {
+        return match runs_model(&name, file, &sizes, &checkout) {
+            Ok(true) => Ok(name),
+            Ok(false) => {
+                let command = format!("flagperf new case NAME --from '{}'", file.display());
+                print_message(&format!(
+                    "error: case `{name}` exists already, and runs another model or other shapes\n  hint: remove \
+                     configs/{name} and scripts/{name}, or create a case of another name: {command}"
+                ));
+                Err(ExitCode::from(exit_code::MISTAKE))
+            }
+            Err(error) => Err(refuse(&error)),
+        };
+    }
+    let scaffold = new_model_case(&name, file, &sizes, &checkout);
+    scaffold.and_then(|scaffold| scaffold.write(root)).map_err(|error| refuse(&error))?;
+    print_message(&format!("note: created case `{name}`: configs/{name}, scripts/{name}"));
+    Ok(name)
 }
 
 /// Lists the files, then the commands to type next.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::arguments::{RunArguments, RunOutput};
+use super::new::case_of_file;
 use super::output::{StderrDisplay, print_message, print_now, print_result};
 use super::result_printer::{ResultPrinter, relative_path};
 use super::resume::{announce_resume, refuse_changed_cases};
@@ -34,7 +35,8 @@ use flagperf_run::{
 /// Runs the selected cases and prints their results.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let checkout = locate_checkout()?;
-    if let Err(message) = check_choice(&checkout, &arguments.selection) {
+    let chosen = arguments.onnx.as_ref().map_or_else(|| check_choice(&checkout, &arguments.selection), |_| Ok(()));
+    if let Err(message) = chosen {
         print_message(&message);
         return Ok(ExitCode::from(exit_code::MISTAKE));
     }
@@ -42,6 +44,13 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let mut overrides = arguments.selection.overrides();
     if arguments.trace {
         overrides.set.push(format!("{TRACE_KEY}=true"));
+    }
+    overrides.set.extend(arguments.compiler.iter().map(|compiler| format!("compiler={compiler}")));
+    if let Some(file) = &arguments.onnx {
+        match case_of_file(file, &arguments.shape, &checkout.root, &overrides) {
+            Ok(case) => overrides.cases = vec![case],
+            Err(code) => return Ok(code),
+        }
     }
     if let Some(name) = &arguments.submit {
         return submit(name, &announce(checkout), &overrides);

@@ -13,7 +13,8 @@ use flagperf_core::event::Level;
 use super::finding::nearest_note;
 use super::{CaseKey, Finding, Origin, SettingsFile, Sourced, Values, Vendor, merge_layers, nearest};
 
-const PARAMETERS_FILE: &str = "parameters.yaml";
+/// The file with the parameters of a case, in its folder.
+pub const PARAMETERS_FILE: &str = "parameters.yaml";
 
 /// The configuration of one case.
 #[derive(Clone, Debug, PartialEq)]

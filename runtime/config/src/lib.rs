@@ -47,7 +47,7 @@ mod yaml;
 #[cfg(feature = "testing")]
 pub mod fixture;
 
-pub use case::{CaseConfig, default_data_folder};
+pub use case::{CaseConfig, PARAMETERS_FILE, default_data_folder};
 pub use case_key::{CaseKey, Scale, TrainingKey};
 pub use container_option_fault::ContainerOptionFault;
 pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};

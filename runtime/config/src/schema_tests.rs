@@ -75,7 +75,17 @@ fn yaml_files() -> Vec<(PathBuf, &'static str)> {
 fn every_yaml_file_is_valid_by_its_schema() {
     for (path, name) in yaml_files() {
         let text = fs::read_to_string(repository().join(&path)).unwrap();
-        let text = text.replace("@NAME@", "name").replace("@COMPILER@", "rten");
+        let places = [
+            ("@NAME@", "name"),
+            ("@COMPILER@", "rten"),
+            ("@BATCH@", "8"),
+            ("@FLOPS@", "72"),
+            ("@FILE_TEXT@", "model.onnx"),
+            ("@FOLDER_TEXT@", "models"),
+            ("@SAMPLES@", "8"),
+            ("@DRAWN@", "    x: {spec: \"3,f32\"}"),
+        ];
+        let text = places.iter().fold(text, |text, (place, value)| text.replace(place, value));
         let errors = Validator::new(&schema(name)).errors(&yaml::parse(&text).unwrap().value());
         assert_eq!(errors, "", "{}", path.display());
     }

@@ -33,13 +33,7 @@ const TRAINING_FILES: [(&str, &str, &str); 2] = [
 /// # Errors
 /// When the name is not allowed, or the case has a folder already.
 pub fn new_case(name: &str, has_training: bool, checkout: &Checkout<'_>) -> Result<Scaffold, ScaffoldError> {
-    name::check_case(name)?;
-    for folder in ["configs", "scripts"] {
-        let path = Path::new(folder).join(name);
-        if checkout.root.join(&path).symlink_metadata().is_ok() {
-            return Err(ScaffoldError::Exists { path });
-        }
-    }
+    check_new(name, checkout)?;
     let mut scaffold = Scaffold::default();
     let training = TRAINING_FILES.iter().filter(|_| has_training);
     for (folder, file, text) in FILES.iter().chain(training) {
@@ -52,6 +46,26 @@ pub fn new_case(name: &str, has_training: bool, checkout: &Checkout<'_>) -> Resu
         scaffold.add(data.join("README.md"), include_str!("../templates/case/data.md").replace("@NAME@", name));
     }
     scaffold.next = vec![format!("flagperf plan --case {name}")];
+    add_overlays(name, &mut scaffold, checkout);
+    if let Some(vendor) = checkout.config.vendor.as_ref().filter(|_| has_training) {
+        let framework = vendor.default_framework.as_deref().unwrap_or("FRAMEWORK");
+        scaffold.next.push(format!("flagperf run --case {name}:{framework}:{}:1:1:1", vendor.name));
+    }
+    Ok(scaffold)
+}
+
+/// Checks the name of a new case, and that it has no folders.
+pub(super) fn check_new(name: &str, checkout: &Checkout<'_>) -> Result<(), ScaffoldError> {
+    name::check_case(name)?;
+    let mut folders = ["configs", "scripts"].map(|folder| Path::new(folder).join(name)).into_iter();
+    match folders.find(|path| checkout.root.join(path).symlink_metadata().is_ok()) {
+        Some(path) => Err(ScaffoldError::Exists { path }),
+        None => Ok(()),
+    }
+}
+
+/// Adds an overlay for each vendor with which a new case runs at once, and the commands that run it.
+pub(super) fn add_overlays(name: &str, scaffold: &mut Scaffold, checkout: &Checkout<'_>) {
     for (vendor, compiler) in compilers(checkout) {
         scaffold.add(overlay_path(name, vendor), overlay(compiler));
         if *vendor != checkout.config.site.vendor {
@@ -59,11 +73,6 @@ pub fn new_case(name: &str, has_training: bool, checkout: &Checkout<'_>) -> Resu
         }
     }
     scaffold.next.push(format!("flagperf run --case {name}"));
-    if let Some(vendor) = checkout.config.vendor.as_ref().filter(|_| has_training) {
-        let framework = vendor.default_framework.as_deref().unwrap_or("FRAMEWORK");
-        scaffold.next.push(format!("flagperf run --case {name}:{framework}:{}:1:1:1", vendor.name));
-    }
-    Ok(scaffold)
 }
 
 /// Returns the path of a vendor's overlay for a case.
@@ -77,7 +86,7 @@ pub(super) fn overlay(compiler: &str) -> String {
 }
 
 /// Returns the compilers with which a new case runs at once, by vendor: of the site's vendor, the first one that is part
-/// of this program; of any other vendor, the one that computes nothing.
+/// of this program, or else its first one; of any other vendor, the one that computes nothing.
 fn compilers<'c>(checkout: &'c Checkout<'_>) -> IndexMap<&'c str, &'c str> {
     let is_built_in = |entry: &EngineEntry| {
         checkout.catalogue.engine(&entry.engine).is_some_and(|engine| engine.delivery == Delivery::BuiltIn)
@@ -89,7 +98,7 @@ fn compilers<'c>(checkout: &'c Checkout<'_>) -> IndexMap<&'c str, &'c str> {
     vendors
         .filter_map(|(name, vendor)| {
             let compiler = match *name == checkout.config.site.vendor {
-                true => first(vendor, &is_built_in),
+                true => first(vendor, &is_built_in).or_else(|| first(vendor, &|_| true)),
                 false => first(vendor, &|entry| entry.engine == NULL),
             };
             Some((name.as_str(), compiler?))

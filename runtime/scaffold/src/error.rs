@@ -30,6 +30,12 @@ pub enum ScaffoldError {
         /// Its path, relative to the checkout.
         path: PathBuf,
     },
+    /// A file that is not a model with inputs that can be drawn.
+    #[error("`{}`: {reason}", .path.display())]
+    Model { path: PathBuf, reason: String },
+    /// A file that is no ONNX model.
+    #[error(transparent)]
+    Onnx(#[from] flagperf_onnx::OnnxError),
     /// A vendor without a folder.
     #[error("unknown vendor `{vendor}` (known: {known})")]
     UnknownVendor {
@@ -95,7 +101,7 @@ impl ScaffoldError {
             Self::NoPlace { entry, .. } => format!("write it so, or add this entry yourself: `{entry}`"),
             Self::ChangedMeanwhile { .. } => "type the command again".to_owned(),
             Self::Busy { .. } => "end that process, or wait for it, and type the command again".to_owned(),
-            Self::Vendor(_) | Self::Write { .. } => String::new(),
+            Self::Vendor(_) | Self::Model { .. } | Self::Onnx(_) | Self::Write { .. } => String::new(),
         }
     }
 }

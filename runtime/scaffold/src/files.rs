@@ -35,6 +35,11 @@ impl Scaffold {
         self.files.push((path.into(), text.into()));
     }
 
+    /// Returns the text of a new file.
+    pub(super) fn text(&self, path: &Path) -> Option<&str> {
+        self.files.iter().find(|(own, _)| own == path).map(|(_, text)| text.as_str())
+    }
+
     /// Replaces the text of a file that exists, at a path relative to the checkout.
     pub(super) fn change(&mut self, path: impl Into<PathBuf>, before: String, after: String) {
         self.changed = Some(ChangedFile { path: path.into(), before, after });

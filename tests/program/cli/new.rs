@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use flagperf_core::tensor::DType;
+use flagperf_onnx::layers::{self, Linear};
+use flagperf_onnx::{GraphBuilder, write_onnx};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -114,6 +117,95 @@ fn a_new_case_with_a_training_is_trained_by_the_last_command() {
     let records = records(checkout.path());
     let round = &records[0]["phases"][0]["training"]["rounds"][0];
     assert_eq!((&round["epochs"], &round["steps"]), (&2.into(), &16.into()), "{round}");
+}
+
+/// Writes a model of tokens in batches: a table of 50 rows, a layer and a mask.
+fn write_tokens(path: &Path) {
+    let mut builder = GraphBuilder::new("tokens");
+    let ids = builder.input("ids", "B,L,i64".parse().expect("a shape")).expect("an input");
+    let mask = builder.input("mask.1", "B,?,1,f32".parse().expect("a shape")).expect("an input");
+    let x = layers::embedding(&mut builder, "table", &ids, [50, 4], DType::F32).expect("a layer");
+    let x = layers::linear(&mut builder, "fc", &x, Linear::new(4, 3)).expect("a layer");
+    let y = layers::mul(&mut builder, "masked", &x, &mask).expect("a layer");
+    builder.output("y", &y).expect("an output");
+    let mut graph = builder.finish().expect("a graph");
+    graph.seed_weights(7);
+    write_onnx(&graph, path).expect("a file");
+}
+
+#[test]
+fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
+    let (checkout, folder) = (support::checkout(), tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("my tokens.onnx");
+    write_tokens(&file);
+    let run = |shapes: &[&str], more: &[&str]| {
+        let mut arguments = vec!["run", "--json", "--onnx", file.to_str().expect("text")];
+        shapes.iter().for_each(|shape| arguments.extend(["--shape", shape]));
+        arguments.extend(more);
+        let output = flagperf(checkout.path(), &arguments);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
+    };
+    let (code, error, _) = run(&[], &[]);
+    assert!(error.ends_with("open dimensions need a size: --shape 'L=SIZE' --shape 'mask.1.1=SIZE'\n"), "{error}");
+    assert_eq!((code, checkout.path().join("configs/my_tokens").exists()), (Some(2), false));
+    let shapes = ["L=6", "mask.1.1=6", "B=5"];
+    // The command can be repeated, and says nothing new.
+    for is_new in [true, false] {
+        let (code, error, record) = run(&shapes, &["--compiler", "rten"]);
+        let record: Value = serde_json::from_slice(&record).unwrap_or_else(|_| panic!("{error}"));
+        assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{error} {record}");
+        assert_eq!(error.contains("note: created case `my_tokens`: configs/my_tokens, scripts/my_tokens\n"), is_new);
+        assert_eq!(record["agreement"]["verdict"], "met");
+        assert_eq!(record["settings"]["batch_size"]["value"], 5);
+        assert_eq!(record["flops"]["counted_per_sample"], 2.0 * 6.0 * 4.0 * 3.0, "{}", record["flops"]);
+        assert_eq!(record["settings"]["flops"]["value"], "72", "{}", record["settings"]["flops"]);
+        let facts = &record["phases"][0]["dataset"]["pipeline"][0];
+        assert!(facts.as_str().is_some_and(|text| text.contains("ids 6,i64 from 0 to 50")), "{facts}");
+        let file = &record["phases"][0]["model"]["weights_files"][0]["path"];
+        assert!(file.as_str().is_some_and(|path| path.ends_with("my tokens.onnx")), "{file}");
+    }
+    let lint = flagperf(checkout.path(), &["lint", "my_tokens"]);
+    assert_eq!(lint.status.code(), Some(0), "{}", String::from_utf8_lossy(&lint.stdout));
+    for (shapes, wanted) in [
+        (
+            &["L=7", "mask.1.1=6"][..],
+            "case `my_tokens` exists already, and runs another model or other shapes\n  hint: remove",
+        ),
+        (&["L=6", "M=6"], "no dimension `M` is open (open: B, L, mask.1.1)"),
+        (&["L=0"], "it must be a dimension and its size"),
+    ] {
+        let (code, error, _) = run(shapes, &[]);
+        assert!(code == Some(2) && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_no_case_can_run_is_refused_before_anything_is_created() {
+    let (checkout, folder) = (support::checkout(), tempfile::tempdir().expect("a folder"));
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("text.onnx"), "no model").expect("a file");
+    let graph = |inputs: &[(&str, &str)]| {
+        let mut builder = GraphBuilder::new("sum");
+        let inputs = inputs.iter().map(|(name, spec)| builder.input(name, spec.parse().expect("a shape")));
+        let inputs: Vec<_> = inputs.collect::<Result<_, _>>().expect("inputs");
+        let sum = layers::add(&mut builder, "sum", &inputs[0], &inputs[1]).expect("a layer");
+        builder.output("y", &sum).expect("an output");
+        builder.finish().expect("a graph")
+    };
+    write_onnx(&graph(&[("a", "N,2,f32"), ("b", "f32")]), &at("scalar.onnx")).expect("a file");
+    write_onnx(&graph(&[("a", "N,2,f32"), ("b", "2,f32")]), &at("other.onnx")).expect("a file");
+    for (name, wanted) in [
+        ("none.onnx", "No such file"),
+        ("text.onnx", "is not a complete ONNX model"),
+        ("scalar.onnx", "input `b` has no dimension for the batch"),
+        ("other.onnx", "the first dimensions of the inputs `a` (N) and `b` (2) differ"),
+        ("", "not a regular file"),
+    ] {
+        let output = flagperf(checkout.path(), &["new", "case", "other", "--from", at(name).to_str().expect("text")]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(wanted), "{name}: {error}");
+        assert!(!checkout.path().join("configs/other").exists());
+    }
 }
 
 #[test]

@@ -74,6 +74,25 @@ fn weight_options(options: Map) -> Fallible<WeightOptions> {
 
 #[export_module]
 pub(super) mod functions {
+    /// Returns the graph of an ONNX file inside the data directory. Its weights stay in the file, and in the data files beside it,
+    /// until an engine needs them.
+    ///
+    /// ```rhai
+    /// try { nn::onnx("model.onnx") } catch (error) { log::info(`${error}`) }
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn onnx(context: NativeCallContext, file: &str) -> Fallible<Graph> {
+        let script = script_state(&context)?;
+        let path = resolve_file("the model", &lock(&script.data_dir), file)?;
+        let read = || {
+            let mut graph = flagperf_onnx::read_onnx(&path).map_err(|error| error.to_string())?;
+            flagperf_onnx::infer_shapes(&mut graph);
+            flagperf_onnx::check_limits(&graph).map_err(|error| format!("`{}`: {error}", path.display()))?;
+            Ok::<_, String>(graph)
+        };
+        Ok(Graph::from_complete(script.budget.paused(|| catch_panic(read))??))
+    }
+
     /// Completes the graph and sets its weights. `file` is a file inside the data directory that contains every weight
     /// under its state_dict name and with its shape: safetensors, the index of several of them
     /// (`model.safetensors.index.json`), or a state_dict that PyTorch saved (`.pth`). PyTorch's counters
