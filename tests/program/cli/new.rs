@@ -119,12 +119,12 @@ fn a_new_case_with_a_training_is_trained_by_the_last_command() {
     assert_eq!((&round["epochs"], &round["steps"]), (&2.into(), &16.into()), "{round}");
 }
 
-/// Writes a model of tokens in batches: a table of 50 rows, a layer and a mask.
+/// Writes a model of tokens in batches: a table of 500 rows, a layer and a mask.
 fn write_tokens(path: &Path) {
     let mut builder = GraphBuilder::new("tokens");
     let ids = builder.input("ids", "B,L,i64".parse().expect("a shape")).expect("an input");
     let mask = builder.input("mask.1", "B,?,1,f32".parse().expect("a shape")).expect("an input");
-    let x = layers::embedding(&mut builder, "table", &ids, [50, 4], DType::F32).expect("a layer");
+    let x = layers::embedding(&mut builder, "table", &ids, [500, 4], DType::F32).expect("a layer");
     let x = layers::linear(&mut builder, "fc", &x, Linear::new(4, 3)).expect("a layer");
     let y = layers::mul(&mut builder, "masked", &x, &mask).expect("a layer");
     builder.output("y", &y).expect("an output");
@@ -160,7 +160,7 @@ fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
         assert_eq!(record["flops"]["counted_per_sample"], 2.0 * 6.0 * 4.0 * 3.0, "{}", record["flops"]);
         assert_eq!(record["settings"]["flops"]["value"], "72", "{}", record["settings"]["flops"]);
         let facts = &record["phases"][0]["dataset"]["pipeline"][0];
-        assert!(facts.as_str().is_some_and(|text| text.contains("ids 6,i64 from 0 to 50")), "{facts}");
+        assert!(facts.as_str().is_some_and(|text| text.contains("ids 6,i64 from 0 to 500")), "{facts}");
         let file = &record["phases"][0]["model"]["weights_files"][0]["path"];
         assert!(file.as_str().is_some_and(|path| path.ends_with("my tokens.onnx")), "{file}");
     }
