@@ -14,8 +14,8 @@ use flagperf_config::{Overrides, load};
 use flagperf_core::exit_code;
 use flagperf_prepare::catalogue;
 use flagperf_scaffold::{
-    Checkout, CheckoutLock, Scaffold, ScaffoldError, case_name, new_case, new_engine, new_model_case, new_operator,
-    new_vendor, runs_model,
+    Checkout, CheckoutLock, Scaffold, ScaffoldError, case_name, missing_overlay, new_case, new_engine, new_model_case,
+    new_operator, new_vendor, runs_model,
 };
 
 #[derive(Debug, Subcommand)]
@@ -115,7 +115,10 @@ pub(super) fn case_of_file(
     let sizes = shape.iter().cloned().collect();
     if root.join("configs").join(&name).symlink_metadata().is_ok() {
         return match runs_model(&name, file, &sizes, &checkout) {
-            Ok(true) => Ok(name),
+            Ok(true) => {
+                let written = missing_overlay(&name, &checkout).write(root);
+                written.map(|()| name).map_err(|error| refuse(&error))
+            }
             Ok(false) => {
                 let command = format!("flagperf new case NAME --from '{}'", file.display());
                 print_message(&format!(

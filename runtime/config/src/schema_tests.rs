@@ -78,7 +78,9 @@ fn every_yaml_file_is_valid_by_its_schema() {
         let places = [
             ("@NAME@", "name"),
             ("@COMPILER@", "rten"),
+            ("@FIXED@", ""),
             ("@BATCH@", "8"),
+            ("@PRECISION@", "fp16: false"),
             ("@FLOPS@", "72"),
             ("@FILE_TEXT@", "model.onnx"),
             ("@FOLDER_TEXT@", "models"),

@@ -116,6 +116,9 @@ impl EngineError {
         match self {
             EngineError::Unavailable(missing) => &missing.remedy,
             EngineError::OutOfMemory { .. } => "reduce `batch_size`",
+            EngineError::Operator { op, .. } if op.contains(['.', '/']) => {
+                "docs/write-an-operator.md says which engines run operators of vendors"
+            }
             _ => "",
         }
     }

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use flagperf_onnx::{Graph, OPSET_NEWEST, ValueInfo};
-use flagperf_onnx_exec::{CpuOps, ExecError, Executor, TensorOps};
+use flagperf_onnx_exec::{CpuOps, ExecError, Executor, NodeEvent, TensorOps};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::options::{EngineOptions, thread_count, thread_start_error};
@@ -95,7 +95,8 @@ impl Profile {
         let (clock, mut nodes) = (&self.clock, Vec::new());
         let begin = clock.now();
         let mut last = begin;
-        let outputs = executor.run_observed(inputs, &mut |node, _| {
+        let outputs = executor.run_observed(inputs, &mut |event| {
+            let NodeEvent::Ended(node, _) = event else { return };
             let now = clock.now();
             let (name, operator) = (node.name.to_owned(), node.op.to_owned());
             nodes.push(OperatorTime { name, operator, begin_s: last.since(begin), time_s: now.since(last) });

@@ -13,6 +13,7 @@ mod operators;
 mod ops;
 mod options;
 mod profile;
+mod ranges;
 mod resident;
 mod session;
 mod shim;

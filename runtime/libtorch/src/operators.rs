@@ -51,7 +51,7 @@ impl Operators {
     /// When a library is missing or does not have the interface.
     pub fn open(folders: &BTreeMap<String, PathBuf>, device: Device, placement: Placement) -> Result<Self, Error> {
         let kind = if device == Device::Cpu { "cpu" } else { "cuda" };
-        let open = |(name, folder): (&String, &PathBuf)| Ok((name.clone(), OperatorLibrary::open(folder, kind)?));
+        let open = |(name, folder): (&String, &PathBuf)| Ok((name.clone(), OperatorLibrary::open(name, folder, kind)?));
         Ok(Operators { libraries: folders.iter().map(open).collect::<Result<_, Error>>()?, placement })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use flagperf_onnx_exec::{ExecError, Executor};
+use flagperf_onnx_exec::{ExecError, Executor, NodeEvent};
 use flagperf_plugin::Error;
 use serde_json::{Value, json};
 use tch::Device;
@@ -29,7 +29,8 @@ impl Profile {
         wait_for(device);
         let begin = Instant::now();
         let (mut last, mut nodes) = (0.0, Vec::new());
-        let outputs = executor.run_observed(inputs, &mut |node, _| {
+        let outputs = executor.run_observed(inputs, &mut |event| {
+            let NodeEvent::Ended(node, _) = event else { return };
             wait_for(device);
             let now = begin.elapsed().as_secs_f64();
             nodes.push(json!({"name": node.name, "operator": node.op, "begin_s": last, "time_s": now - last}));

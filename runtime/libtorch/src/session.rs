@@ -22,6 +22,7 @@ use crate::operators::Operators;
 use crate::ops::TorchOps;
 use crate::options::TorchOptions;
 use crate::profile::{OPERATOR_TIMES, Profile, replayed_error};
+use crate::ranges;
 use crate::shim::{RunMode, allocate_pinned, copy_all, keep_freed_memory, prepare_devices};
 use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
@@ -38,6 +39,8 @@ pub struct TorchSession {
     captured: Option<Vec<CapturedRun>>,
     /// The times of operators, when they are kept.
     profile: Option<Profile>,
+    /// Whether runs and operators are ranges of an attached profiler.
+    has_profiler: bool,
 }
 
 /// A captured run, with its inputs and outputs at fixed addresses.
@@ -85,6 +88,7 @@ impl TorchSession {
             device,
             captured: cuda_graph.then(Vec::new),
             profile: None,
+            has_profiler: ranges::has_profiler(),
         })
     }
 
@@ -136,6 +140,7 @@ impl TorchSession {
         let own = duplicate_all(changed.iter().map(|i| &inputs[*i]))?;
         changed.iter().zip(own).for_each(|(i, own)| inputs[*i] = own);
         let outputs = match &mut self.profile {
+            None if self.has_profiler => ranges::run(&self.executor, inputs),
             None => self.executor.run(inputs),
             Some(profile) => profile.run(&self.executor, inputs),
         };

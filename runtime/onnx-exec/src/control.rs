@@ -80,7 +80,7 @@ impl<O: TensorOps> Frame<'_, O> {
     /// Runs a subgraph once.
     fn run(&self, body: &Program<O>, inputs: Vec<SlotValue<O>>) -> Result<Vec<Value<O::Tensor>>, ExecError> {
         let inputs = inputs.into_iter().chain(self.captured.iter().cloned()).collect();
-        let outputs = body.run(self.ops, inputs, &mut |_, _| ())?;
+        let outputs = body.run(self.ops, inputs, &mut |_| ())?;
         let missing = || (self.failed)(OpError::invalid_operands("an output of the subgraph has no value"));
         outputs.into_iter().map(|output| output.ok_or_else(missing)).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::execution_plan::ExecutionPlan;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
-use super::program::{ExecutedNode, Program};
+use super::program::{NodeEvent, Program};
 use super::{ExecError, OpError};
 use flagperf_onnx::{DType, Graph, NamedSizes, OPSET_NEWEST, Tensor, TensorSpec, UpdateRule, ValueInfo};
 
@@ -63,7 +63,7 @@ impl<O: TensorOps> Executor<O> {
     /// When an input does not match the graph's declaration or an operator fails. The error names the input or the
     /// node.
     pub fn run(&self, inputs: Vec<O::Tensor>) -> Result<Vec<O::Tensor>, ExecError> {
-        self.run_observed(inputs, &mut |_, _| ())
+        self.run_observed(inputs, &mut |_| ())
     }
 
     /// Runs the graph on host tensors and downloads the outputs, in the types that the graph declares.
@@ -91,14 +91,14 @@ impl<O: TensorOps> Executor<O> {
             .map_err(|reason| transfer_error("output", &declared.name, reason))
     }
 
-    /// Runs the graph as [`Executor::run`] does. After each node, `observe` is called with it and the number of live values.
+    /// Runs the graph as [`Executor::run`] does. `observe` is called before and after each node.
     ///
     /// # Errors
     /// As [`Executor::run`].
     pub fn run_observed(
         &self,
         inputs: Vec<O::Tensor>,
-        observe: &mut dyn FnMut(ExecutedNode<'_>, usize),
+        observe: &mut dyn FnMut(NodeEvent<'_>),
     ) -> Result<Vec<O::Tensor>, ExecError> {
         self.check_inputs(&inputs)?;
         let values = inputs.into_iter().map(|input| Some(Value::Library(input))).collect();

@@ -35,6 +35,15 @@ pub struct ExecutedNode<'a> {
     pub op: &'a str,
 }
 
+/// What happens to a node during a run.
+#[derive(Clone, Copy)]
+pub enum NodeEvent<'a> {
+    /// The node is executed next.
+    Begins(ExecutedNode<'a>),
+    /// The node was executed; the function counts the values that are kept.
+    Ended(ExecutedNode<'a>, &'a dyn Fn() -> usize),
+}
+
 /// A step, and the subgraphs that it runs.
 struct LoadedStep<O: TensorOps> {
     step: Step,
@@ -67,18 +76,20 @@ impl<O: TensorOps> Program<O> {
         Ok(program)
     }
 
-    /// Runs all steps on the values of the inputs. After each step, `observe` is called with it and the number of live values.
+    /// Runs all steps on the values of the inputs. `observe` is called before and after each step.
     pub fn run(
         &self,
         ops: &O,
         inputs: Vec<SlotValue<O>>,
-        observe: &mut dyn FnMut(ExecutedNode<'_>, usize),
+        observe: &mut dyn FnMut(NodeEvent<'_>),
     ) -> Result<Vec<SlotValue<O>>, ExecError> {
         let mut values: Vec<SlotValue<O>> = vec![None; self.constants.len()];
         for (slot, input) in self.inputs.iter().zip(inputs) {
             values[*slot] = input;
         }
         for (step, freed_after) in self.steps.iter().zip(&self.freed_after) {
+            let node = ExecutedNode { name: &step.step.name, op: &step.step.op_name };
+            observe(NodeEvent::Begins(node));
             let outputs = self.run_step(ops, step, &values)?;
             for (slot, value) in step.step.outputs.iter().zip(outputs) {
                 values[*slot] = Some(value);
@@ -86,8 +97,7 @@ impl<O: TensorOps> Program<O> {
             for slot in freed_after {
                 values[*slot] = None;
             }
-            let executed = ExecutedNode { name: &step.step.name, op: &step.step.op_name };
-            observe(executed, values.iter().flatten().count());
+            observe(NodeEvent::Ended(node, &|| values.iter().flatten().count()));
         }
         Ok(self.outputs.iter().map(|slot| self.value(*slot, &values)).collect())
     }

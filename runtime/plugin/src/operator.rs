@@ -64,15 +64,15 @@ pub struct OperatorLibrary {
 }
 
 impl OperatorLibrary {
-    /// Opens the library for a kind of device, `cpu` or `cuda`, in the folder of an operator's libraries.
+    /// Opens the library for a kind of device, `cpu` or `cuda`, in the folder of the libraries of the operator `VENDOR.NAME`.
     ///
     /// # Errors
     /// When the file cannot be opened or does not export the two functions.
-    pub fn open(folder: &Path, device: &str) -> Result<Self, Error> {
+    pub fn open(name: &str, folder: &Path, device: &str) -> Result<Self, Error> {
         let path = &folder.join(format!("{device}.so"));
         let failed = |reason: &dyn std::fmt::Display| Error::Unavailable {
             reason: format!("the operator's library `{}` cannot be opened: {reason}", path.display()),
-            remedy: "build it first: `flagperf operator build VENDOR/NAME`".to_owned(),
+            remedy: format!("build it first: `flagperf operator build {}`", name.replacen('.', "/", 1)),
         };
         if !path.is_file() {
             return Err(failed(&"it is not a file"));

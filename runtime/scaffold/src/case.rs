@@ -75,6 +75,17 @@ pub(super) fn add_overlays(name: &str, scaffold: &mut Scaffold, checkout: &Check
     scaffold.next.push(format!("flagperf run --case {name}"));
 }
 
+/// Returns the overlay of the site's vendor for a case that has none.
+pub fn missing_overlay(name: &str, checkout: &Checkout<'_>) -> Scaffold {
+    let mut scaffold = Scaffold::default();
+    let vendor = &checkout.config.site.vendor;
+    let path = overlay_path(name, vendor);
+    if let (false, Some(compiler)) = (checkout.root.join(&path).exists(), compilers(checkout).get(vendor.as_str())) {
+        scaffold.add(path, overlay(compiler));
+    }
+    scaffold
+}
+
 /// Returns the path of a vendor's overlay for a case.
 pub(super) fn overlay_path(case: &str, vendor: &str) -> PathBuf {
     Path::new("configs").join(case).join("vendor_config").join(format!("{vendor}_configurations.yaml"))

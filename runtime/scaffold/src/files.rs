@@ -57,6 +57,9 @@ impl Scaffold {
     /// # Errors
     /// When a file exists already or cannot be written; nothing has then been created or changed.
     pub fn write(&self, root: &Path) -> Result<(), ScaffoldError> {
+        if self.paths().next().is_none() {
+            return Ok(());
+        }
         if let Some((path, _)) = self.files.iter().find(|(path, _)| is_taken(&root.join(path))) {
             return Err(ScaffoldError::Exists { path: path.clone() });
         }

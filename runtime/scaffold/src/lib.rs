@@ -18,7 +18,7 @@ use std::path::Path;
 use flagperf_config::Config;
 use flagperf_plan::Catalogue;
 
-pub use case::new_case;
+pub use case::{missing_overlay, new_case};
 pub use engine::{EngineKind, new_engine};
 pub use entry::add_entry;
 pub use error::ScaffoldError;

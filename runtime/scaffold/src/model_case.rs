@@ -1,8 +1,9 @@
 //! A new case of somebody else's model: an ONNX file on drawn inputs.
 
+use std::ops::Range;
 use std::path::Path;
 
-use flagperf_onnx::{Attribute, Dim, Graph, TensorSpec, check_limits, count, infer_shapes, read_onnx};
+use flagperf_onnx::{Attribute, DType, Dim, Graph, TensorSpec, check_limits, count, infer_shapes, read_onnx};
 use indexmap::IndexMap;
 
 use super::case::{add_overlays, check_new};
@@ -13,8 +14,8 @@ use flagperf_config::PARAMETERS_FILE;
 const BATCH_SIZE: usize = 8;
 /// Number of batches of a pass.
 const BATCHES: usize = 4;
-/// The end of the drawn integers of an input that selects no rows of a table: a mask, or the type of a token.
-const INTEGER_END: usize = 2;
+/// The drawn integers of an input that selects no rows of a table, such as a mask that excludes nothing.
+const INTEGERS: Range<usize> = 1..2;
 
 /// The files of a case: the folder in the checkout, the file, its text.
 const FILES: [(&str, &str, &str); 5] = [
@@ -101,8 +102,11 @@ fn model_files(name: &str, file: &Path, sizes: &IndexMap<String, usize>) -> Resu
         specs.map(|(name, spec)| format!("`{name}`: `{spec}`")).collect::<Vec<_>>().join(", ")
     };
     let drawn = inputs.samples.iter().map(|(name, sample)| {
-        let range = sample.end.map(|end| format!(", min: 0, max: {end}")).unwrap_or_default();
-        format!("    {}: {{spec: {}{range}}}\n", quoted(name), quoted(&sample.spec.to_string()))
+        let (min, max) = match &sample.integers {
+            Some(range) => (range.start.to_string(), range.end.to_string()),
+            None => ("-1.0".to_owned(), "1.0".to_owned()),
+        };
+        format!("    {}: {{spec: {}, min: {min}, max: {max}}}\n", quoted(name), quoted(&sample.spec.to_string()))
     });
     let values = [
         ("@NAME@", name.to_owned()),
@@ -112,7 +116,9 @@ fn model_files(name: &str, file: &Path, sizes: &IndexMap<String, usize>) -> Resu
         ("@FOLDER_TEXT@", quoted(&folder)),
         ("@INPUTS@", lines(&mut graph.inputs.iter().map(|input| (&input.name, &input.spec)))),
         ("@OUTPUTS@", lines(&mut graph.outputs.iter().map(|output| (&output.name, &output.spec)))),
+        ("@FIXED@\n", if inputs.is_fixed { "# The file fixes it.\n" } else { "" }.to_owned()),
         ("@BATCH@", inputs.batch.to_string()),
+        ("@PRECISION@", precision(&graph).to_owned()),
         ("@SAMPLES@", (inputs.batch * BATCHES).to_string()),
         ("@COUNTED@", counted.to_owned()),
         ("@FLOPS@", flops.to_string()),
@@ -130,6 +136,8 @@ fn model_files(name: &str, file: &Path, sizes: &IndexMap<String, usize>) -> Resu
 struct Inputs<'a> {
     sizes: &'a IndexMap<String, usize>,
     batch: usize,
+    /// Whether the file fixes the batch.
+    is_fixed: bool,
     samples: IndexMap<String, Sample>,
 }
 
@@ -137,14 +145,14 @@ struct Inputs<'a> {
 struct Sample {
     /// Its shape, without that of the batch.
     spec: TensorSpec,
-    /// The end of its integers, exclusive.
-    end: Option<usize>,
+    /// The range of its integers.
+    integers: Option<Range<usize>>,
 }
 
 impl<'a> Inputs<'a> {
     /// Returns the inputs of a graph; the first dimension of each is that of the batch.
     fn of(graph: &Graph, sizes: &'a IndexMap<String, usize>) -> Result<Self, String> {
-        let mut inputs = Inputs { sizes, batch: BATCH_SIZE, samples: IndexMap::new() };
+        let mut inputs = Inputs { sizes, batch: BATCH_SIZE, is_fixed: false, samples: IndexMap::new() };
         let (mut open, mut known): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         let mut batch: Option<(&str, &Dim)> = None;
         for input in &graph.inputs {
@@ -174,8 +182,9 @@ impl<'a> Inputs<'a> {
                 know(name);
             }
             let spec = TensorSpec { dims, dtype: input.spec.dtype };
-            let end = (!spec.dtype.is_float()).then(|| table_rows(graph, &input.name).unwrap_or(INTEGER_END));
-            inputs.samples.insert(input.name.clone(), Sample { spec, end });
+            let rows = || table_rows(graph, &input.name).map_or(INTEGERS, |rows| 0..rows);
+            let integers = (!spec.dtype.is_float()).then(rows);
+            inputs.samples.insert(input.name.clone(), Sample { spec, integers });
         }
         if let Some(unknown) = sizes.keys().find(|name| !known.contains(name)) {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -187,6 +196,7 @@ impl<'a> Inputs<'a> {
         }
         let Some((name, first)) = batch else { return Err("it has no input".to_owned()) };
         let given = open_name(name, 0, first).and_then(|name| sizes.get(&name)).copied();
+        inputs.is_fixed = first.fixed().is_some();
         inputs.batch = first.fixed().or(given).unwrap_or(BATCH_SIZE);
         Ok(inputs)
     }
@@ -215,6 +225,16 @@ fn open_name(input: &str, axis: usize, dim: &Dim) -> Option<String> {
         Dim::Fixed(_) => None,
         Dim::Named(name) => Some(name.clone()),
         Dim::Unknown => Some(format!("{input}.{axis}")),
+    }
+}
+
+/// Returns the line that selects the type in which the file computes: that of its first floating-point weight or input.
+fn precision(graph: &Graph) -> &'static str {
+    let specs = graph.weights.values().map(|weight| &weight.spec).chain(graph.inputs.iter().map(|input| &input.spec));
+    match specs.map(|spec| spec.dtype).find(|dtype| dtype.is_float()) {
+        Some(DType::F16) => "fp16: true",
+        Some(DType::BF16) => "precision: bf16",
+        _ => "fp16: false",
     }
 }
 

@@ -155,8 +155,7 @@ struct TracedSession {
 
 impl TracedSession {
     /// Calls the session, and adds a span.
-    fn span<T>(&mut self, name: &str, call: impl FnOnce(&mut dyn Session) -> T) -> T {
-        let begin = self.spans.clock.now();
+    fn span<T>(&mut self, name: &str, begin: Nanos, call: impl FnOnce(&mut dyn Session) -> T) -> T {
         let result = call(&mut *self.session);
         self.spans.add(&self.row, name, begin, self.spans.clock.now().since(begin));
         result
@@ -177,12 +176,13 @@ impl Session for TracedSession {
     }
 
     fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(self.spans.clock.now());
-        self.span("submit", |session| session.compute(inputs))
+        let begin = self.spans.clock.now();
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(begin);
+        self.span("submit", begin, |session| session.compute(inputs))
     }
 
     fn sync(&mut self) -> Result<(), EngineError> {
-        self.span("sync", |session| session.sync())
+        self.span("sync", self.spans.clock.now(), |session| session.sync())
     }
 
     fn facts(&self) -> SessionFacts {

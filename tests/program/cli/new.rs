@@ -164,6 +164,14 @@ fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
         let file = &record["phases"][0]["model"]["weights_files"][0]["path"];
         assert!(file.as_str().is_some_and(|path| path.ends_with("my tokens.onnx")), "{file}");
     }
+    // Another vendor runs the case with a compiler of its own.
+    let (_, error, record) = run(&[], &["--vendor", "mock"]);
+    let record: Value = serde_json::from_slice(&record).unwrap_or_else(|_| panic!("{error}"));
+    assert_eq!(vendor_and_engine(&record), ("mock", "null"));
+    let overlay = checkout.path().join("configs/my_tokens/vendor_config/cpu_configurations.yaml");
+    let text = fs::read_to_string(&overlay).expect("an overlay");
+    fs::remove_file(&overlay).expect("an overlay");
+    assert_eq!((run(&[], &[]).0, fs::read_to_string(&overlay).expect("an overlay")), (Some(0), text));
     let lint = flagperf(checkout.path(), &["lint", "my_tokens"]);
     assert_eq!(lint.status.code(), Some(0), "{}", String::from_utf8_lossy(&lint.stdout));
     for (shapes, wanted) in [

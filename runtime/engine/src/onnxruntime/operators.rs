@@ -33,7 +33,7 @@ pub(super) fn domain_of(
     let types = value_types(graph);
     for (name, folder) in used {
         let kind = if provider == CPU { "cpu" } else { "cuda" };
-        let library = OperatorLibrary::open(folder, kind).map_err(|error| match error {
+        let library = OperatorLibrary::open(name, folder, kind).map_err(|error| match error {
             Error::Unavailable { reason, remedy } => Unavailable { reason, remedy }.into(),
             error => EngineError::Failed(error.to_string()),
         })?;

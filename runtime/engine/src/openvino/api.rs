@@ -296,8 +296,8 @@ impl Request {
         check_status(unsafe { sys::ov_infer_request_wait(self.0) })
     }
 
-    /// Returns the times of the nodes that the last computation executed, in order. OpenVINO tells how long each ran but not when,
-    /// so each begins where the one before ends.
+    /// Returns the times of the nodes that the last computation executed, in order: for each the mean of all computations of the
+    /// request. OpenVINO does not tell when a node ran, so each begins where the one before ends.
     pub(super) fn node_times(&self) -> OpenVinoResult<RunProfile> {
         let mut list = sys::ov_profiling_info_list_t { profiling_infos: ptr::null_mut(), size: 0 };
         // SAFETY: the out-pointer is valid.

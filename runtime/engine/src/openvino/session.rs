@@ -38,7 +38,7 @@ pub(super) struct OpenVinoSession {
     device: String,
     threads: usize,
     warnings: Vec<String>,
-    /// The times of the nodes of each run; `None` when they are not kept.
+    /// For the last run the mean times of its nodes, for the others nothing; `None` when they are not kept.
     profile: Option<Vec<RunProfile>>,
 }
 
@@ -107,6 +107,8 @@ impl OpenVinoSession {
         }
         request.infer(&tensors)?;
         if let Some(profile) = &mut self.profile {
+            // The mean of all runs is no more than one.
+            profile.iter_mut().for_each(Vec::clear);
             profile.push(request.node_times()?);
         }
         if request.pin() {

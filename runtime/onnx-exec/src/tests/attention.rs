@@ -1,7 +1,7 @@
 //! Compares attention fused from products and a softmax with the reference library, which runs node by node.
 
 use super::{Sketch, assert_close, int_list, ints, noise};
-use crate::{CpuOps, Executor, ReferenceOps, TensorOps};
+use crate::{CpuOps, Executor, NodeEvent, ReferenceOps, TensorOps};
 use flagperf_onnx::{Attribute, Graph, Tensor};
 
 /// Asserts for two batch sizes that the fused graph gives the reference's outputs, and that it has the expected number
@@ -18,7 +18,9 @@ fn check(graph: &Graph, expected_steps: usize) {
         let expected = reference.run_host(&inputs).unwrap();
         let uploaded = inputs.iter().map(|input| model.ops().upload(input).unwrap()).collect();
         let mut steps = 0;
-        let outputs = model.run_observed(uploaded, &mut |_, _| steps += 1).unwrap();
+        let outputs = model
+            .run_observed(uploaded, &mut |event| steps += usize::from(matches!(event, NodeEvent::Ended(..))))
+            .unwrap();
         for (i, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
             assert_close("fused", &model.download(i, output).unwrap(), expected, 2e-5);
         }

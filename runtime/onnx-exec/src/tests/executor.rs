@@ -1,7 +1,7 @@
 //! Tests of the executor itself: names in errors, shapes on the host, freed memory, checked inputs.
 
 use super::{Sketch, int_list, ints, noise};
-use crate::{ExecError, Executor, ReferenceOps};
+use crate::{ExecError, Executor, NodeEvent, ReferenceOps};
 use flagperf_onnx::{Attribute, DType, Graph, Tensor};
 
 fn load(graph: &Graph) -> Result<Executor<ReferenceOps>, ExecError> {
@@ -163,7 +163,13 @@ fn intermediates_are_freed_after_their_last_use() {
     let model = load(&sketch.node("Add", &["v20", "v20"], &["y"]).output("y", "3,f32")).unwrap();
     let mut alive = Vec::new();
     let input = crate::Array::from_tensor(&noise("3,f32", 1));
-    model.run_observed(vec![input], &mut |_, count| alive.push(count)).unwrap();
+    model
+        .run_observed(vec![input], &mut |event| {
+            if let NodeEvent::Ended(_, count) = event {
+                alive.push(count())
+            }
+        })
+        .unwrap();
     assert_eq!(alive, vec![1; 21]);
 }
 
@@ -205,7 +211,7 @@ fn constants_are_computed_once_at_load() {
     let model = load(&graph).unwrap();
     let mut steps = 0;
     let input = crate::Array::from_tensor(&noise("2,f32", 2));
-    model.run_observed(vec![input], &mut |_, _| steps += 1).unwrap();
+    model.run_observed(vec![input], &mut |event| steps += usize::from(matches!(event, NodeEvent::Ended(..)))).unwrap();
     assert_eq!(steps, 1);
 }
 

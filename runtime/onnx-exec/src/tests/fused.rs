@@ -1,13 +1,15 @@
 //! Compares fused steps with the reference library, which runs node by node.
 
 use super::{Sketch, assert_close, ints, noise};
-use crate::{CpuOps, Executor, ReferenceOps, TensorOps};
+use crate::{CpuOps, Executor, NodeEvent, ReferenceOps, TensorOps};
 use flagperf_onnx::{Attribute, Graph, Tensor};
 
 fn steps(graph: &Graph, input: &Tensor) -> (usize, Tensor) {
     let model = Executor::load(graph, CpuOps).unwrap();
     let (mut steps, input) = (0, model.ops().upload(input).unwrap());
-    let outputs = model.run_observed(vec![input], &mut |_, _| steps += 1).unwrap();
+    let outputs = model
+        .run_observed(vec![input], &mut |event| steps += usize::from(matches!(event, NodeEvent::Ended(..))))
+        .unwrap();
     (steps, model.download(0, &outputs[0]).unwrap())
 }
 
