@@ -279,7 +279,7 @@ pub(super) struct RunArguments {
     pub(super) selection: Selection,
     /// Run the model of an ONNX file on drawn inputs: the case of its name, which is created in the checkout if there is none, as by
     /// `flagperf new case NAME --from FILE`
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["case", "official", "submit"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["case", "data", "official", "submit"])]
     pub(super) onnx: Option<PathBuf>,
     /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS; repeatable
     #[arg(long, value_name = "DIM=SIZE", value_parser = dimension_size, requires = "onnx")]

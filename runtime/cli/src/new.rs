@@ -120,10 +120,10 @@ pub(super) fn case_of_file(
                 written.map(|()| name).map_err(|error| refuse(&error))
             }
             Ok(false) => {
-                let command = format!("flagperf new case NAME --from '{}'", file.display());
+                let file = file.display().to_string().replace('\'', r"'\''");
                 print_message(&format!(
-                    "error: case `{name}` exists already, and runs another model or other shapes\n  hint: remove \
-                     configs/{name} and scripts/{name}, or create a case of another name: {command}"
+                    "error: case `{name}` exists already, and runs another model, another content of the file, or other \
+                     shapes\n  hint: create a case of another name: flagperf new case NAME --from '{file}'"
                 ));
                 Err(ExitCode::from(exit_code::MISTAKE))
             }

@@ -81,12 +81,16 @@ pub(super) fn print_mistake(message: &str) -> ExitCode {
     ExitCode::from(exit_code::MISTAKE)
 }
 
-/// Writes a text to a file that the user named.
+/// Writes a text to a file that the user named. A link is followed, and a device or a pipe stays what it is.
 ///
 /// # Errors
 /// When the file cannot be written; the message has its path.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    let written = flagperf_core::file::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    let opened = match path.metadata() {
+        Ok(known) if !known.is_file() => std::fs::OpenOptions::new().write(true).open(path),
+        _ => flagperf_core::file::create(&path.canonicalize().unwrap_or_else(|_| path.to_owned())),
+    };
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 

@@ -48,7 +48,11 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     overrides.set.extend(arguments.compiler.iter().map(|compiler| format!("compiler={compiler}")));
     if let Some(file) = &arguments.onnx {
         match case_of_file(file, &arguments.shape, &checkout.root, &overrides) {
-            Ok(case) => overrides.cases = vec![case],
+            Ok(case) => {
+                overrides.cases = vec![case];
+                // No other entry chooses the folder in which the file is looked for.
+                overrides.data = file.canonicalize().ok().and_then(|file| Some(file.parent()?.to_owned()));
+            }
             Err(code) => return Ok(code),
         }
     }

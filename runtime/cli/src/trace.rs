@@ -57,6 +57,10 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     let [folder] = &found[..] else {
         return Err(format!("`{}` has {} results: give the folder of one", result.display(), found.len()));
     };
+    let parent = file.canonicalize().ok().or_else(|| std::path::absolute(file).ok());
+    if parent.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
+        return Err(format!("`{}` is in the folder of the result, whose files never change", file.display()));
+    }
     let path = folder.join(EVENTS_FILE);
     let unreadable = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
     let events = open_regular(&path).map_err(|error| unreadable(&error))?;
@@ -64,6 +68,9 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     let mut builder = TraceBuilder::default();
     while let Some(event) = reader.read().map_err(|error| unreadable(&error))? {
         builder.add(&event);
+    }
+    if !builder.is_complete() {
+        print_message(&format!("warning: `{}` ends before the end of the case", path.display()));
     }
     write_file(file, &builder.finish().to_string())
 }

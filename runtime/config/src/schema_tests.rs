@@ -83,6 +83,7 @@ fn every_yaml_file_is_valid_by_its_schema() {
             ("@PRECISION@", "fp16: false"),
             ("@FLOPS@", "72"),
             ("@FILE_TEXT@", "model.onnx"),
+            ("@SHA256@", ""),
             ("@FOLDER_TEXT@", "models"),
             ("@SAMPLES@", "8"),
             ("@DRAWN@", "    x: {spec: \"3,f32\"}"),

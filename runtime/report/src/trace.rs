@@ -29,6 +29,8 @@ pub struct TraceBuilder {
     rows: Vec<(usize, String)>,
     /// The number of batches so far.
     batches: u64,
+    /// Whether the last event of a case was added.
+    is_complete: bool,
 }
 
 impl TraceBuilder {
@@ -40,9 +42,9 @@ impl TraceBuilder {
             Event::StepBegin { detail, step } => {
                 self.step = Some((format!("{}: {detail}", format!("{step:?}").to_lowercase()), at_s));
             }
-            Event::StepEnd { .. } => {
+            Event::StepEnd { time_s, .. } => {
                 if let Some((name, from)) = self.step.take() {
-                    self.push(&name, process, 0, from, at_s - from);
+                    self.push(&name, process, 0, from, time_s.0);
                 }
             }
             Event::PassBegin { pass, .. } => self.pass = Some((*pass, at_s, at_s)),
@@ -52,6 +54,7 @@ impl TraceBuilder {
                     self.push(&format!("pass {pass}"), process, 1, from, to - from);
                 }
             }
+            Event::Observed { .. } => self.is_complete = true,
             Event::Trace { spans } => spans.iter().for_each(|span| self.add_span(process, span)),
             _ => {}
         }
@@ -118,6 +121,11 @@ impl TraceBuilder {
         self.events.push(json!({
             "name": name, "ph": "X", "pid": process, "tid": thread, "ts": micros(from), "dur": micros(time),
         }));
+    }
+
+    /// Returns whether the events are those of a whole case.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Returns the trace.

@@ -1,7 +1,7 @@
 //! The names that a new case, vendor or engine may have.
 
 use super::ScaffoldError;
-use flagperf_config::SHARED_SCRIPTS;
+use flagperf_config::{KEYS_FOLDER, SHARED_SCRIPTS};
 
 const LENGTH_MAX: usize = 64;
 
@@ -19,6 +19,7 @@ pub fn check_case(name: &str) -> Result<(), ScaffoldError> {
     let reason = match name {
         SHARED_SCRIPTS => "scripts/lib contains the shared scripts",
         "api" => "scripts/api describes the functions of the host",
+        KEYS_FOLDER => "configs/keys has public keys",
         _ => return Ok(()),
     };
     Err(ScaffoldError::Reserved { what, name: name.to_owned(), reason })

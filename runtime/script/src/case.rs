@@ -190,6 +190,7 @@ impl CaseScripts {
             || file_error(&self.dir.join(Stage::Model.file()), "does not exist, so there is no model to build");
         let script = self.model.as_ref().ok_or_else(missing)?;
         *lock(&script.state.data_dir) = data_dir.to_owned();
+        lock(&script.state.model_files).clear();
         call_with_config(script, "create_model", config, None, to_model)
     }
 

@@ -62,6 +62,8 @@ pub(super) struct ScriptState {
     pub(super) imported: OnceLock<Vec<(usize, String)>>,
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
+    /// The model files that the script has opened.
+    pub(super) model_files: Mutex<Vec<PathBuf>>,
     /// The folder of the vendor whose `export.rhai` it is.
     pub(super) vendor: Mutex<Option<PathBuf>>,
     pub(super) spans: Mutex<packages::timing::Spans>,
@@ -123,6 +125,7 @@ pub(super) fn build_engine(
         name,
         imported: OnceLock::new(),
         data_dir: Mutex::default(),
+        model_files: Mutex::default(),
         vendor: Mutex::default(),
         spans: Mutex::default(),
         changes: packages::graph::Changes::default(),

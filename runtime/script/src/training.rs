@@ -1,5 +1,7 @@
 //! What `training.rhai` states about the training of a case: its data, loss, optimizer and schedule.
 
+use std::path::PathBuf;
+
 use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Dim;
 use flagperf_data::Pipeline;
@@ -34,6 +36,11 @@ pub struct ScriptedTraining {
 }
 
 impl CaseScripts {
+    /// Returns the model files that the last call of [`CaseScripts::create_model`] opened.
+    pub fn model_files(&self) -> Vec<PathBuf> {
+        self.model.as_ref().map(|script| lock(&script.state.model_files).clone()).unwrap_or_default()
+    }
+
     /// Calls the functions of training.rhai that do not concern data, and makes the training step of a model: for batches of this
     /// size, with products of this precision and an update after so many batches.
     ///

@@ -1,6 +1,6 @@
 //! Properties of a model: its size, its operations, the origin of its weights, and whether its accuracy is meaningful.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flagperf_onnx::{Graph, Model, WeightRole, WeightSource};
 use indexmap::IndexMap;
@@ -10,14 +10,19 @@ use super::phase::failure;
 use flagperf_core::event::{DatasetFacts, Failure, ModelFacts};
 use flagperf_core::tensor::TensorSpec;
 
-/// Returns the properties of a model in memory, and the hashed files from which its weights are read.
+/// Returns the properties of a model in memory, and the hashed files from which its weights are read: those of the weights, and the model
+/// files `opened`, whose small weights are in memory.
 ///
 /// # Errors
 /// When a weights file cannot be read.
-pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<HashedFile>), Failure> {
+pub fn model_facts(
+    model: &Model,
+    data_dir: &Path,
+    opened: &[PathBuf],
+) -> Result<(ModelFacts, Vec<HashedFile>), Failure> {
     let learned =
         || model.graphs.values().flat_map(|graph| graph.weights.values()).filter(|w| w.role != WeightRole::Constant);
-    let mut paths: Vec<&Path> = Vec::new();
+    let mut paths: Vec<&Path> = opened.iter().map(PathBuf::as_path).collect();
     for path in learned().filter_map(|weight| weight.source.path()) {
         if !paths.contains(&path) {
             paths.push(path);
@@ -29,7 +34,7 @@ pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<Ha
     let random = model.graphs.values().any(Graph::weights_are_random);
     sources.extend(random.then(|| "seeded random values".to_owned()));
     let values = learned().any(|weight| matches!(weight.source, WeightSource::Value(_)));
-    sources.extend((values || sources.is_empty()).then(|| "set by the script".to_owned()));
+    sources.extend((values && opened.is_empty() || sources.is_empty()).then(|| "set by the script".to_owned()));
     let facts = ModelFacts {
         weights: sources.join(", "),
         weights_are_random: random,
@@ -165,13 +170,13 @@ mod tests {
         let file = data.path().join("a.safetensors");
         std::fs::write(&file, "weights").unwrap();
         let mut model = mixed(&file);
-        let (facts, files) = model_facts(&model, data.path()).unwrap();
+        let (facts, files) = model_facts(&model, data.path(), &[]).unwrap();
         assert_eq!(facts.weights, "a.safetensors, seeded random values");
         assert!(facts.weights_are_random);
         assert_eq!((files.len(), facts.weights_files.len()), (1, 1));
         assert_eq!(facts.weights_files[0].sha256, flagperf_core::hash::hash_bytes(b"weights"));
         model.graphs.swap_remove("first");
-        let (facts, files) = model_facts(&model, data.path()).unwrap();
+        let (facts, files) = model_facts(&model, data.path(), &[]).unwrap();
         assert_eq!((facts.weights.as_str(), files.len()), ("seeded random values", 0));
     }
 

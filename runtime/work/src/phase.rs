@@ -92,7 +92,7 @@ impl Worker<'_> {
             let dataset = self.open_dataset(&scripts)?;
             let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
             let model = convert_precision(model, &job.settings, &job.parameters.keep_f32)?;
-            let (facts, weights) = facts::model_facts(&model, &job.data_dir)?;
+            let (facts, weights) = facts::model_facts(&model, &job.data_dir, &scripts.model_files())?;
             Ok((dataset, model, facts, weights))
         })?;
         (self.emit)(Event::Model(facts.clone()));

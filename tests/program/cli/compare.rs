@@ -160,5 +160,14 @@ fn a_traced_run_has_what_threads_and_operators_did_in_batches_that_are_part_of_n
     let again = checkout.path().join("again.json");
     let text = transcript(checkout.path(), &["trace", &folder.display().to_string(), &again.display().to_string()]);
     assert!(text.contains("exit code 0"), "{text}");
+    // A file of the result is not overwritten, and a link is followed.
+    let own = folder.join("record.json");
+    let text = transcript(checkout.path(), &["trace", &folder.display().to_string(), &own.display().to_string()]);
+    assert!(text.contains("exit code 2") && text.contains("whose files never change"), "{text}");
+    let (link, target) = (checkout.path().join("link.json"), checkout.path().join("target.json"));
+    fs::write(&target, "").expect("a file");
+    std::os::unix::fs::symlink(&target, &link).expect("a link");
+    transcript(checkout.path(), &["trace", &folder.display().to_string(), &link.display().to_string()]);
+    assert!(link.is_symlink() && fs::read(&target).expect("a trace") == fs::read(&file).expect("a trace"));
     assert_eq!(fs::read(again).expect("a trace"), fs::read(file).expect("a trace"));
 }

@@ -119,17 +119,18 @@ fn a_new_case_with_a_training_is_trained_by_the_last_command() {
     assert_eq!((&round["epochs"], &round["steps"]), (&2.into(), &16.into()), "{round}");
 }
 
-/// Writes a model of tokens in batches: a table of 500 rows, a layer and a mask.
-fn write_tokens(path: &Path) {
+/// Writes a model of tokens in batches: a table of 500 rows behind a conversion, a layer and a mask.
+fn write_tokens(path: &Path, seed: u64) {
     let mut builder = GraphBuilder::new("tokens");
-    let ids = builder.input("ids", "B,L,i64".parse().expect("a shape")).expect("an input");
+    let ids = builder.input("ids", "B,L,i32".parse().expect("a shape")).expect("an input");
     let mask = builder.input("mask.1", "B,?,1,f32".parse().expect("a shape")).expect("an input");
+    let ids = layers::cast(&mut builder, "wide", &ids, DType::I64).expect("a layer");
     let x = layers::embedding(&mut builder, "table", &ids, [500, 4], DType::F32).expect("a layer");
     let x = layers::linear(&mut builder, "fc", &x, Linear::new(4, 3)).expect("a layer");
     let y = layers::mul(&mut builder, "masked", &x, &mask).expect("a layer");
     builder.output("y", &y).expect("an output");
     let mut graph = builder.finish().expect("a graph");
-    graph.seed_weights(7);
+    graph.seed_weights(seed);
     write_onnx(&graph, path).expect("a file");
 }
 
@@ -137,7 +138,7 @@ fn write_tokens(path: &Path) {
 fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
     let (checkout, folder) = (support::checkout(), tempfile::tempdir().expect("a folder"));
     let file = folder.path().join("my tokens.onnx");
-    write_tokens(&file);
+    write_tokens(&file, 7);
     let run = |shapes: &[&str], more: &[&str]| {
         let mut arguments = vec!["run", "--json", "--onnx", file.to_str().expect("text")];
         shapes.iter().for_each(|shape| arguments.extend(["--shape", shape]));
@@ -160,7 +161,7 @@ fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
         assert_eq!(record["flops"]["counted_per_sample"], 2.0 * 6.0 * 4.0 * 3.0, "{}", record["flops"]);
         assert_eq!(record["settings"]["flops"]["value"], "72", "{}", record["settings"]["flops"]);
         let facts = &record["phases"][0]["dataset"]["pipeline"][0];
-        assert!(facts.as_str().is_some_and(|text| text.contains("ids 6,i64 from 0 to 500")), "{facts}");
+        assert!(facts.as_str().is_some_and(|text| text.contains("ids 6,i32 from 0 to 500")), "{facts}");
         let file = &record["phases"][0]["model"]["weights_files"][0]["path"];
         assert!(file.as_str().is_some_and(|path| path.ends_with("my tokens.onnx")), "{file}");
     }
@@ -177,7 +178,7 @@ fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
     for (shapes, wanted) in [
         (
             &["L=7", "mask.1.1=6"][..],
-            "case `my_tokens` exists already, and runs another model or other shapes\n  hint: remove",
+            "case `my_tokens` exists already, and runs another model, another content of the file, or other shapes\n  hint: create",
         ),
         (&["L=6", "M=6"], "no dimension `M` is open (open: B, L, mask.1.1)"),
         (&["L=0"], "it must be a dimension and its size"),
@@ -185,6 +186,15 @@ fn an_onnx_file_runs_in_one_command_on_drawn_inputs() {
         let (code, error, _) = run(shapes, &[]);
         assert!(code == Some(2) && error.contains(wanted), "{error}");
     }
+    // A file of the same name in another folder is not this one, and neither is this one with other weights.
+    let elsewhere = folder.path().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("a folder");
+    write_tokens(&elsewhere.join("my tokens.onnx"), 8);
+    let (code, error, _) = run(&[], &["--data", elsewhere.to_str().expect("text")]);
+    assert!(code == Some(2) && error.contains("cannot be used with"), "{error}");
+    fs::rename(elsewhere.join("my tokens.onnx"), &file).expect("a file");
+    let (code, error, _) = run(&[], &[]);
+    assert!(code == Some(2) && error.contains("another content of the file"), "{error}");
 }
 
 #[test]
@@ -201,12 +211,18 @@ fn a_file_that_no_case_can_run_is_refused_before_anything_is_created() {
         builder.finish().expect("a graph")
     };
     write_onnx(&graph(&[("a", "N,2,f32"), ("b", "f32")]), &at("scalar.onnx")).expect("a file");
+    write_onnx(&graph(&[("a", "N,2,f64"), ("b", "N,2,f64")]), &at("wide.onnx")).expect("a file");
+    write_onnx(&graph(&[("a", "N,0,f32"), ("b", "N,0,f32")]), &at("empty.onnx")).expect("a file");
+    write_onnx(&graph(&[("a", "N,99999,9999,f32"), ("b", "N,99999,9999,f32")]), &at("large.onnx")).expect("a file");
     write_onnx(&graph(&[("a", "N,2,f32"), ("b", "2,f32")]), &at("other.onnx")).expect("a file");
     for (name, wanted) in [
         ("none.onnx", "No such file"),
         ("text.onnx", "is not a complete ONNX model"),
         ("scalar.onnx", "input `b` has no dimension for the batch"),
         ("other.onnx", "the first dimensions of the inputs `a` (N) and `b` (2) differ"),
+        ("wide.onnx", "the model computes in `f64`, which no case does"),
+        ("empty.onnx", "input `a` has no elements: `N,0,f32`"),
+        ("large.onnx", "a sample of input `a` has 999890001 elements (at most 134217728)"),
         ("", "not a regular file"),
     ] {
         let output = flagperf(checkout.path(), &["new", "case", "other", "--from", at(name).to_str().expect("text")]);

@@ -13,8 +13,9 @@ use super::pool::Pool;
 use super::request::{SharedRequest, finished_output, pending_output};
 use super::tensor::{HostTensor, dtype_of};
 use super::{classify_error, library, strip_source_locations};
-use crate::{EngineError, LentMemory, RunProfile, Session, SessionFacts, Value, check_inputs, model};
+use crate::{EngineError, LentMemory, OperatorTime, RunProfile, Session, SessionFacts, Value, check_inputs, model};
 use flagperf_core::tensor::{DType, Dim, Tensor, TensorSpec};
+use flagperf_core::units::Seconds;
 
 /// The file that a session is loaded from.
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ pub(super) struct OpenVinoSession {
     device: String,
     threads: usize,
     warnings: Vec<String>,
-    /// For the last run the mean times of its nodes, for the others nothing; `None` when they are not kept.
+    /// For each run, the mean times of its nodes in all runs so far; `None` when they are not kept.
     profile: Option<Vec<RunProfile>>,
 }
 
@@ -107,8 +108,6 @@ impl OpenVinoSession {
         }
         request.infer(&tensors)?;
         if let Some(profile) = &mut self.profile {
-            // The mean of all runs is no more than one.
-            profile.iter_mut().for_each(Vec::clear);
             profile.push(request.node_times()?);
         }
         if request.pin() {
@@ -207,6 +206,26 @@ fn device_precisions(properties: &str) -> Vec<&str> {
     values.filter_map(|rest| rest.split([',', '}']).next()).collect()
 }
 
+/// Returns for the last run the mean times of its nodes in the later half of the runs, and for the others nothing: from mean times that
+/// begin with the slow first runs, those of each run would be mostly rounding.
+fn mean_of_later_half(runs: Vec<RunProfile>) -> Vec<RunProfile> {
+    let (count, half) = (runs.len(), runs.len() / 2);
+    let mut means: Vec<RunProfile> = runs.iter().map(|_| Vec::new()).collect();
+    if let Some(last) = means.last_mut() {
+        let earlier = half.checked_sub(1).map(|index| &runs[index]);
+        let mut begin_s = Seconds::default();
+        for (place, node) in runs[count - 1].iter().enumerate() {
+            let known = earlier.and_then(|run| run.get(place)).filter(|known| known.name == node.name);
+            let before = known.map_or(node.time_s.0, |known| known.time_s.0);
+            let mean = (node.time_s.0 * count as f64 - before * half as f64) / (count - half) as f64;
+            let time_s = Seconds(mean.max(0.0));
+            last.push(OperatorTime { begin_s, time_s, ..node.clone() });
+            begin_s = begin_s + time_s;
+        }
+    }
+    means
+}
+
 /// Converts OpenVINO's message to an error that contains the file's path.
 fn error_at(path: &Path, message: &str) -> EngineError {
     match classify_error(message) {
@@ -274,7 +293,7 @@ impl Session for OpenVinoSession {
     }
 
     fn operator_times(&mut self) -> Result<Option<Vec<RunProfile>>, EngineError> {
-        Ok(self.profile.as_mut().map(std::mem::take))
+        Ok(self.profile.as_mut().map(|profile| mean_of_later_half(std::mem::take(profile))))
     }
 
     fn facts(&self) -> SessionFacts {
@@ -297,6 +316,22 @@ mod tests {
             "{CPU:{A:1,INFERENCE_PRECISION_HINT:f32,B:INFERENCE_PRECISION_HINT C},GPU:{INFERENCE_PRECISION_HINT:f16}}";
         assert_eq!(device_precisions(message), ["f32", "f16"]);
         assert!(device_precisions("{}").is_empty());
+    }
+
+    #[test]
+    fn the_slow_first_runs_are_no_part_of_the_mean_times() {
+        // Runs of 9, 3, 1 and 1 s have these means so far.
+        let run = |mean: f64| {
+            let time_s = Seconds(mean);
+            let node =
+                |name: &str| OperatorTime { name: name.into(), operator: String::new(), begin_s: Seconds(0.0), time_s };
+            vec![node("a"), node("b")]
+        };
+        let means = mean_of_later_half([9.0, 6.0, 13.0 / 3.0, 3.5].map(run).to_vec());
+        assert!(means[..3].iter().all(Vec::is_empty));
+        let times: Vec<_> = means[3].iter().map(|time| (time.begin_s.0, time.time_s.0)).collect();
+        assert_eq!(times, [(0.0, 1.0), (1.0, 1.0)]);
+        assert!(mean_of_later_half(Vec::new()).is_empty());
     }
 
     #[test]

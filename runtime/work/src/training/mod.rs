@@ -55,7 +55,7 @@ impl Worker<'_> {
             self.run_step(Step::Build, "building dataloaders and training step", || {
                 let (training, evaluation) = (self.open_training_data(&scripts)?, self.open_dataset(&scripts)?);
                 let model = TrainingModel::build(&scripts, &job.with_seed(job.training_seed(0)), settings)?;
-                let (facts, _) = facts::model_facts(&model.model, &job.data_dir)?;
+                let (facts, _) = facts::model_facts(&model.model, &job.data_dir, &scripts.model_files())?;
                 (self.emit)(Event::Model(facts));
                 self.warn_of_untrained(&model);
                 Ok((training, evaluation, model))

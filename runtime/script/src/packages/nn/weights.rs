@@ -90,7 +90,9 @@ pub(super) mod functions {
             flagperf_onnx::check_limits(&graph).map_err(|error| format!("`{}`: {error}", path.display()))?;
             Ok::<_, String>(graph)
         };
-        Ok(Graph::from_complete(script.budget.paused(|| catch_panic(read))??))
+        let graph = script.budget.paused(|| catch_panic(read))??;
+        lock(&script.model_files).push(path);
+        Ok(Graph::from_complete(graph))
     }
 
     /// Completes the graph and sets its weights. `file` is a file inside the data directory that contains every weight
