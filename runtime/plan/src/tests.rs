@@ -431,6 +431,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame bad_samples = fail (default)".to_owned(),
             "toy:frame unit = sample (default)".to_owned(),
             "toy:frame preloaded = false (default)".to_owned(),
+            "toy:frame trace = false (default)".to_owned(),
             "toy:frame input_cost = fixed (default)".to_owned(),
             "toy:frame needs_network = false (default)".to_owned(),
             "toy:frame keep_f32 = [] (default)".to_owned(),
