@@ -57,8 +57,8 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     let [folder] = &found[..] else {
         return Err(format!("`{}` has {} results: give the folder of one", result.display(), found.len()));
     };
-    let parent = file.canonicalize().ok().or_else(|| std::path::absolute(file).ok());
-    if parent.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
+    let target = file.canonicalize().ok().or_else(|| std::path::absolute(file).ok());
+    if target.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
         return Err(format!("`{}` is in the folder of the result, whose files never change", file.display()));
     }
     let path = folder.join(EVENTS_FILE);

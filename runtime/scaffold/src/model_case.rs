@@ -120,7 +120,10 @@ fn model_files(name: &str, file: &Path, sizes: &IndexMap<String, usize>) -> Resu
     let inputs = Inputs::of(&graph, sizes).map_err(failed)?;
     let (counted, flops) = match count(&inputs.fixed(&graph)).multiply_adds_per_sample {
         Some(operations @ 1..) => ("The multiply-adds of a sample, as flagperf counts them in the graph.", operations),
-        _ => ("Not known: state the multiply-adds of a sample here; until then *MFU has no meaning.", 1),
+        _ => (
+            "flagperf could not count the multiply-adds of a sample: state them here, until then *MFU has no meaning.",
+            1,
+        ),
     };
     let lines = |specs: &mut dyn Iterator<Item = (&String, &TensorSpec)>| {
         specs.map(|(name, spec)| format!("`{name}`: `{spec}`")).collect::<Vec<_>>().join(", ")
@@ -141,7 +144,7 @@ fn model_files(name: &str, file: &Path, sizes: &IndexMap<String, usize>) -> Resu
         ("@FOLDER_TEXT@", quoted(&folder)),
         ("@INPUTS@", lines(&mut graph.inputs.iter().map(|input| (&input.name, &input.spec)))),
         ("@OUTPUTS@", lines(&mut graph.outputs.iter().map(|output| (&output.name, &output.spec)))),
-        ("@FIXED@\n", if inputs.is_fixed { "# The file fixes it.\n" } else { "" }.to_owned()),
+        ("@FIXED@\n", if inputs.is_fixed { "# The file fixes the size of the batch.\n" } else { "" }.to_owned()),
         ("@BATCH@", inputs.batch.to_string()),
         ("@PRECISION@", precision(computed_type(&graph)).to_owned()),
         ("@SAMPLES@", (inputs.batch * BATCHES).to_string()),
@@ -197,8 +200,8 @@ impl Inputs {
                 None => batch = Some((&input.name, first)),
                 Some((other, dim)) if dim != first => {
                     return Err(format!(
-                        "the first dimensions of the inputs `{other}` ({dim}) and `{}` ({first}) differ, so that they are no \
-                         batch",
+                        "the first dimensions of the inputs `{other}` ({dim}) and `{}` ({first}) differ, but each must be \
+                         that of the batch",
                         input.name
                     ));
                 }
