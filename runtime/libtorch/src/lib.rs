@@ -4,10 +4,12 @@
 //! host fetches them, and can be inputs again. Knows nothing about the host, and reads no clock.
 
 mod capture;
+mod captured_run;
 mod cuda;
 #[cfg(test)]
 mod cuda_tests;
 mod device_lock;
+mod device_output;
 mod library;
 mod operators;
 mod ops;
@@ -42,7 +44,7 @@ impl Engine for Torch {
         compiled: false,
         differentiates: true,
         precisions: &[DType::F32, DType::F16, DType::BF16],
-        opset_max: 23,
+        opset_max: 24,
         options: Some(options::DESCRIPTION),
     };
 

@@ -9,7 +9,7 @@ mod windows;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use flagperf_onnx_exec::{
-    Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, TensorOps, Unary, Update,
+    Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary, Update,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -269,6 +269,28 @@ impl TensorOps for TorchOps {
 
     fn gather_elements(&self, x: &TorchTensor, indices: &TorchTensor, axis: usize) -> OpResult {
         wrap(self.on_device(&indices.0).and_then(|indices| movement::gather_elements(&x.0, &indices, axis)))
+    }
+
+    fn tensor_scatter(
+        &self,
+        cache: TorchTensor,
+        update: &TorchTensor,
+        first: Option<&TorchTensor>,
+        along: ScatterAxis,
+        in_place: bool,
+    ) -> OpResult {
+        let first = first.map(|first| self.on_device(&first.0).map_err(torch_error)).transpose()?;
+        wrap(movement::tensor_scatter(cache.0, &update.0, first.as_ref(), along, in_place))
+    }
+
+    fn rms_norm(&self, x: &TorchTensor, scale: &TorchTensor, axis: usize, epsilon: f64) -> OpResult {
+        let normalized = x.0.size().split_off(axis);
+        let scale = scale.0.f_broadcast_to(&normalized[..]).map_err(torch_error)?;
+        wrap(x.0.f_rms_norm(&normalized[..], Some(scale), epsilon))
+    }
+
+    fn rotate(&self, x: &TorchTensor, cos: &TorchTensor, sin: &TorchTensor, interleaved: bool) -> OpResult {
+        wrap(shim::rotate(&x.0, &cos.0, &sin.0, interleaved))
     }
 
     fn expand(&self, x: &TorchTensor, shape: &[usize]) -> OpResult {

@@ -7,15 +7,15 @@ use std::thread::available_parallelism;
 
 use flagperf_onnx::{GRADIENT, ValueInfo as OnnxValue, read_onnx};
 use flagperf_onnx_exec::{Executor, OpError};
-use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
 use flagperf_plugin::{
-    Artifact, DType, DeviceTensor, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo,
+    Artifact, DType, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo,
 };
 use tch::{Device, Tensor};
 
-use crate::capture::CapturedGraph;
+use crate::captured_run::CapturedRun;
 use crate::cuda;
 use crate::device_lock::DeviceLock;
+use crate::device_output::DeviceOutput;
 use crate::executor_error;
 use crate::library::requested_bytes;
 use crate::operators::Operators;
@@ -42,18 +42,6 @@ pub struct TorchSession {
     /// Whether runs and operators are ranges of an attached profiler.
     has_profiler: bool,
 }
-
-/// A captured run, with its inputs and outputs at fixed addresses.
-struct CapturedRun {
-    inputs: Vec<TorchTensor>,
-    outputs: Vec<TorchTensor>,
-    /// For each input that a run changes, the output that is a copy of it after the last run.
-    current: Vec<Option<TorchTensor>>,
-    graph: CapturedGraph,
-}
-
-/// The number of runs before a capture, the same as PyTorch's own. During these runs libraries select their algorithms.
-const WARMUPS: usize = 3;
 
 impl TorchSession {
     /// Loads an ONNX file.
@@ -92,53 +80,26 @@ impl TorchSession {
         })
     }
 
-    /// Wraps an input without a copy, or starts copying it to the device. The host leaves the input's memory unchanged
-    /// until everything has been computed.
-    fn to_tensor(&self, input: &Input<'_, DeviceOutput>) -> Result<TorchTensor, Error> {
-        let view = match input {
-            Input::Own(own) => return Ok(own.0.clone()),
-            Input::Host(view) => view,
-        };
-        let (size, kind) = (sizes(view.shape), tensor::kind(dtype(view.dtype)?).map_err(to_plugin_error)?);
-        let strides: Vec<i64> = (0..size.len()).map(|axis| size[axis + 1..].iter().product()).collect();
-        // SAFETY: the bytes match the shape and type, dense and row-major, and the host leaves them unchanged until
-        // `sync` has returned; outputs that would share them are copied.
-        let tensor = unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &size, &strides, kind, Device::Cpu) };
-        let tensor = match self.device {
-            Device::Cpu => tensor,
-            device => tensor.and_then(|x| x.f_to_device_(device, kind, true, false)),
-        };
-        tensor.map(TorchTensor).map_err(|error| to_plugin_error(torch_error(error)))
-    }
-
-    /// Returns the index of the captured run for inputs of these shapes.
-    fn find_captured(&self, inputs: &[Input<'_, DeviceOutput>]) -> Option<usize> {
-        self.captured.as_ref()?.iter().position(|run| run.matches(inputs))
-    }
-
-    /// Replays the captured run at `run_index`, or captures a new run when there is none.
-    fn replay(
-        &mut self,
-        device_index: usize,
-        run_index: Option<usize>,
-        inputs: &[TorchTensor],
-    ) -> Result<Vec<TorchTensor>, Error> {
+    /// Replays the captured run for inputs of these shapes, or captures it first.
+    fn replay(&mut self, device_index: usize, inputs: &[Input<'_, DeviceOutput>]) -> Result<Vec<DeviceOutput>, Error> {
+        let (device, executor) = (self.device, &self.executor);
         let captured = self.captured.as_mut().expect("the caller checked that runs are captured");
+        let run_index = captured.iter().position(|run| run.matches(inputs));
         let run_index = match run_index {
             Some(run_index) => run_index,
             None => {
-                captured.push(CapturedRun::capture(device_index, &self.executor, inputs)?);
+                captured.push(CapturedRun::capture(device_index, executor, &to_tensors(device, inputs)?)?);
                 captured.len() - 1
             }
         };
-        captured[run_index].replay(inputs)
+        captured[run_index].replay(device, inputs)
     }
 
     /// Runs the executor on copies of the inputs that a run changes: the host may still read them.
     fn execute(&mut self, mut inputs: Vec<TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
-        let changed = self.executor.changed_inputs();
-        let own = duplicate_all(changed.iter().map(|i| &inputs[*i]))?;
-        changed.iter().zip(own).for_each(|(i, own)| inputs[*i] = own);
+        let changed = self.executor.changed_inputs().iter().chain(self.executor.overwritten_inputs());
+        let own = duplicate_all(changed.clone().map(|i| &inputs[*i]))?;
+        changed.zip(own).for_each(|(i, own)| inputs[*i] = own);
         let outputs = match &mut self.profile {
             None if self.has_profiler => ranges::run(&self.executor, inputs),
             None => self.executor.run(inputs),
@@ -153,7 +114,7 @@ impl TorchSession {
         let contiguous = tensor.0.f_detach().and_then(|output| output.f_contiguous());
         let contiguous = contiguous.map_err(|error| to_plugin_error(torch_error(error)))?;
         if tensor.0.device() != Device::Cpu {
-            return Ok(Output::Device(DeviceOutput(TorchTensor(contiguous))));
+            return Ok(Output::Device(DeviceOutput::new(TorchTensor(contiguous))));
         }
         let address = tensor.0.data_ptr() as usize;
         let shares_input = inputs.iter().any(|input| input.contains(&address));
@@ -167,44 +128,6 @@ impl Drop for TorchSession {
     fn drop(&mut self) {
         let _lock = DeviceLock::shared();
         self.captured = None;
-    }
-}
-
-impl CapturedRun {
-    /// Whether the run was captured for inputs of these shapes.
-    fn matches(&self, inputs: &[Input<'_, DeviceOutput>]) -> bool {
-        let size = |input: &Input<'_, DeviceOutput>| match input {
-            Input::Own(own) => own.0.0.size(),
-            Input::Host(view) => sizes(view.shape),
-        };
-        self.inputs.iter().map(|input| input.0.size()).eq(inputs.iter().map(size))
-    }
-
-    fn capture(device_index: usize, executor: &Executor<TorchOps>, inputs: &[TorchTensor]) -> Result<Self, Error> {
-        let inputs = duplicate_all(inputs)?;
-        tch::Cuda::synchronize(device_index as i64);
-        let run = || executor.run(inputs.clone()).map_err(executor_error);
-        let capture = || CapturedGraph::capture(device_index, WARMUPS, run);
-        let (graph, outputs) = executor.ops().resident.keep_during(capture)?;
-        let current = inputs.iter().map(|_| None).collect();
-        Ok(CapturedRun { inputs, outputs, current, graph })
-    }
-
-    /// Replays the run. Returns copies of the outputs, because the next run overwrites them.
-    fn replay(&mut self, inputs: &[TorchTensor]) -> Result<Vec<TorchTensor>, Error> {
-        let is_current = |(current, input): (&Option<TorchTensor>, &TorchTensor)| {
-            current.as_ref().is_some_and(|current| current.0.data_ptr() == input.0.data_ptr())
-        };
-        let others = self.current.iter().zip(inputs).zip(&self.inputs).filter(|(pair, _)| !is_current(*pair));
-        let (from, to): (Vec<&TorchTensor>, Vec<&TorchTensor>) = others.map(|((_, from), to)| (from, to)).unzip();
-        copy_all(&to, &from).map_err(to_plugin_error)?;
-        self.graph.replay()?;
-        let copies = duplicate_all(&self.outputs)?;
-        for (input, current) in self.inputs.iter().zip(&mut self.current) {
-            let place = self.outputs.iter().position(|output| output.0.data_ptr() == input.0.data_ptr());
-            *current = place.map(|place| copies[place].clone());
-        }
-        Ok(copies)
     }
 }
 
@@ -231,15 +154,13 @@ impl Session for TorchSession {
 
     fn submit(&mut self, inputs: &[Input<'_, DeviceOutput>]) -> Result<Vec<Output<DeviceOutput>>, Error> {
         set_threads(self.threads);
-        let run_index = self.find_captured(inputs);
-        let captures = self.captured.is_some() && run_index.is_none();
+        let captures = self.captured.as_ref().is_some_and(|runs| !runs.iter().any(|run| run.matches(inputs)));
         let _lock = if captures { DeviceLock::exclusive() } else { DeviceLock::shared() };
         let _mode = RunMode::begin(self.differentiates);
-        let tensors: Vec<TorchTensor> = inputs.iter().map(|input| self.to_tensor(input)).collect::<Result<_, _>>()?;
-        let outputs = match self.device {
-            Device::Cuda(device_index) if self.captured.is_some() => self.replay(device_index, run_index, &tensors)?,
-            _ => self.execute(tensors)?,
-        };
+        if let (Device::Cuda(device_index), true) = (self.device, self.captured.is_some()) {
+            return Ok(self.replay(device_index, inputs)?.into_iter().map(Output::Device).collect());
+        }
+        let outputs = self.execute(to_tensors(self.device, inputs)?)?;
         let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
         outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
     }
@@ -254,7 +175,7 @@ impl Session for TorchSession {
 
     fn copy_to_host(&mut self, output: &DeviceOutput, to: &mut [u8]) -> Result<(), Error> {
         let _lock = DeviceLock::shared();
-        tensor::download(&output.0.0, to).map_err(to_plugin_error)
+        tensor::download(&output.tensor()?.0, to).map_err(to_plugin_error)
     }
 
     fn device_memory(&self) -> Option<u64> {
@@ -296,28 +217,6 @@ impl Session for TorchSession {
     }
 }
 
-/// An output that stays on its device.
-pub struct DeviceOutput(TorchTensor);
-
-impl DeviceTensor for DeviceOutput {
-    fn shape(&self) -> Vec<usize> {
-        tensor::shape(&self.0.0)
-    }
-
-    fn dtype(&self) -> DType {
-        plugin_dtype(&self.0.0).expect("the plug-in interface has every type of the host")
-    }
-
-    fn device(&self) -> DLDevice {
-        let Device::Cuda(index) = self.0.0.device() else { unreachable!("outputs on the CPU are host outputs") };
-        DLDevice { device_type: DLDeviceType::CUDA, device_id: index as i32 }
-    }
-
-    fn address(&self) -> usize {
-        self.0.0.data_ptr() as usize
-    }
-}
-
 /// A dense output on the CPU.
 struct HostOutput(TorchTensor);
 
@@ -346,8 +245,31 @@ impl LentMemory for PinnedMemory {
     }
 }
 
+/// Wraps inputs without a copy, or starts copying them to the device. The host leaves their memory unchanged until everything has
+/// been computed.
+pub(crate) fn to_tensors(device: Device, inputs: &[Input<'_, DeviceOutput>]) -> Result<Vec<TorchTensor>, Error> {
+    inputs.iter().map(|input| to_tensor(device, input)).collect()
+}
+
+fn to_tensor(device: Device, input: &Input<'_, DeviceOutput>) -> Result<TorchTensor, Error> {
+    let view = match input {
+        Input::Own(own) => return own.tensor(),
+        Input::Host(view) => view,
+    };
+    let (size, kind) = (sizes(view.shape), tensor::kind(dtype(view.dtype)?).map_err(to_plugin_error)?);
+    let strides: Vec<i64> = (0..size.len()).map(|axis| size[axis + 1..].iter().product()).collect();
+    // SAFETY: the bytes match the shape and type, dense and row-major, and the host leaves them unchanged until
+    // `sync` has returned; outputs that would share them are copied.
+    let tensor = unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &size, &strides, kind, Device::Cpu) };
+    let tensor = match device {
+        Device::Cpu => tensor,
+        device => tensor.and_then(|x| x.f_to_device_(device, kind, true, false)),
+    };
+    tensor.map(TorchTensor).map_err(|error| to_plugin_error(torch_error(error)))
+}
+
 /// Copies tensors to new memory.
-fn duplicate_all<'a>(tensors: impl IntoIterator<Item = &'a TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
+pub(crate) fn duplicate_all<'a>(tensors: impl IntoIterator<Item = &'a TorchTensor>) -> Result<Vec<TorchTensor>, Error> {
     let tensors: Vec<&TorchTensor> = tensors.into_iter().collect();
     let own = tensors.iter().map(|tensor| tensor.0.f_empty_like().map(TorchTensor));
     let own = own.collect::<Result<Vec<_>, _>>().map_err(|error| to_plugin_error(torch_error(error)))?;
@@ -378,13 +300,13 @@ fn dtype(dtype: DType) -> Result<flagperf_onnx::DType, Error> {
     dtype.name().parse().map_err(Error::failed)
 }
 
-fn plugin_dtype(tensor: &Tensor) -> Result<DType, Error> {
+pub(crate) fn plugin_dtype(tensor: &Tensor) -> Result<DType, Error> {
     let name = tensor::dtype(tensor.kind()).name();
     DType::from_name(name).ok_or_else(|| Error::failed(format!("the interface has no type `{name}`")))
 }
 
 /// Converts an error of libtorch outside the graph, and recognizes failed allocations.
-fn to_plugin_error(error: OpError) -> Error {
+pub(crate) fn to_plugin_error(error: OpError) -> Error {
     let message = error.to_string();
     requested_bytes(&message).map_or_else(|| Error::failed(error), |bytes| Error::OutOfMemory { bytes })
 }

@@ -50,6 +50,29 @@ at::Tensor *flagperf_multiply_add(const at::Tensor *a, const at::Tensor *b, cons
     return own([&] { return at::addcmul(*a, *b, *c, factor); });
 }
 
+// Rotates pairs of elements of the last dimension by the angles with these cosines and sines: adjacent elements if `interleaved` is
+// true, else those half the width apart.
+at::Tensor *flagperf_rotate(const at::Tensor *x, const at::Tensor *cos, const at::Tensor *sin, bool interleaved) {
+    return own([&] {
+        auto half = x->size(-1) / 2;
+        auto part = [&](const at::Tensor &whole, int64_t index) {
+            return interleaved ? whole.slice(-1, index, whole.size(-1), 2) : whole.narrow(-1, index * half, half);
+        };
+        if (x->requires_grad()) {
+            auto first = part(*x, 0), second = part(*x, 1);
+            auto real = at::sub(at::mul(first, *cos), at::mul(second, *sin));
+            auto imaginary = at::add(at::mul(first, *sin), at::mul(second, *cos));
+            return interleaved ? at::stack({real, imaginary}, -1).flatten(-2) : at::cat({real, imaginary}, -1);
+        }
+        auto rotated = at::empty_like(*x);
+        auto real = part(rotated, 0), imaginary = part(rotated, 1);
+        auto first = part(*x, 0), second = part(*x, 1);
+        at::mul_out(real, first, *cos).addcmul_(second, *sin, -1);
+        at::mul_out(imaginary, second, *cos).addcmul_(first, *sin);
+        return rotated;
+    });
+}
+
 // The root of the sum of the squares of all elements of `count` tensors.
 at::Tensor *flagperf_norm(const at::Tensor *const *tensors, size_t count) {
     return own([&] { return at::linalg_vector_norm(at::stack(at::_foreach_norm(list(tensors, count), 2))); });

@@ -19,6 +19,7 @@ unsafe extern "C" {
     fn flagperf_norm(tensors: *const *const c_void, count: usize) -> *mut c_void;
     fn flagperf_copy_all(to: *const *const c_void, from: *const *const c_void, count: usize) -> *const c_char;
     fn flagperf_add_scaled(a: *const c_void, b: *const c_void, factor: f64) -> *mut c_void;
+    fn flagperf_rotate(x: *const c_void, cos: *const c_void, sin: *const c_void, interleaved: bool) -> *mut c_void;
     fn flagperf_multiply_add(a: *const c_void, b: *const c_void, c: *const c_void, factor: f64) -> *mut c_void;
 }
 
@@ -123,6 +124,12 @@ pub fn add_scaled(a: &Tensor, b: &Tensor, factor: f64) -> Result<Tensor, TchErro
 pub fn multiply_add(a: &Tensor, b: &Tensor, c: &Tensor, factor: f64) -> Result<Tensor, TchError> {
     // SAFETY: the function reads three tensors, and returns one that the caller owns, or null.
     unsafe { owned(flagperf_multiply_add(a.as_ptr().cast(), b.as_ptr().cast(), c.as_ptr().cast(), factor)) }
+}
+
+/// Returns `x` with pairs of elements of its last dimension rotated by the angles with these cosines and sines.
+pub fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor, interleaved: bool) -> Result<Tensor, TchError> {
+    // SAFETY: the function reads three tensors, and returns one that the caller owns, or null.
+    unsafe { owned(flagperf_rotate(x.as_ptr().cast(), cos.as_ptr().cast(), sin.as_ptr().cast(), interleaved)) }
 }
 
 /// Returns the tensor that a function of the shim returned; for null, its error.

@@ -15,6 +15,7 @@ use super::rearrange::rearrange;
 use super::recurrent::recurrent;
 use super::resize::resize;
 use super::rotary::rotary_embedding;
+use super::tensor_scatter::tensor_scatter;
 
 /// Returns the outputs of an operator that [`super::evaluate::evaluate`] delegates to this module.
 pub(super) fn evaluate_composed<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
@@ -35,6 +36,7 @@ pub(super) fn evaluate_composed<O: TensorOps>(op: &Op, operands: &Operands<O>) -
         Op::GatherNd { batch_dims } => gather_nd(operands, *batch_dims)?,
         Op::ScatterElements { axis, combination } => scatter_elements(operands, *axis, *combination)?,
         Op::ScatterNd { combination } => scatter_nd(operands, *combination)?,
+        Op::TensorScatter(scatter) => tensor_scatter(operands, *scatter)?,
         Op::Range => range(operands)?,
         Op::OneHot { axis } => one_hot(operands, *axis)?,
         Op::Tile => tile(operands)?,

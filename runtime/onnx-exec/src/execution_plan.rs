@@ -40,6 +40,8 @@ pub(super) struct ExecutionPlan {
     pub steps: Vec<Step>,
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
+    /// The indices of the inputs that steps overwrite.
+    pub overwritten: Vec<usize>,
     /// How many of the last inputs are values of the graph around a subgraph.
     pub captured: usize,
     pub constants: HashMap<Slot, Tensor>,

@@ -51,13 +51,19 @@ impl<O: TensorOps> Executor<O> {
         &self.changed
     }
 
+    /// Returns the indices of the inputs that a run may overwrite: caches of which nothing but the node that updates them is an
+    /// operand.
+    pub fn overwritten_inputs(&self) -> &[usize] {
+        self.program.overwritten()
+    }
+
     /// Returns the tensor library.
     pub fn ops(&self) -> &O {
         &self.ops
     }
 
     /// Runs the graph on tensors of the library, in the order of [`Executor::inputs`], and changes those of
-    /// [`Executor::changed_inputs`].
+    /// [`Executor::changed_inputs`] and [`Executor::overwritten_inputs`].
     ///
     /// # Errors
     /// When an input does not match the graph's declaration or an operator fails. The error names the input or the

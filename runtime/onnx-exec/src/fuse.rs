@@ -4,6 +4,7 @@
 //! Changes only the executor's own plan, not the graph.
 
 mod attention;
+mod cache;
 
 use super::execution_plan::{ExecutionPlan, Slot, Step};
 use super::op::Op;
@@ -21,6 +22,8 @@ impl ExecutionPlan {
         self.apply_rule(ExecutionPlan::fuse_activation);
         self.apply_rule(ExecutionPlan::fuse_attention);
         self.apply_rule(ExecutionPlan::fuse_multiply_add);
+        self.apply_rule(ExecutionPlan::overwrite_cache);
+        self.apply_rule(ExecutionPlan::find_finite_mask);
     }
 
     /// Applies a rule to each step. A rule returns the steps that it merged into this step, or this step if it was

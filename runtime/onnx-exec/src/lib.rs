@@ -46,6 +46,7 @@ mod result_bound;
 mod result_size;
 mod rotary;
 mod shape_arithmetic;
+mod tensor_scatter;
 mod volumes;
 mod window;
 
@@ -57,7 +58,7 @@ pub use custom::CustomOperator;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
 pub use fold::{FOLDED_BYTES_MAX, Folded, fold_constants};
-pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary, Update};
+pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary, Update};
 pub use program::{ExecutedNode, NodeEvent};
 pub use proof::{Compared, ProofError, RegionsProof, compare, first_difference, prove_regions};
 pub use reference::{Array, ReferenceOps};

@@ -25,6 +25,8 @@ pub(super) struct MultiHeadAttention {
     pub outputs: usize,
     /// The stage of the scores that is the fourth output.
     pub scores: ScoreStage,
+    /// Whether the mask is known to be finite, so that it hides no row completely.
+    pub has_finite_mask: bool,
 }
 
 /// A stage of the computation of scores.
@@ -59,15 +61,14 @@ pub(super) fn multi_head_attention<O: TensorOps>(
     if past != past_v {
         return Err(OpError::invalid_operands(format!("{past} past keys, but {past_v} past values")));
     }
-    let (k, v) = (repeat_heads(ops, present_k.clone(), heads)?, repeat_heads(ops, present_v.clone(), heads)?);
-    let columns = ops.shape(&k)[2];
+    let columns = ops.shape(&present_k)[2];
     let mut mask = operands
         .optional_tensor(3)?
         .map(|mask| to_additive_mask(ops, &q, pad_mask(ops, mask, columns)?))
         .transpose()?;
     let lengths = operands.ints(6)?;
     let is_bounded = lengths.is_some() || attention.window != [None; 2];
-    let may_mask_whole_rows = mask.is_some() || is_bounded;
+    let may_mask_whole_rows = (mask.is_some() && !attention.has_finite_mask) || is_bounded;
     if attention.causal || is_bounded {
         let hidden = attention.position_mask(rows, columns, past, lengths.as_deref())?;
         let hidden = ops.upload(&hidden.cast(ops.dtype(&q)))?;
@@ -75,6 +76,17 @@ pub(super) fn multi_head_attention<O: TensorOps>(
     }
     let scale = attention.scale.unwrap_or((width as f64).sqrt().recip());
     let hidden = if may_mask_whole_rows { mask.as_ref() } else { None };
+    // The queries of one row that share a head of the keys are as many rows of that head: nothing is repeated.
+    let kv_heads = ops.shape(&present_k)[1];
+    let is_shared = rows == 1 && kv_heads != 0 && heads.is_multiple_of(kv_heads) && heads != kv_heads;
+    let for_each_head = |mask: &O::Tensor| ops.shape(mask).iter().rev().skip(1).take(2).all(|size| *size == 1);
+    let is_shared = is_shared && mask.as_ref().is_none_or(for_each_head);
+    let (q, k, v) = if is_shared {
+        let [batch, _, _, width] = ops.shape(&q)[..] else { unreachable!("q has four dimensions") };
+        (ops.reshape(&q, &[batch, kv_heads, heads / kv_heads, width])?, present_k.clone(), present_v.clone())
+    } else {
+        (q, repeat_heads(ops, present_k.clone(), heads)?, repeat_heads(ops, present_v.clone(), heads)?)
+    };
     let (mut y, scores) = if attention.softcap == 0.0 && attention.outputs < 4 {
         let y = masked_attention(ops, [&q, &k, &v], mask.as_ref(), scale)?;
         (hidden.map_or(Ok(y.clone()), |mask| zero_masked_rows(ops, y, mask))?, None)
@@ -82,6 +94,15 @@ pub(super) fn multi_head_attention<O: TensorOps>(
         let (y, scores) = attention_with_scores(ops, [&q, &k, &v], mask.as_ref(), hidden, scale, attention)?;
         (y, Some(scores))
     };
+    let in_heads = |x: O::Tensor| {
+        let shape = ops.shape(&x);
+        match shape[..] {
+            [batch, _, _, width] if is_shared => ops.reshape(&x, &[batch, heads, 1, width]),
+            _ => Ok(x),
+        }
+    };
+    y = in_heads(y)?;
+    let scores = scores.map(in_heads).transpose()?;
     if side_by_side {
         let [batch, _, _, width] = ops.shape(&y)[..] else {
             return Err(OpError::invalid_operands("the mask adds dimensions to the result"));

@@ -63,14 +63,25 @@ pub(super) fn rms_normalization<O: TensorOps>(
     epsilon: f64,
 ) -> Result<O::Tensor, OpError> {
     let (ops, x) = (operands.ops, operands.tensor(0)?);
-    let wide = widen(ops, &x)?;
-    let rank = ops.shape(&x).len();
-    let axes: Vec<usize> = (resolve_axis(axis, rank)?..rank).collect();
+    let axis = resolve_axis(axis, ops.shape(&x).len())?;
+    ops.rms_norm(&x, &operands.tensor(1)?, axis, epsilon)
+}
+
+/// Composes [`TensorOps::rms_norm`] of other operations.
+pub(super) fn rms_norm_from_primitives<O: TensorOps + ?Sized>(
+    ops: &O,
+    x: &O::Tensor,
+    scale: &O::Tensor,
+    axis: usize,
+    epsilon: f64,
+) -> Result<O::Tensor, OpError> {
+    let wide = widen(ops, x)?;
+    let axes: Vec<usize> = (axis..ops.shape(x).len()).collect();
     let mean = ops.reduce(Reduce::Mean, &ops.binary(Binary::Mul, &wide, &wide)?, &axes)?;
     let root = ops.unary(Unary::Sqrt, &ops.binary(Binary::Add, &mean, &scalar(ops, epsilon, &mean)?)?)?;
     // The normalized numbers are rounded before they are scaled, as the operator's definition does.
-    let normal = ops.cast(&ops.binary(Binary::Div, &wide, &root)?, ops.dtype(&x))?;
-    ops.binary(Binary::Mul, &normal, &operands.tensor(1)?)
+    let normal = ops.cast(&ops.binary(Binary::Div, &wide, &root)?, ops.dtype(x))?;
+    ops.binary(Binary::Mul, &normal, scale)
 }
 
 /// Returns the mean over the dimensions from `axis` on, and the inverse of the deviation, both in f32.

@@ -12,6 +12,7 @@ use super::recurrent::{Cell, Recurrent};
 use super::reference::Array;
 use super::resize::Resize;
 use super::rotary::Rotary;
+use super::tensor_scatter::TensorScatter;
 use super::window::Window;
 use flagperf_onnx::{DType, UpdateRule};
 
@@ -167,6 +168,7 @@ pub(super) enum Op {
     ScatterNd {
         combination: Option<Binary>,
     },
+    TensorScatter(TensorScatter),
     /// If `columns_first` is false, the rows and columns of a block vary slower than the channels (`DCR`).
     DepthToSpace {
         block: usize,

@@ -6,8 +6,11 @@ use super::custom::CustomOperator;
 use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
-use super::normalize::batch_norm_from_primitives;
+use super::normalize::{batch_norm_from_primitives, rms_norm_from_primitives};
+use super::rotary::rotate_from_primitives;
+use super::tensor_scatter::tensor_scatter_on_host;
 pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary, Update};
+pub use super::tensor_scatter::ScatterAxis;
 use flagperf_onnx::{DType, Tensor};
 
 /// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are
@@ -192,6 +195,19 @@ pub trait TensorOps: Send + Sync {
     ) -> Result<Self::Tensor, OpError> {
         scatter_rows_from_primitives(self, x, rows, updates, combination)
     }
+    /// Writes `update` into `cache`, from the index in `first` (one for each entry of the first dimension) on, or from the first entry
+    /// on. If `in_place` is true, nothing else reads the cache, and it may be overwritten.
+    fn tensor_scatter(
+        &self,
+        cache: Self::Tensor,
+        update: &Self::Tensor,
+        first: Option<&Self::Tensor>,
+        along: ScatterAxis,
+        in_place: bool,
+    ) -> Result<Self::Tensor, OpError> {
+        let _ = in_place;
+        tensor_scatter_on_host(self, &cache, update, first, along)
+    }
     /// Computes the softmax along `axis`, or its logarithm.
     fn softmax(&self, x: &Self::Tensor, axis: usize, log: bool) -> Result<Self::Tensor, OpError>;
     /// Normalizes over the dimensions from `axis` on, then multiplies by `scale` and adds `bias`.
@@ -203,6 +219,27 @@ pub trait TensorOps: Send + Sync {
         axis: usize,
         epsilon: f64,
     ) -> Result<Self::Tensor, OpError>;
+    /// Divides by the root of the mean of the squares over the dimensions from `axis` on, then multiplies by `scale`.
+    fn rms_norm(
+        &self,
+        x: &Self::Tensor,
+        scale: &Self::Tensor,
+        axis: usize,
+        epsilon: f64,
+    ) -> Result<Self::Tensor, OpError> {
+        rms_norm_from_primitives(self, x, scale, axis, epsilon)
+    }
+    /// Rotates pairs of elements of the last of four dimensions by angles, whose cosines and sines are `batch,rows,1,pairs`. The
+    /// elements of a pair are adjacent if `interleaved` is true, else half the width apart.
+    fn rotate(
+        &self,
+        x: &Self::Tensor,
+        cos: &Self::Tensor,
+        sin: &Self::Tensor,
+        interleaved: bool,
+    ) -> Result<Self::Tensor, OpError> {
+        rotate_from_primitives(self, x, [cos, sin], interleaved)
+    }
 
     /// Returns the same elements, in row-major order, with another shape.
     fn reshape(&self, x: &Self::Tensor, shape: &[usize]) -> Result<Self::Tensor, OpError>;

@@ -19,6 +19,7 @@ pub(super) type SlotValue<O> = Option<Value<<O as TensorOps>::Tensor>>;
 pub(super) struct Program<O: TensorOps> {
     inputs: Vec<Slot>,
     outputs: Vec<Slot>,
+    overwritten: Vec<usize>,
     captured: usize,
     constants: Vec<SlotValue<O>>,
     steps: Vec<LoadedStep<O>>,
@@ -60,8 +61,9 @@ impl<O: TensorOps> Program<O> {
             plan.fuse();
         }
         let constants = load_constants(&mut plan, ops)?;
-        let (inputs, outputs, captured) = (plan.inputs, plan.outputs, plan.captured);
-        let mut program = Program { inputs, outputs, captured, constants, steps: Vec::new(), freed_after: Vec::new() };
+        let ExecutionPlan { inputs, outputs, overwritten, captured, .. } = plan;
+        let (steps, freed_after) = (Vec::new(), Vec::new());
+        let mut program = Program { inputs, outputs, overwritten, captured, constants, steps, freed_after };
         for mut step in plan.steps {
             if let Op::Custom(operator) = &step.op
                 && !ops.has_custom(operator)
@@ -105,6 +107,11 @@ impl<O: TensorOps> Program<O> {
     /// Returns how many of the last inputs are values of the graph around the subgraph.
     pub fn captured(&self) -> usize {
         self.captured
+    }
+
+    /// Returns the indices of the inputs that steps may overwrite.
+    pub fn overwritten(&self) -> &[usize] {
+        &self.overwritten
     }
 
     pub fn output_count(&self) -> usize {

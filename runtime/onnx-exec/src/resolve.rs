@@ -190,7 +190,7 @@ static KERNELS: [(&str, Kernel); 149] = [
     ("Sum",                   Kernel::Binary(Binary::Add)),
     ("Tan",                   Kernel::Unary(Unary::Tan)),
     ("Tanh",                  Kernel::Unary(Unary::Tanh)),
-    ("TensorScatter",          Kernel::Host(entries::tensor_scatter)),
+    ("TensorScatter",          Kernel::Read(indexing::tensor_scatter)),
     ("Tile",                  Kernel::Plain(Op::Tile)),
     ("TopK",                  Kernel::Read(indexing::top_k)),
     ("Transpose",             Kernel::Read(shapes::transpose)),

@@ -29,6 +29,7 @@ pub(super) fn elements_max(name: &str, op: &Op, inputs: &[Option<&Tensor>]) -> R
         | Op::RmsNormalization { .. }
         | Op::ScatterElements { .. }
         | Op::ScatterNd { .. }
+        | Op::TensorScatter(_)
         | Op::Shape { .. }
         | Op::Size
         | Op::Slice

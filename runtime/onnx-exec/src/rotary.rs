@@ -23,9 +23,9 @@ pub(super) fn rotary_embedding<O: TensorOps>(operands: &Operands<O>, rotary: &Ro
     let (ops, x) = (operands.ops, operands.tensor(0)?);
     let shape = ops.shape(&x);
     let rows = match (&shape[..], rotary.heads) {
-        ([_, _, _, _], _) => ops.permute(&widen(ops, &x)?, &[0, 2, 1, 3])?,
+        ([_, _, _, _], _) => ops.permute(&x, &[0, 2, 1, 3])?,
         ([batch, rows, all], Some(heads)) if heads > 0 && all % heads == 0 => {
-            ops.reshape(&widen(ops, &x)?, &[*batch, *rows, heads, all / heads])?
+            ops.reshape(&x, &[*batch, *rows, heads, all / heads])?
         }
         (shape, heads) => {
             return Err(OpError::invalid_operands(format!(
@@ -39,11 +39,10 @@ pub(super) fn rotary_embedding<O: TensorOps>(operands: &Operands<O>, rotary: &Ro
         return Err(OpError::invalid_operands(format!("{width} of {size} elements cannot be rotated in pairs")));
     }
     let (cos, sin) = (angle_table(operands, 1, width / 2)?, angle_table(operands, 2, width / 2)?);
-    let rotated = rotate(ops, &ops.slice(&rows, 3, 0, width, 1)?, [&cos, &sin], rotary.interleaved)?;
+    let rotated = ops.rotate(&ops.slice(&rows, 3, 0, width, 1)?, &cos, &sin, rotary.interleaved)?;
     let whole =
         if width == size { rotated } else { ops.concat(&[rotated, ops.slice(&rows, 3, width, size - width, 1)?], 3)? };
-    let ordered = if shape.len() == 4 { ops.permute(&whole, &[0, 2, 1, 3])? } else { ops.reshape(&whole, &shape)? };
-    ops.cast(&ordered, ops.dtype(&x))
+    if shape.len() == 4 { ops.permute(&whole, &[0, 2, 1, 3]) } else { ops.reshape(&whole, &shape) }
 }
 
 /// Returns the cosines or sines as `batch,rows,1,pairs`.
@@ -58,13 +57,14 @@ fn angle_table<O: TensorOps>(operands: &Operands<O>, i: usize, pairs: usize) -> 
     }
 }
 
-fn rotate<O: TensorOps>(
+/// Composes [`TensorOps::rotate`] of other operations.
+pub(super) fn rotate_from_primitives<O: TensorOps + ?Sized>(
     ops: &O,
     x: &O::Tensor,
     [cos, sin]: [&O::Tensor; 2],
     interleaved: bool,
 ) -> Result<O::Tensor, OpError> {
-    let shape = ops.shape(x);
+    let (shape, dtype, x) = (ops.shape(x), ops.dtype(x), &widen(ops, x)?);
     let half = shape[3] / 2;
     let (first, second) = if interleaved {
         (ops.slice(x, 3, 0, half, 2)?, ops.slice(x, 3, 1.min(shape[3]), half, 2)?)
@@ -75,9 +75,9 @@ fn rotate<O: TensorOps>(
     let real = ops.binary(Binary::Sub, &product(&first, cos)?, &product(&second, sin)?)?;
     let imaginary = ops.binary(Binary::Add, &product(&first, sin)?, &product(&second, cos)?)?;
     if !interleaved {
-        return ops.concat(&[real, imaginary], 3);
+        return ops.cast(&ops.concat(&[real, imaginary], 3)?, dtype);
     }
     let [batch, rows, heads, _] = shape[..] else { return Err(OpError::invalid_operands("the heads are not split")) };
     let column = |x: &O::Tensor| ops.reshape(x, &[batch, rows, heads, half, 1]);
-    ops.reshape(&ops.concat(&[column(&real)?, column(&imaginary)?], 4)?, &shape)
+    ops.cast(&ops.reshape(&ops.concat(&[column(&real)?, column(&imaginary)?], 4)?, &shape)?, dtype)
 }

@@ -13,6 +13,7 @@ mod quantized;
 mod recurrent;
 mod rewrite;
 mod rotary;
+mod tensor_scatter;
 
 pub use node_list::NodeList;
 pub(crate) use node_list::{float, int, required};
@@ -36,6 +37,7 @@ pub(crate) use quantized::{
 pub(crate) use recurrent::{gru, lstm, rnn};
 pub(crate) use rewrite::{Rewriting, rewrite};
 pub(crate) use rotary::rotary_embedding;
+pub(crate) use tensor_scatter::tensor_scatter;
 
 /// A decomposition: appends nodes that compute the outputs of a node.
 pub type Decomposition = fn(&mut NodeList<'_>, &Node) -> Result<(), String>;

@@ -265,7 +265,7 @@ static OPERATORS: [Operator; 203] = [
     op("Swish",                     24, ANY,            FIRST).lowers(lower::swish),
     op("Tan",                       7,  FLOAT,          FIRST).wide(),
     op("Tanh",                      1,  FLOAT,          FIRST).derives(gradient::tanh),
-    op("TensorScatter",             24, ANY,            UNKNOWN),
+    op("TensorScatter",             24, ANY,            FIRST).lowers(lower::tensor_scatter),
     op("TfIdfVectorizer",           9,  ANY,            UNKNOWN),
     op("ThresholdedRelu",           10, ANY,            FIRST).lowers(lower::thresholded_relu),
     op("Tile",                      1,  ANY,            Some(|n| n.apply(&ops::Tile))).derives(gradient::tile),

@@ -1,6 +1,6 @@
 //! Slices, gathers and padding.
 
-use flagperf_onnx_exec::PadMode;
+use flagperf_onnx_exec::{PadMode, ScatterAxis};
 use tch::{Kind, TchError, Tensor};
 
 /// Returns `count` entries along `axis`, starting at `start`, at intervals of `step`. libtorch's own slices support
@@ -32,6 +32,33 @@ pub fn gather(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor, TchEr
     let selected = x.f_index_select(axis as i64, &from_front)?;
     shape.splice(axis..=axis, indices.size());
     selected.f_reshape(shape)
+}
+
+/// Writes the entries of `update` into `cache`, or into a copy of it, from the index in `first` of each entry of the first
+/// dimension on.
+pub fn tensor_scatter(
+    cache: Tensor,
+    update: &Tensor,
+    first: Option<&Tensor>,
+    ScatterAxis { axis, is_circular }: ScatterAxis,
+    in_place: bool,
+) -> Result<Tensor, TchError> {
+    let (sizes, options) = (update.size(), (Kind::Int64, cache.device()));
+    let mut along = vec![1; sizes.len()];
+    along[axis] = sizes[axis];
+    let mut places = Tensor::f_arange(sizes[axis], options)?.f_reshape(&along[..])?;
+    if let Some(first) = first {
+        along[axis] = 1;
+        along[0] = sizes[0];
+        let first = first.f_to_kind(Kind::Int64)?.f_reshape(&along[..])?;
+        places = if sizes[axis] == 1 { first } else { places.f_add(&first)? };
+    }
+    if is_circular {
+        places = places.f_remainder(cache.size()[axis])?;
+    }
+    let places = places.f_expand(&sizes[..], false)?;
+    let mut written = cache;
+    if in_place { written.f_scatter_(axis as i64, &places, update) } else { written.f_scatter(axis as i64, &places, update) }
 }
 
 /// Pads a tensor. libtorch counts dimensions from the last one, and its reflection only supports the dimensions that

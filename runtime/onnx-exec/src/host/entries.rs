@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HostFunction, input, optional};
+use super::{HostFunction, input};
 use crate::OpError;
 use crate::indexing::row_major_strides;
 use crate::resolve::Source;
@@ -146,43 +146,6 @@ pub(crate) fn center_crop_pad(source: &Source<'_>) -> Result<HostFunction, OpErr
             result = take(&result, axis, &(0..wanted).map(place).collect::<Vec<_>>())?;
         }
         Ok(vec![result])
-    }))
-}
-
-/// `TensorScatter`: the update in place of entries of the cache, from an index of each sample on.
-pub(crate) fn tensor_scatter(source: &Source<'_>) -> Result<HostFunction, OpError> {
-    let axis = source.attributes.int("axis", -2)?;
-    let is_circular = match source.attributes.text("mode", "linear")? {
-        "linear" => false,
-        "circular" => true,
-        other => return Err(OpError::unsupported(format!("`mode` `{other}`"))),
-    };
-    Ok(Arc::new(move |inputs| {
-        let (cache, update) = (input(inputs, 0)?, input(inputs, 1)?);
-        let axis = resolve_axis(axis, cache.shape().len())?;
-        let mut expected = cache.shape().to_vec();
-        let (size, count) = (cache.shape()[axis], update.shape().get(axis).copied().unwrap_or(0));
-        expected[axis] = count;
-        if update.shape() != expected || update.dtype() != cache.dtype() {
-            return Err(OpError::invalid_operands(format!("{:?} does not fit {:?}", update.spec(), cache.spec())));
-        }
-        let first = optional(inputs, 2).map(Tensor::to_f64);
-        let outer = cache.shape()[..axis].iter().product::<usize>();
-        let per_sample = (outer / cache.shape()[0].max(1)).max(1);
-        let inner = cache.shape()[axis + 1..].iter().product::<usize>() * cache.dtype().size();
-        let mut bytes = cache.bytes().to_vec();
-        for block in 0..outer {
-            let first = first.as_ref().and_then(|first| first.get(block / per_sample)).copied().unwrap_or(0.0) as usize;
-            for entry in 0..count {
-                let place = if is_circular { (first + entry) % size.max(1) } else { first + entry };
-                if place >= size {
-                    return Err(OpError::invalid_operands(format!("index {place} is out of range for size {size}")));
-                }
-                let from = &update.bytes()[(block * count + entry) * inner..][..inner];
-                bytes[(block * size + place) * inner..][..inner].copy_from_slice(from);
-            }
-        }
-        Ok(vec![Tensor::from_bytes(cache.shape(), cache.dtype(), &bytes)?])
     }))
 }
 

@@ -5,6 +5,7 @@ use crate::OpError;
 use crate::attributes::Attributes;
 use crate::op::Op;
 use crate::ops::Binary;
+use crate::tensor_scatter::TensorScatter;
 
 pub(super) fn arg_max(source: &Source<'_>) -> Result<Op, OpError> {
     arg_extremum(source, false)
@@ -44,6 +45,15 @@ pub(super) fn scatter_elements(source: &Source<'_>) -> Result<Op, OpError> {
 
 pub(super) fn scatter_nd(source: &Source<'_>) -> Result<Op, OpError> {
     Ok(Op::ScatterNd { combination: combination(source.attributes)? })
+}
+
+pub(super) fn tensor_scatter(source: &Source<'_>) -> Result<Op, OpError> {
+    let is_circular = match source.attributes.text("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        other => return Err(super::unknown_word("mode", other)),
+    };
+    Ok(Op::TensorScatter(TensorScatter { axis: source.attributes.int("axis", -2)?, is_circular, in_place: false }))
 }
 
 pub(super) fn one_hot(source: &Source<'_>) -> Result<Op, OpError> {

@@ -5,6 +5,7 @@
 mod activation;
 mod arithmetic;
 mod attention;
+mod cache;
 mod convolution;
 mod convolution_nd;
 mod linear;
@@ -30,6 +31,7 @@ pub use arithmetic::{
     modulo, mul, not_equal, or, pow, range, scale, sub,
 };
 pub use attention::{Attention, attention, multi_head_attention};
+pub use cache::update_cache;
 pub use convolution::{Conv2d, Padding, conv2d};
 pub use convolution_nd::{ConvNd, conv_nd, conv_transpose};
 pub use linear::{Linear, embedding, linear};

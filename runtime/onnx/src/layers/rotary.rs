@@ -1,6 +1,6 @@
 //! Rotary position embeddings.
 
-use super::{add_node, argument_error, attributes};
+use super::{add_node, argument_error, attributes, gather};
 use crate::{Attribute, BuildError, Dim, GraphBuilder, Tensor, Var};
 
 /// The most elements of a table.
@@ -23,10 +23,8 @@ pub struct RotaryAngles {
 #[derive(Clone, Debug)]
 pub struct Rotary {
     angles: RotaryAngles,
-    /// Cosines and sines, `positions,width/2`.
+    /// Cosines and sines of the positions, `N,L,width/2`.
     tables: [Var; 2],
-    /// `N,L,i64`.
-    positions: Var,
 }
 
 /// Declares the tables of a rotary embedding of `positions` (`N,L,i64`). Angle `i` of position `p`
@@ -54,10 +52,11 @@ pub fn rotary(
     let mut table = |part: &str, function: fn(f32) -> f32| {
         let angles = (0..count).flat_map(|position| frequencies.iter().map(move |f| position as f32 * f));
         let values = Tensor::from_vec([count, half], angles.map(function).collect());
-        builder.constant(&format!("{name}.{part}"), values.expect("one value for each angle"))
+        let all = builder.constant(&format!("{name}.{part}"), values.expect("one value for each angle"))?;
+        gather(builder, &format!("{name}.{part}_of_positions"), &all, positions, 0)
     };
     let tables = [table("cosines", f32::cos)?, table("sines", f32::sin)?];
-    Ok(Rotary { angles, tables, positions: positions.clone() })
+    Ok(Rotary { angles, tables })
 }
 
 /// Rotates the pairs of elements of queries or keys, `N,heads,L,width`, by the angles of their positions.
@@ -69,7 +68,7 @@ pub fn rotate(builder: &mut GraphBuilder, name: &str, x: &Var, rotary: &Rotary) 
     if x.spec().dims.len() != 4 || x.spec().dims[3] != Dim::Fixed(width) {
         return Err(argument_error(name, format!("`{}` is not `N,heads,L,{width}`", x.spec())));
     }
-    let inputs = [Some(x), Some(&rotary.tables[0]), Some(&rotary.tables[1]), Some(&rotary.positions)];
+    let inputs = [Some(x), Some(&rotary.tables[0]), Some(&rotary.tables[1])];
     let attributes = attributes([("interleaved", Attribute::Int(i64::from(interleaved)))]);
     add_node(builder, name, "RotaryEmbedding", &inputs, attributes)
 }

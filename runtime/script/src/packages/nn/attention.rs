@@ -121,6 +121,26 @@ pub(super) mod functions {
         x.numbered_layer("rotate", |builder, name, x| layers::rotate(builder, name, x, &rotary.0))
     }
 
+    /// Writes keys or values, `N,heads,S,width`, into a cache of `length` positions, from the position `first` (`N,i64`)
+    /// of each row on, and returns the cache, `N,heads,length,width`. If `past`, the cache before, has fewer positions,
+    /// zeros follow: before the first run it is empty.
+    ///
+    /// ```rhai
+    /// let graph = nn::graph("small");
+    /// let past = graph.input("past.0.key", "N,4,P,64,f32");
+    /// let k = graph.input("k", "N,4,S,64,f32");
+    /// graph.output("present.0.key", nn::update_cache(past, k, graph.input("first", "N,i64"), 128));
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn update_cache(past: Node, new: Node, first: Node, length: i64) -> Fallible<Node> {
+        let length = size("the length", length)?;
+        let cache = past.graph.build(|builder| {
+            let name = builder.unused_name("cache");
+            layers::update_cache(builder, &name, [&past.var, &new.var, &first.var], length)
+        })?;
+        Ok(past.graph.node(cache))
+    }
+
     /// Converts an image `N,H,W,C` to windows of `window` pixels (down and right): `N,count,pixels,C`. Height and width
     /// must be multiples of those of the window: `pad` the image first.
     ///

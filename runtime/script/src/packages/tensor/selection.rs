@@ -161,6 +161,29 @@ pub(super) mod functions {
         })
     }
 
+    /// Returns one element for each of `indices`, along an axis and at the other coordinates of the index, as PyTorch's `gather`.
+    /// Negative indices count from the end.
+    ///
+    /// ```rhai
+    /// let scores = tensor::from([1, 5, 2, 9], "2,2,f32");
+    /// scores.gather_elements(tensor::from([1, 0], "2,1,i64"), 1)
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn gather_elements(
+        context: NativeCallContext,
+        tensor: &mut Tensor,
+        indices: Tensor,
+        axis: i64,
+    ) -> Fallible<Tensor> {
+        compute(&context, "gather_elements", &|work| {
+            let (x, indices) = (work.host(tensor)?, work.host(&indices)?);
+            if indices.dtype().is_float() {
+                return Err(work.refuse_for(&[Some(&x), Some(&indices)], "the indices must be integers"));
+            }
+            work.apply("GatherElements", &[("axis", Attribute::Int(axis))], &[&x, &indices])
+        })
+    }
+
     /// Splits a dimension and returns an array of tensors: `parts` is an array of sizes, or the size of every part, of
     /// which the last may be smaller.
     ///
