@@ -63,7 +63,7 @@ constexpr struct {
     DataType own;
     int32_t onnx;
 } TYPES[] = {
-    {DataType::kFLOAT, FLAGPERF_FLOAT}, {DataType::kHALF, FLAGPERF_FLOAT16},  {DataType::kBF16, FLAGPERF_BFLOAT16},
+    {DataType::kFLOAT, FLAGPERF_FLOAT}, {DataType::kHALF, FLAGPERF_FLOAT16}, {DataType::kBF16, FLAGPERF_BFLOAT16},
     {DataType::kINT64, FLAGPERF_INT64}, {DataType::kINT32, FLAGPERF_INT32}, {DataType::kINT8, 3},
 };
 constexpr int32_t TYPE_COUNT = sizeof TYPES / sizeof *TYPES;
@@ -149,21 +149,19 @@ public:
 
     const std::vector<FlagperfAttribute> attributes;
 
-    /// Asks the operator for the shape and type of its output; after a refusal, `reason` is why.
+    /// Asks the operator for the shape and type of its output. The first refusal is in `reason`.
     bool ask(const std::vector<Shape> &inputs, FlagperfOutput &answer, std::string &reason) const
     {
         const std::vector<FlagperfTensor> arguments = tensors(inputs);
         const char *refusal = library().output(arguments.data(), int32_t(arguments.size()), attributes.data(),
                                                int32_t(attributes.size()), 0, &answer);
-        if (refusal)
+        if (!refusal && (answer.rank < 0 || answer.rank > Dims::MAX_DIMS))
+            refusal = "its output has a rank that TensorRT does not support";
+        if (!refusal && !computes(answer.element_type))
+            refusal = "its output has a type that operator.yaml does not list";
+        if (refusal && reason.empty())
             reason = refusal;
-        else if (answer.rank < 0 || answer.rank > Dims::MAX_DIMS)
-            reason = "its output has " + std::to_string(answer.rank) + " dimensions";
-        else if (!computes(answer.element_type))
-            reason = "its output has a type that operator.yaml does not list";
-        else
-            return true;
-        return false;
+        return !refusal;
     }
 
     /// Returns the type of the output for inputs of these types, or 0.
