@@ -3,6 +3,7 @@
 // compares the answers with the true types and shapes before a run.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,6 @@
 
 #include "flagperf_operator.h"
 #include "flagperf_operator_description.h"
-
-#ifndef FLAGPERF_OPERATOR_LIBRARY
-#define FLAGPERF_OPERATOR_LIBRARY "cuda.so"
-#endif
 
 namespace {
 
@@ -38,7 +35,7 @@ Library open_library()
         return library;
     }
     std::string path = own.dli_fname;
-    path = path.substr(0, path.find_last_of('/') + 1) + FLAGPERF_OPERATOR_LIBRARY;
+    path = path.substr(0, path.find_last_of('/') + 1) + "cuda.so";
     // Local, because the libraries of all operators export the same names.
     void *opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (opened) {
@@ -58,13 +55,15 @@ const Library &library()
     return opened;
 }
 
-/// The types that plug-ins of TensorRT and ONNX both have.
+/// The types that plug-ins of TensorRT and ONNX both have, with their names in operator.yaml.
 constexpr struct {
     DataType own;
     int32_t onnx;
+    const char *name;
 } TYPES[] = {
-    {DataType::kFLOAT, FLAGPERF_FLOAT}, {DataType::kHALF, FLAGPERF_FLOAT16}, {DataType::kBF16, FLAGPERF_BFLOAT16},
-    {DataType::kINT64, FLAGPERF_INT64}, {DataType::kINT32, FLAGPERF_INT32}, {DataType::kINT8, 3},
+    {DataType::kFLOAT, FLAGPERF_FLOAT, "f32"},    {DataType::kHALF, FLAGPERF_FLOAT16, "f16"},
+    {DataType::kBF16, FLAGPERF_BFLOAT16, "bf16"}, {DataType::kINT64, FLAGPERF_INT64, "i64"},
+    {DataType::kINT32, FLAGPERF_INT32, "i32"},    {DataType::kINT8, 3, "i8"},
 };
 constexpr int32_t TYPE_COUNT = sizeof TYPES / sizeof *TYPES;
 
@@ -80,9 +79,10 @@ int32_t onnx_type(DataType own)
 /// Returns whether the operator computes outputs of a type.
 bool computes(int32_t onnx)
 {
-    for (int32_t known : {FLAGPERF_OPERATOR_TYPES})
-        if (known == onnx)
-            return true;
+    for (const auto &type : TYPES)
+        for (const char *listed : {FLAGPERF_OPERATOR_TYPES})
+            if (type.onnx == onnx && std::strcmp(type.name, listed) == 0)
+                return true;
     return false;
 }
 

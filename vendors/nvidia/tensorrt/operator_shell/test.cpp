@@ -1,5 +1,5 @@
-// Drives the shell as TensorRT does, without TensorRT: `test LAYER_NORM ADD_RELU`, two shells beside the operators' libraries
-// for the processor. Prints what is wrong and fails, or prints the number of checks. Compiled with -rdynamic, so that the
+// Drives the shell as TensorRT does, without TensorRT: `test LAYER_NORM ADD_RELU`, two shells, each beside the operator's library
+// for the processor under the name of that for CUDA. Prints what is wrong and fails, or prints the number of checks. Compiled with -rdynamic, so that the
 // shells find this program's registry and logger.
 
 #include <cmath>
@@ -390,7 +390,7 @@ int main(int, char **arguments)
     const Shell layer_norm(arguments[1]), add_relu(arguments[2]);
     check_layer_norm(layer_norm);
     check_add_relu(add_relu);
-    CHECK((registry.names == std::vector<std::string>{"nvidia.layer_norm", "cpu.add_relu"}));
+    CHECK((registry.names == std::vector<std::string>{"nvidia.layer_norm", "nvidia.add_relu"}));
     std::printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
 }
