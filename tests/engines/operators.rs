@@ -34,6 +34,46 @@ fn the_layer_normalization_of_a_vendor_agrees_with_a_reference_in_f64() {
     assert!(printed.contains("0 failures"), "{printed}");
 }
 
+#[test]
+fn operators_answer_the_calls_that_tensorrt_makes() {
+    let Some(headers) = support::tensorrt_headers().filter(|_| support::has_compiler("c++")) else { return };
+    let (checkout, built) = (support::checkout(), tempfile::tempdir().unwrap());
+    let run = |arguments: &[&str]| {
+        let mut command = support::program::command(checkout.path(), arguments);
+        let done = command.env("FLAGPERF_CACHE", built.path()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    run(&["new", "operator", "add_relu", "--vendor", "nvidia"]);
+    let shells = ["nvidia/layer_norm", "nvidia/add_relu"].map(|operator| {
+        run(&["operator", "build", operator, "--device", "cpu"]);
+        let folder = headers.to_str().unwrap();
+        let printed = run(&["operator", "build", operator, "--device", "tensorrt", "--headers", folder]);
+        let shell = PathBuf::from(printed.trim().strip_prefix("tensorrt: ").expect("the path of the library"));
+        // The shell opens the library for CUDA, in whose place the one for the processor computes.
+        fs::copy(shell.with_file_name("cpu.so"), shell.with_file_name("cuda.so")).unwrap();
+        shell
+    });
+    let (source, program) =
+        (support::root().join("vendors/nvidia/tensorrt/operator_shell"), built.path().join("drives_as_tensorrt"));
+    let compiled = Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-rdynamic", "-isystem"])
+        .arg(&headers)
+        .arg("-I")
+        .arg(support::root().join("runtime/plugin/include"))
+        .arg("-idirafter")
+        .arg(source.join("without_cuda"))
+        .arg(source.join("test.cpp"))
+        .args(["-ldl", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let driven = Command::new(&program).args(&shells).output().unwrap();
+    let printed = String::from_utf8_lossy(&driven.stdout).into_owned();
+    assert!(driven.status.success() && printed.contains(" 0 failures"), "{printed}");
+}
+
 /// Returns the folder of CUDA's compiler among the Python packages for tests, and that of its libraries.
 fn cuda(python: &Path) -> [PathBuf; 2] {
     let packages = python.parent().and_then(Path::parent).expect("a virtual environment").join("lib");

@@ -113,6 +113,20 @@ pub fn tensorrt_rtx() -> Option<PathBuf> {
     Some(library)
 }
 
+/// Returns the folder of TensorRT's headers in the sources of the crate that its plug-in needs. Without it the calling test is
+/// counted as left out.
+pub fn tensorrt_headers() -> Option<PathBuf> {
+    let home = || Some(PathBuf::from(variable("HOME")?).join(".cargo"));
+    let sources = variable("CARGO_HOME").map(PathBuf::from).or_else(home).map(|cargo| cargo.join("registry/src"));
+    let below = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let begins = |path: &PathBuf, with: &str| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(with));
+    let crates = sources.into_iter().flat_map(below).flat_map(below).filter(|path| begins(path, "trtx-sys-"));
+    let headers = crates.flat_map(|source| below(source.join("TensorRT-Headers")));
+    let found = headers.filter(|path| begins(path, "TRT-Enterprise-")).max();
+    let remedy = "run `cargo fetch --manifest-path vendors/nvidia/tensorrt/Cargo.toml`";
+    or_leave_out(found.ok_or_else(|| Missing::new("no headers of TensorRT", remedy)))
+}
+
 /// Returns the device on which engines are tested in addition to the processor: `FLAGPERF_DEVICE`, such as `cuda:0`.
 pub fn device() -> Option<String> {
     variable("FLAGPERF_DEVICE")

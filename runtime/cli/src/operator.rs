@@ -8,14 +8,16 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
-use flagperf_config::{OperatorDescription, list_known, list_names};
+use flagperf_config::{OperatorDescription, Vendor, list_known, list_names};
 use flagperf_core::exit_code;
 use flagperf_core::measure::{Clock as _, MonotonicClock};
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
 use flagperf_engine::backend::Backend;
 use flagperf_host::{CapturedCommand, capture};
-use flagperf_operator::{BuildError, CaseError, EngineName, Target, build, case_dtypes, check_case, measure};
+use flagperf_operator::{
+    BuildError, CaseError, EngineName, Target, build, build_shell, case_dtypes, check_case, measure,
+};
 use flagperf_report::columns;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,14 +32,18 @@ const EXIT_DIFFERENT: u8 = 1;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum OperatorCommand {
-    /// Build the libraries of an operator by the commands in its operator.yaml
+    /// Build the libraries of an operator by the commands in its operator.yaml, and those by which its vendor's engines find it
     Build {
         /// The operator: VENDOR/NAME, or NAME if only one vendor has it
         #[arg(value_hint = ValueHint::Other)]
         operator: String,
-        /// The kind of device, such as `cpu` or `cuda`; by default every one that operator.yaml lists
+        /// The kind of device, such as `cpu` or `cuda`, or an engine of `operator_shells` in vendor.yaml; by default every one
+        /// that operator.yaml lists, and every engine whose headers are found
         #[arg(long, value_hint = ValueHint::Other)]
         device: Option<String>,
+        /// The folder of the engine's headers; by default those that vendor.yaml lists
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        headers: Option<PathBuf>,
     },
     /// Compare an operator with the standard operators that mean the same, computed in f64. Exits with 1 if it differs
     ///
@@ -81,7 +87,9 @@ const LIBTORCH: &str = "libtorch";
 pub(super) fn operator(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
     let root = find_checkout();
     let result = match command {
-        OperatorCommand::Build { operator, device } => build_libraries(&root?, operator, device.as_deref()),
+        OperatorCommand::Build { operator, device, headers } => {
+            build_libraries(&root?, operator, device.as_deref(), headers.as_deref())
+        }
         OperatorCommand::Test(run) => test(&root?, run)?,
         OperatorCommand::Bench { run, html } => bench(&root?, run, html.as_deref())?,
     };
@@ -94,17 +102,30 @@ pub(super) fn operator(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
 /// The text that a command prints and its exit code, or a mistake of the user.
 type Answer = Result<(String, u8), String>;
 
-fn build_libraries(root: &Path, name: &str, device: Option<&str>) -> Answer {
+fn build_libraries(root: &Path, name: &str, device: Option<&str>, headers: Option<&Path>) -> Answer {
     let operator = find(root, name)?;
-    let all: Vec<&str> = operator.build.keys().map(String::as_str).collect();
+    let vendor = Vendor::read(root, operator.name().0).map_err(|finding| finding.to_string())?;
+    let all: Vec<&str> = operator.build.keys().chain(vendor.operator_shells.keys()).map(String::as_str).collect();
+    let is_asked_for = device.is_some() || headers.is_some();
     let mut text = String::new();
     for device in device.map_or(all, |device| vec![device]) {
-        match build(&operator, device) {
+        let built = match vendor.operator_shells.get(device).filter(|_| !operator.build.contains_key(device)) {
+            Some(shell) => build_shell(&operator, device, shell, &vendor.folder, headers),
+            None => build(&operator, device),
+        };
+        match built {
             Ok(library) => text += &format!("{device}: {}\n", library.display()),
+            // Most machines do not have the headers of every engine.
+            Err(error @ BuildError::NoHeader { .. }) if !is_asked_for => {
+                text += &format!("{device}: not built: {error} (`--headers` names another folder)\n");
+            }
             Err(error) => {
                 print_result(&text, exit_code::OK);
                 let other = operator.build.keys().find(|other| *other != device);
                 let hint = match (&error, other) {
+                    (BuildError::NoHeader { .. }, _) => {
+                        "\n  hint: install the headers of the engine, or name their folder: --headers DIR".to_owned()
+                    }
                     (BuildError::Start(_), Some(other)) => {
                         format!("\n  hint: install it, or build only the library for `{other}`: --device {other}")
                     }

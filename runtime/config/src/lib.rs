@@ -72,7 +72,8 @@ pub use settings::{SETTINGS, SettingsFile, TRAINING_SETTINGS};
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
 pub use size_section::is_size_section;
 pub use vendor::{
-    BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
+    BackendEntry, DevicePeak, EngineEntry, OperatorShell, PackageEntry, PluginEntry, Vendor, VendorDevice,
+    option_of_entry,
 };
 pub use visible::VisibleDevices;
 pub use yaml::{Content, Node, Place, YamlError, parse as parse_yaml};

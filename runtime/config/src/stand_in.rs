@@ -33,6 +33,7 @@ impl Vendor {
             monitor: None,
             monitor_command: None,
             backends: IndexMap::new(),
+            operator_shells: IndexMap::new(),
             folder: PathBuf::new(),
             file: None,
         }

@@ -37,6 +37,8 @@ section! {
         optional(SectionKind::Section(MonitorCommand::KEYS), "null") monitor_command: Option<MonitorCommand>,
         /// the libraries that `flagperf backend install` installs
         optional(SectionKind::Sections(BackendEntry::KEYS), "{}") backends: IndexMap<String, BackendEntry>,
+        /// the libraries by which an engine finds the vendor's operators; `flagperf operator build` builds them for each
+        optional(SectionKind::Sections(OperatorShell::KEYS), "{}") operator_shells: IndexMap<String, OperatorShell>,
         own {
             /// The vendor's folder; relative paths of its engines start here.
             pub folder: PathBuf,
@@ -110,6 +112,20 @@ section! {
         optional(TEXTS, "[]") features: Vec<String>,
         /// environment variables for the build, each with a folder of the package
         optional(TEXT_MAP, "{}") build_variables as "tells": IndexMap<String, String>,
+    }
+}
+
+section! {
+    /// A library by which an engine finds an operator, built for each operator.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct OperatorShell {
+        /// the program and its arguments, in the operator's folder; `{headers}` is the folder of `header`, `{vendor}` that of
+        /// the vendor, and `{include}` and `{output}` are as in operator.yaml
+        required(SectionKind::Value(ValueKind::NonEmptyTextList)) command: Vec<String>,
+        /// the header of the engine that it needs
+        required(TEXT) header: String,
+        /// the folders in which the header is looked for
+        optional(TEXTS, "[]") header_folders: Vec<String>,
     }
 }
 

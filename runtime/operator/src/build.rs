@@ -1,8 +1,9 @@
-//! Runs the command that builds an operator's library.
+//! Runs the commands that build an operator's library, and the libraries by which engines find it.
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
-use flagperf_config::OperatorDescription;
+use flagperf_config::{Finding, OperatorDescription, OperatorShell};
 use flagperf_core::suggestion::list_names;
 use flagperf_host::{Ending, ProcessError, run_to_end};
 
@@ -15,6 +16,12 @@ pub enum BuildError {
     /// There is no command for the device.
     #[error("`build` has no command for `{device}` (known: {known})")]
     NoCommand { device: String, known: String },
+    /// A header of the engine is missing.
+    #[error("there is no `{header}` in {folders}")]
+    NoHeader { header: String, folders: String },
+    /// operator.yaml is wrong.
+    #[error("{0}")]
+    Description(Box<Finding>),
     /// There is no folder for the library.
     #[error("there is no folder for caches; set XDG_CACHE_HOME")]
     NoCache,
@@ -41,17 +48,54 @@ pub fn build(operator: &OperatorDescription, device: &str) -> Result<PathBuf, Bu
     let known = || list_names(operator.build.keys().map(String::as_str));
     let entry = operator.build.get(device);
     let entry = entry.ok_or_else(|| BuildError::NoCommand { device: device.to_owned(), known: known() })?;
-    let library = operator.library(device).ok_or(BuildError::NoCache)?;
+    compile(operator, device, &entry.command, &[])
+}
+
+/// Builds the library by which an engine finds an operator, beside those of the operator. The engine's header is looked for in
+/// `headers`, by default in the folders of the shell.
+///
+/// # Errors
+/// When the header is missing or the command fails.
+pub fn build_shell(
+    operator: &OperatorDescription,
+    name: &str,
+    shell: &OperatorShell,
+    vendor: &Path,
+    headers: Option<&Path>,
+) -> Result<PathBuf, BuildError> {
+    let folders: Vec<PathBuf> = headers.map_or_else(
+        || shell.header_folders.iter().map(PathBuf::from).collect(),
+        |folder| vec![std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())],
+    );
+    let missing = || {
+        let folders: Vec<String> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
+        BuildError::NoHeader { header: shell.header.clone(), folders: folders.join(", ") }
+    };
+    let headers = folders.iter().find(|folder| folder.join(&shell.header).is_file()).ok_or_else(missing)?;
+    let vendor = std::path::absolute(vendor).unwrap_or_else(|_| vendor.to_owned());
+    compile(operator, name, &shell.command, &[("{headers}", headers), ("{vendor}", &vendor)])
+}
+
+/// Runs a command in which `places` stand for paths, and returns the library that it wrote.
+fn compile(
+    operator: &OperatorDescription,
+    name: &str,
+    command: &[String],
+    places: &[(&str, &Path)],
+) -> Result<PathBuf, BuildError> {
+    let library = operator.library(name).ok_or(BuildError::NoCache)?;
     let folder = library.parent().unwrap_or(&operator.folder);
     let include = folder.join("include");
     let failed = |source| BuildError::Folder { folder: folder.to_owned(), source };
     std::fs::create_dir_all(&include).map_err(failed)?;
     std::fs::write(include.join("flagperf_operator.h"), HEADER).map_err(failed)?;
-    let unfinished = folder.join(format!("{device}.{}.so", std::process::id()));
+    std::fs::write(include.join("flagperf_operator_description.h"), definitions(operator)?).map_err(failed)?;
+    let unfinished = folder.join(format!("{name}.{}.so", std::process::id()));
+    let places = [("{output}", &*unfinished), ("{include}", &*include)].into_iter().chain(places.iter().copied());
     let place = |argument: &String| {
-        argument.replace("{output}", &unfinished.to_string_lossy()).replace("{include}", &include.to_string_lossy())
+        places.clone().fold(argument.clone(), |text, (place, path)| text.replace(place, &path.to_string_lossy()))
     };
-    let argv: Vec<String> = entry.command.iter().map(place).collect();
+    let argv: Vec<String> = command.iter().map(place).collect();
     let ending = run_to_end(&argv, Some(&operator.folder))?;
     let program = argv[0].clone();
     let finished = match ending {
@@ -66,4 +110,22 @@ pub fn build(operator: &OperatorDescription, device: &str) -> Result<PathBuf, Bu
         let _ = std::fs::remove_file(&unfinished).or_else(|_| std::fs::remove_dir_all(&unfinished));
     }
     finished.map(|()| library)
+}
+
+/// Returns what operator.yaml says of the operator, for the source of a shell.
+fn definitions(operator: &OperatorDescription) -> Result<String, BuildError> {
+    let definition = operator.definition().map_err(|finding| BuildError::Description(Box::new(finding)))?;
+    let (vendor, name) = operator.name();
+    let list =
+        |texts: &mut dyn Iterator<Item = &str>| texts.map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ");
+    let mut text = "// From operator.yaml.\n".to_owned();
+    for (key, value) in [
+        ("DOMAIN", list(&mut [vendor].into_iter())),
+        ("NAME", list(&mut [name].into_iter())),
+        ("ATTRIBUTES", list(&mut definition.attribute_names().into_iter())),
+        ("TYPES", list(&mut operator.types.iter().map(String::as_str))),
+    ] {
+        let _ = writeln!(text, "#define FLAGPERF_OPERATOR_{key} {value}");
+    }
+    Ok(text)
 }

@@ -152,6 +152,19 @@ fn a_mistake_in_an_operator_is_explained_where_it_is() {
     );
 }
 
+#[test]
+fn an_engine_whose_headers_are_missing_is_named_with_the_folders() {
+    if !support::has_compiler("c++") {
+        return;
+    }
+    let (checkout, empty) = (support::checkout(), tempfile::tempdir().expect("a folder"));
+    let folder = empty.path().to_str().expect("text");
+    let (code, printed) =
+        run(checkout.path(), &["operator", "build", "layer_norm", "--device", "tensorrt", "--headers", folder]);
+    let expected = format!("the library for `tensorrt`: there is no `NvInferRuntime.h` in `{folder}`");
+    assert!(code == Some(2) && printed.contains(&expected) && printed.contains("--headers DIR"), "{printed}");
+}
+
 /// Returns a checkout of the case `tiny`, whose vendor `cpu` brings the layer normalization of another vendor and uses it, with a
 /// compiler.
 fn with_layer_norm(compiler: &str) -> tempfile::TempDir {

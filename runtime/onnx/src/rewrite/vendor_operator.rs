@@ -1,5 +1,7 @@
 //! Operators that a vendor brings: nodes of the vendor's domain, with what they compute in standard operators.
 
+use std::collections::BTreeSet;
+
 use super::matched::Match;
 use super::pattern::Term;
 use super::replace::{Replacement, Rewrite, RewriteError, replace};
@@ -34,6 +36,11 @@ impl VendorOperator {
     /// Returns the operator's name with its domain.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.domain, self.name)
+    }
+
+    /// Returns the names of the attributes that a node may have.
+    pub fn attribute_names(&self) -> BTreeSet<&str> {
+        self.forms.iter().flat_map(|form| form.operator.template.attribute_names()).map(|(name, _)| name).collect()
     }
 
     /// Adds a form: a node of the operator, `y = chip.norm<axis=$axis>(x, scale)`, and the text of the standard operators that
@@ -238,6 +245,15 @@ mod tests {
         for (node, standard, equal, reason) in cases {
             assert_eq!(refusal(node, standard, equal), reason);
         }
+    }
+
+    #[test]
+    fn the_attributes_of_all_forms_are_listed_once() {
+        let mut chip = operator();
+        chip.add_form("y = chip.scale<by=$by>(a)", "y = LeakyRelu<alpha=$by>(a)", &[]).unwrap();
+        chip.add_form("y = chip.scale<by=$by, at=$at>(a)", "y = LeakyRelu<alpha=$by>(Softmax<axis=$at>(a))", &[])
+            .unwrap();
+        assert_eq!(chip.attribute_names().into_iter().collect::<Vec<_>>(), ["at", "by"]);
     }
 
     #[test]

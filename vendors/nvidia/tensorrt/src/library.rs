@@ -1,6 +1,7 @@
 //! Finds, opens and checks the TensorRT libraries, once per process.
 
 use std::error::Error as _;
+use std::ffi::{CStr, c_char};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::OnceLock;
 use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-use crate::variant::{FILES, REMEDY, TITLE, VERSION};
+use crate::variant::{FILES, PARSER_OPENS, REMEDY, TITLE, VERSION};
 
 /// Opens the libraries in the folder that was set at build time, or else where the system's loader finds them, and
 /// returns the version: `1.7.1`.
@@ -30,17 +31,60 @@ pub fn open() -> Result<&'static str, Error> {
     opened.as_deref().map_err(Clone::clone)
 }
 
-/// Opens a library with additional operators, which it registers when it is loaded.
+/// The library by which TensorRT finds an operator of the vendor, in the folder of the operator's libraries.
+const OPERATOR_FILE: &str = "tensorrt.so";
+
+/// Opens a library with additional operators. It registers them when it is loaded, or when its function is called if it is
+/// that of a vendor's operator.
 ///
 /// # Errors
-/// When the library cannot be loaded.
+/// When the library cannot be loaded or registered.
 pub fn open_plugin(path: &Path) -> Result<(), Error> {
-    let option_error = |reason: String| Error::BadOption { option: "plugins".to_owned(), reason };
+    load_plugin(path).map_err(|reason| Error::BadOption { option: "plugins".to_owned(), reason })
+}
+
+/// Opens the library by which TensorRT finds an operator of the vendor, in the folder of the operator's libraries.
+///
+/// # Errors
+/// [`Error::Unavailable`] when the library was not built, or cannot be loaded or registered.
+pub fn open_operator(name: &str, folder: &Path) -> Result<(), Error> {
+    let operator = name.replacen('.', "/", 1);
+    load_plugin(&folder.join(OPERATOR_FILE)).map_err(|reason| Error::Unavailable {
+        reason: format!("the operator `{operator}`: {reason}"),
+        remedy: format!("run `flagperf operator build {operator}` where the headers of {TITLE} are"),
+    })
+}
+
+/// Checks that the parser will find the library under the name by which it opens it again when a node is a plug-in.
+///
+/// # Errors
+/// [`Error::Unavailable`] when it will not: the parser would end the process.
+pub fn check_parser() -> Result<(), Error> {
+    let Some(name) = PARSER_OPENS else { return Ok(()) };
+    dlopen(Path::new(name)).map(keep_open).map_err(|cause| Error::Unavailable {
+        reason: format!("the parser does not find {TITLE}: {cause}"),
+        remedy: format!("link `{name}` to `{}` in a folder of LD_LIBRARY_PATH", FILES[0]),
+    })
+}
+
+fn load_plugin(path: &Path) -> Result<(), String> {
+    type Register = unsafe extern "C" fn() -> *const c_char;
     // The loader searches the system's folders for a path without a slash.
-    let path = path.canonicalize().map_err(|error| option_error(format!("`{}`: {error}", path.display())))?;
-    check_architecture(&path).map_err(|error| option_error(error.to_string()))?;
-    let load_error = |cause: String| option_error(format!("`{}` cannot be loaded: {cause}", path.display()));
-    dlopen(&path).map(keep_open).map_err(load_error)
+    let path = path.canonicalize().map_err(|error| format!("`{}`: {error}", path.display()))?;
+    check_architecture(&path).map_err(|error| error.to_string())?;
+    let failed = |cause: &str| format!("`{}` cannot be loaded: {cause}", path.display());
+    let library = dlopen(&path).map_err(|cause| failed(&cause))?;
+    // SAFETY: the function of this name has this signature (operator_shell/plugin.cpp).
+    let register = unsafe { library.get::<Register>(b"flagperf_register_operator\0").map(|register| *register) };
+    keep_open(library);
+    let Ok(register) = register else { return Ok(()) };
+    // SAFETY: the library stays open.
+    let reason = unsafe { register() };
+    if reason.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the function returned static text.
+    Err(failed(&unsafe { CStr::from_ptr(reason) }.to_string_lossy()))
 }
 
 /// Returns the paths of the library and the parser in a folder, or their names for the system's loader.

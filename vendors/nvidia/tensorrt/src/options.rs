@@ -35,9 +35,11 @@ pub struct TensorRtOptions {
     pub tf32: bool,
     /// Libraries with additional operators.
     pub plugins: Vec<PathBuf>,
+    /// The folders of the libraries of the vendor's operators, by their names. The host sets them if the graph uses operators.
+    pub operators: BTreeMap<String, PathBuf>,
 }
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 11] = [
     "trt_tmp_path",
     "has_dynamic_axis",
     "minShapes",
@@ -48,6 +50,7 @@ const KNOWN: [&str; 10] = [
     "workspace_bytes",
     "tf32",
     "plugins",
+    "operators",
 ];
 
 /// The options, as the host reads them.
@@ -61,7 +64,8 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "cuda_graph", "kind": "boolean", "default": true, "about": "whether a step is replayed as a CUDA graph"},
     {"name": "workspace_bytes", "kind": "integer", "min": 0, "about": "the memory that one layer may use besides its inputs and outputs"},
     {"name": "tf32", "kind": "boolean", "default": false, "about": "whether fp32 products may be computed in TF32, with a mantissa of 10 bits; set by the case's `precision`"},
-    {"name": "plugins", "kind": "list", "default": [], "about": "libraries with additional operators"}
+    {"name": "plugins", "kind": "list", "default": [], "about": "libraries with additional operators"},
+    {"name": "operators", "kind": "map", "default": "{}", "about": "the folders of the libraries of the vendor's operators; set if the model uses operators"}
 ]"#;
 
 type OptionMap = BTreeMap<String, Value>;
@@ -79,6 +83,7 @@ impl TensorRtOptions {
         }
         let path = |value: &Value| value.as_str().filter(|path| !path.is_empty()).map(PathBuf::from);
         let bytes = |value: &Value| value.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
+        let folders = |value: &Value| serde_json::from_value(value.clone()).ok();
         let paths = |value: &Value| value.as_array()?.iter().map(path).collect::<Option<Vec<_>>>();
         Ok(TensorRtOptions {
             trt_tmp_path: read_option(&given, "trt_tmp_path", "the path of a file", path)?,
@@ -88,6 +93,7 @@ impl TensorRtOptions {
             workspace_bytes: read_option(&given, "workspace_bytes", "a number of bytes", bytes)?,
             tf32: read_option(&given, "tf32", "true or false", Value::as_bool)?.unwrap_or(false),
             plugins: read_option(&given, "plugins", "a list of libraries", paths)?.unwrap_or_default(),
+            operators: read_option(&given, "operators", "a map of folders", folders)?.unwrap_or_default(),
         })
     }
 }
@@ -171,6 +177,7 @@ mod tests {
             workspace_bytes: None,
             tf32: false,
             plugins: Vec::new(),
+            operators: BTreeMap::new(),
         };
         assert_eq!(options, expected);
     }
@@ -181,12 +188,14 @@ mod tests {
             "trt_tmp_path": "nvidia_tmp/resnet50.trt", "has_dynamic_axis": true,
             "minShapes": "input:1x3", "optShapes": "input:8x3", "maxShapes": "input:16x3",
             "device": "cuda:1", "cuda_graph": false, "workspace_bytes": 1 << 30, "tf32": true, "plugins": ["a.so"],
+            "operators": {"nvidia.norm": "built/norm"},
         }))
         .unwrap();
         assert_eq!(options.trt_tmp_path.unwrap().to_str(), Some("nvidia_tmp/resnet50.trt"));
         assert_eq!(options.profiles, [Profile::parse("input:1x3", "input:8x3", "input:16x3").unwrap()]);
         assert_eq!((options.device, options.workspace_bytes), (Device::Cuda(1), Some(1 << 30)));
         assert_eq!(options.plugins, [PathBuf::from("a.so")]);
+        assert_eq!(options.operators["nvidia.norm"], PathBuf::from("built/norm"));
         let two = read(serde_json::json!({
             "has_dynamic_axis": true, "minShapes": ["x:1", "x:9"], "optShapes": ["x:4", "x:16"], "maxShapes": ["x:8", "x:32"],
         }));
@@ -210,6 +219,7 @@ mod tests {
                 "option `optShapes`: `x:1` is smaller than `x:2`, or has another number of dimensions",
             ),
             (r#"{"plugins": "a.so"}"#, "option `plugins`: `\"a.so\"` is not a list of libraries"),
+            (r#"{"operators": ["a"]}"#, "option `operators`: `[\"a\"]` is not a map of folders"),
             (r#"{"workspace_bytes": "1G"}"#, "option `workspace_bytes`: `\"1G\"` is not a number of bytes"),
         ];
         for (text, expected) in refusals {

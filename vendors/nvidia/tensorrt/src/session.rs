@@ -33,6 +33,12 @@ impl TensorRtSession {
         for plugin in &options.plugins {
             library::open_plugin(plugin)?;
         }
+        for (name, folder) in &options.operators {
+            library::open_operator(name, folder)?;
+        }
+        if !(options.plugins.is_empty() && options.operators.is_empty()) {
+            library::check_parser()?;
+        }
         match load.artifact {
             Artifact::Onnx(model) => Self::build(model, load, &options),
             Artifact::Compiled(engine) => Self::read(engine, &options),

@@ -17,6 +17,9 @@ pub const FILES: [&str; 2] = if cfg!(feature = "tensorrt") {
     ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"]
 };
 
+/// The name under which the parser itself opens the library when a node is a plug-in; without it, it ends the process.
+pub const PARSER_OPENS: Option<&str> = if cfg!(feature = "tensorrt") { None } else { Some("libtensorrt_rtx.so") };
+
 /// How to install the library.
 pub const REMEDY: &str = if cfg!(feature = "tensorrt") {
     "run `flagperf backend install tensorrt` in the vendor's container image, which has it, or set LD_LIBRARY_PATH"
