@@ -1,10 +1,13 @@
-// Captures a run of operators on a CUDA device as a graph, and replays it. This is a separate library, opened after
+// Captures a run of operators on a CUDA device as a graph, and replays it; and functions that libtorch compiles for the device when
+// they are first used. This is a separate library, opened after
 // libtorch's CUDA library, which provides its symbols: the plug-in itself loads without either.
 
 #include <exception>
 #include <string>
 
+#include <ATen/Functions.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/cuda/jiterator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -30,9 +33,46 @@ template <typename Call> const char *catch_error(Call call) {
     }
 }
 
+// Computes in f32, and rounds once.
+const std::string silu_product = R"(
+template <typename T> T silu_product(T gate, T x) {
+    float value = static_cast<float>(gate);
+    return static_cast<T>(value / (1.0f + expf(-value)) * static_cast<float>(x));
+}
+)";
+const std::string rotate = R"(
+template <typename T> void rotate(T first, T second, T cosine, T sine, T& real, T& imaginary) {
+    float a = static_cast<float>(first), b = static_cast<float>(second);
+    float c = static_cast<float>(cosine), s = static_cast<float>(sine);
+    real = static_cast<T>(a * c - b * s);
+    imaginary = static_cast<T>(b * c + a * s);
+}
+)";
+
 } // namespace
 
 extern "C" {
+
+// Writes silu(gate) * x.
+const char *flagperf_silu_product(const at::Tensor *gate, const at::Tensor *x, at::Tensor **out) {
+    return catch_error([&] {
+        *out = new at::Tensor(at::cuda::CompileAndLaunchKernel(silu_product, "silu_product", 1, {*gate, *x}, {}, false)[0]);
+    });
+}
+
+// Writes x with pairs of elements of the last dimension rotated, as `flagperf_rotate` does.
+const char *flagperf_rotate_on_device(const at::Tensor *x, const at::Tensor *cos, const at::Tensor *sin, bool interleaved,
+                                      at::Tensor **out) {
+    return catch_error([&] {
+        auto half = x->size(-1) / 2;
+        auto part = [&](int64_t index) {
+            return interleaved ? x->slice(-1, index, x->size(-1), 2) : x->narrow(-1, index * half, half);
+        };
+        auto parts = at::cuda::CompileAndLaunchKernel(rotate, "rotate", 2, {part(0), part(1), *cos, *sin}, {}, true);
+        *out = new at::Tensor(interleaved ? at::stack({parts[0], parts[1]}, -1).flatten(-2)
+                                          : at::cat({parts[0], parts[1]}, -1));
+    });
+}
 
 // Creates a capture, and makes its stream the current stream of this thread.
 const char *flagperf_capture_enter(int device, Capture **capture) {

@@ -1,5 +1,5 @@
-//! Runs of operators captured as CUDA graphs, through `capture.cpp`: a library embedded in this one and opened on
-//! demand.
+//! Runs of operators captured as CUDA graphs, and functions that libtorch compiles for the device, through `capture.cpp`: a library
+//! embedded in this one and opened on demand.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write as _;
@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use tch::{TchError, Tensor};
 use tempfile::NamedTempFile;
 
 /// The compiled library; empty when the plug-in was built without the CUDA headers.
@@ -17,7 +18,7 @@ type Capture = *mut c_void;
 type Call = unsafe extern "C" fn(Capture) -> *const c_char;
 
 /// The library's functions.
-struct CaptureFunctions {
+pub struct DeviceFunctions {
     enter: unsafe extern "C" fn(c_int, *mut Capture) -> *const c_char,
     begin: Call,
     end: Call,
@@ -25,11 +26,37 @@ struct CaptureFunctions {
     replay: Call,
     free: unsafe extern "C" fn(Capture),
     stream: unsafe extern "C" fn(c_int, *mut *mut c_void) -> *const c_char,
+    silu_product: unsafe extern "C" fn(*const c_void, *const c_void, *mut *mut c_void) -> *const c_char,
+    rotate:
+        unsafe extern "C" fn(*const c_void, *const c_void, *const c_void, bool, *mut *mut c_void) -> *const c_char,
+}
+
+impl DeviceFunctions {
+    /// Returns `silu(gate) · x`.
+    pub fn silu_product(&self, gate: &Tensor, x: &Tensor) -> Result<Tensor, TchError> {
+        // SAFETY: the function reads two tensors, and writes one that the caller owns.
+        new_tensor(|out| unsafe { (self.silu_product)(gate.as_ptr().cast(), x.as_ptr().cast(), out) })
+    }
+
+    /// Returns `x` with pairs of elements of its last dimension rotated, as [`crate::shim::rotate`] does.
+    pub fn rotate(&self, x: &Tensor, cos: &Tensor, sin: &Tensor, interleaved: bool) -> Result<Tensor, TchError> {
+        let (x, cos, sin) = (x.as_ptr().cast(), cos.as_ptr().cast(), sin.as_ptr().cast());
+        // SAFETY: the function reads three tensors, and writes one that the caller owns.
+        new_tensor(|out| unsafe { (self.rotate)(x, cos, sin, interleaved, out) })
+    }
+}
+
+/// Returns the tensor that a function writes.
+fn new_tensor(call: impl FnOnce(*mut *mut c_void) -> *const c_char) -> Result<Tensor, TchError> {
+    let mut tensor = null_mut();
+    check_error(call(&raw mut tensor)).map_err(|error| TchError::Torch(error.to_string()))?;
+    // SAFETY: after a success, nothing else owns the tensor.
+    Ok(unsafe { Tensor::from_ptr(tensor.cast()) })
 }
 
 /// A captured run on a device, which can be replayed.
 pub struct CapturedGraph {
-    functions: &'static CaptureFunctions,
+    functions: &'static DeviceFunctions,
     capture: Capture,
 }
 
@@ -107,12 +134,12 @@ pub fn current_stream(index: usize) -> Result<*mut c_void, Error> {
 }
 
 /// Returns the functions of the library, which is opened once and never closed.
-fn functions() -> Result<&'static CaptureFunctions, Error> {
-    static OPENED: OnceLock<Result<CaptureFunctions, Error>> = OnceLock::new();
+pub fn functions() -> Result<&'static DeviceFunctions, Error> {
+    static OPENED: OnceLock<Result<DeviceFunctions, Error>> = OnceLock::new();
     OPENED.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
-fn open() -> Result<CaptureFunctions, Error> {
+fn open() -> Result<DeviceFunctions, Error> {
     if BYTES.is_empty() {
         return Err(Error::Unavailable {
             reason: "this plug-in was built without the CUDA headers, which `cuda_graph` and operators of vendors need"
@@ -126,7 +153,7 @@ fn open() -> Result<CaptureFunctions, Error> {
     let library = unsafe { Library::open(Some(file.path()), RTLD_NOW | RTLD_LOCAL) }.map_err(Error::failed)?;
     // SAFETY: `capture.cpp` has functions of these names and signatures; the library is never closed.
     let functions = unsafe {
-        CaptureFunctions {
+        DeviceFunctions {
             enter: *library.get(b"flagperf_capture_enter\0").map_err(Error::failed)?,
             begin: *library.get(b"flagperf_capture_begin\0").map_err(Error::failed)?,
             end: *library.get(b"flagperf_capture_end\0").map_err(Error::failed)?,
@@ -134,6 +161,8 @@ fn open() -> Result<CaptureFunctions, Error> {
             replay: *library.get(b"flagperf_capture_replay\0").map_err(Error::failed)?,
             free: *library.get(b"flagperf_capture_free\0").map_err(Error::failed)?,
             stream: *library.get(b"flagperf_current_stream\0").map_err(Error::failed)?,
+            silu_product: *library.get(b"flagperf_silu_product\0").map_err(Error::failed)?,
+            rotate: *library.get(b"flagperf_rotate_on_device\0").map_err(Error::failed)?,
         }
     };
     std::mem::forget(library);

@@ -13,6 +13,7 @@ use flagperf_onnx_exec::{
 };
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::capture::{self, DeviceFunctions};
 use crate::operators::Operators;
 use crate::resident::ResidentTensors;
 use crate::shim;
@@ -96,6 +97,18 @@ impl TensorOps for TorchOps {
     fn select(&self, condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> OpResult {
         let operand = |x: &TorchTensor| self.on_device(&x.0);
         wrap(operand(a).and_then(|a| a.f_where_self(&operand(condition)?, &operand(b)?)))
+    }
+
+    fn silu_product(&self, gate: &TorchTensor, x: &TorchTensor) -> OpResult {
+        match self.compiled_functions([&gate.0, &x.0]) {
+            Some(functions) => wrap(functions.silu_product(&gate.0, &x.0)),
+            None => self.binary(Binary::Mul, &self.unary(Unary::Silu, gate)?, x),
+        }
+    }
+
+    /// On the CPU, libtorch multiplies each matrix with several threads.
+    fn merges_products(&self) -> bool {
+        self.device != Device::Cpu
     }
 
     fn has_custom(&self, operator: &CustomOperator) -> bool {
@@ -290,7 +303,10 @@ impl TensorOps for TorchOps {
     }
 
     fn rotate(&self, x: &TorchTensor, cos: &TorchTensor, sin: &TorchTensor, interleaved: bool) -> OpResult {
-        wrap(shim::rotate(&x.0, &cos.0, &sin.0, interleaved))
+        match self.compiled_functions([&x.0, &cos.0, &sin.0]) {
+            Some(functions) => wrap(functions.rotate(&x.0, &cos.0, &sin.0, interleaved)),
+            None => wrap(shim::rotate(&x.0, &cos.0, &sin.0, interleaved)),
+        }
     }
 
     fn expand(&self, x: &TorchTensor, shape: &[usize]) -> OpResult {
@@ -311,6 +327,15 @@ impl TorchOps {
     pub fn on(device: Device) -> Self {
         let (resident, operators) = (ResidentTensors::default(), Operators::default());
         TorchOps { device, channels_last: true, fused_convolutions: true, resident, operators }
+    }
+
+    /// Returns the functions that are compiled for the device, if they can compute with tensors: of one type with at most 32 bits, from
+    /// which no gradients are computed.
+    fn compiled_functions<const N: usize>(&self, tensors: [&Tensor; N]) -> Option<&'static DeviceFunctions> {
+        let kind = tensors[0].kind();
+        let fits = |x: &&Tensor| x.kind() == kind && x.device() == self.device && !x.requires_grad();
+        let is_known = matches!(kind, Kind::Float | Kind::Half | Kind::BFloat16) && self.device != Device::Cpu;
+        (is_known && tensors.iter().all(fits)).then(capture::functions)?.ok()
     }
 
     /// Whether cuDNN has a fused kernel for the convolution: the activation is ReLU, the padding is symmetric, the type

@@ -30,6 +30,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Binary(kind) => binary(*kind, operands)?,
         Op::Select => ops.select(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::MultiplyAdd { subtract } => multiply_add(operands, *subtract)?,
+        Op::SiluProduct => ops.silu_product(&operands.tensor(0)?, &operands.tensor(1)?)?,
         Op::MatMul => matmul(operands)?,
         Op::Linear => ops.linear(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::FusedAttention { key_order, scaling } => fused_attention(operands, key_order, scaling)?,

@@ -5,6 +5,7 @@
 
 mod attention;
 mod cache;
+mod products;
 
 use super::execution_plan::{ExecutionPlan, Slot, Step};
 use super::op::Op;
@@ -16,6 +17,7 @@ impl ExecutionPlan {
     pub fn fuse(&mut self) {
         self.apply_rule(ExecutionPlan::fold_clip_bounds);
         self.apply_rule(ExecutionPlan::fuse_gated_activation);
+        self.apply_rule(ExecutionPlan::fuse_silu_product);
         self.apply_rule(ExecutionPlan::fold_batch_normalization);
         self.apply_rule(ExecutionPlan::fuse_residual);
         self.apply_rule(ExecutionPlan::fuse_linear);
@@ -95,6 +97,20 @@ impl ExecutionPlan {
         self.steps[i].op = Op::Unary(kind);
         self.steps[i].inputs = self.steps[gate].inputs.clone();
         Some(gate)
+    }
+
+    /// Fuses Silu(gate) * x.
+    fn fuse_silu_product(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
+            return None;
+        };
+        let (silu, x) = [(a, b), (b, a)].into_iter().find_map(|(gated, x)| {
+            let at = self.sole_producer(i, gated, uses)?;
+            matches!(self.steps[at].op, Op::Unary(Unary::Silu)).then_some((at, x))
+        })?;
+        self.steps[i].op = Op::SiluProduct;
+        self.steps[i].inputs = vec![self.steps[silu].inputs[0], Some(x)];
+        Some(silu)
     }
 
     /// Scales the filters and shifts the bias of a convolution by the batch normalization that follows it.

@@ -41,6 +41,8 @@ pub(super) enum Op {
         subtract: bool,
     },
     MatMul,
+    /// The product of the SiLU of input 0 and input 1.
+    SiluProduct,
     /// The product of x and a matrix, to each row of which a bias is added.
     Linear,
     /// A fused attention. The inputs are q, k (permuted by `key_order`), v, an optional mask, and one number for each

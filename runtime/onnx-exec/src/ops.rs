@@ -60,6 +60,14 @@ pub trait TensorOps: Send + Sync {
     ) -> Result<Self::Tensor, OpError> {
         self.binary(if subtract { Binary::Sub } else { Binary::Add }, a, &self.binary(Binary::Mul, b, c)?)
     }
+    /// Returns `silu(gate) · x`.
+    fn silu_product(&self, gate: &Self::Tensor, x: &Self::Tensor) -> Result<Self::Tensor, OpError> {
+        self.binary(Binary::Mul, &self.unary(Unary::Silu, gate)?, x)
+    }
+    /// Returns whether the executor may compute several products of one tensor and constant matrices as one product.
+    fn merges_products(&self) -> bool {
+        false
+    }
     /// Returns whether the library has an operator of another domain than the standard's.
     fn has_custom(&self, operator: &CustomOperator) -> bool {
         let _ = operator;

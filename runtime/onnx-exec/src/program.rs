@@ -59,6 +59,9 @@ impl<O: TensorOps> Program<O> {
     pub fn load(mut plan: ExecutionPlan, ops: &O) -> Result<Self, ExecError> {
         if ops.supports_fusion() {
             plan.fuse();
+            if ops.merges_products() {
+                plan.merge_products();
+            }
         }
         let constants = load_constants(&mut plan, ops)?;
         let ExecutionPlan { inputs, outputs, overwritten, captured, .. } = plan;
