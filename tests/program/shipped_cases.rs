@@ -73,8 +73,8 @@ fn every_case_of_the_repository_is_in_a_test_below() {
         let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");
         assert!(support::root().join(&overlay).is_file(), "{overlay}");
     }
-    let tested =
-        CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&["unet_tiny", "dab_detr_r50", "bertLarge", "smollm2_135m"]);
+    let others = ["unet_tiny", "dab_detr_r50", "sam_h", "bertLarge", "smollm2_135m"];
+    let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&others);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }
 
@@ -109,6 +109,20 @@ fn dab_detr_r50_finds_boxes_on_drawn_images() {
     let record = run(checkout.path(), &["dab_detr_r50"], &["image_size=[64,96]"]).remove(0);
     check(&record);
     assert_eq!(metrics(&record), BTreeSet::from(["map"]));
+}
+
+#[test]
+fn sam_h_finds_masks_at_points_of_drawn_images() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["sam_h"], &["image_size=64", "points=2"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["mask_iou"]));
+    for phase in record["phases"].as_array().expect("phases") {
+        let measured = &phase["measured"][0];
+        let items = ["encoder", "decoder"].map(|graph| measured["spans"][graph]["items"].as_u64());
+        assert_eq!(items, [Some(32), Some(64)]);
+        assert_eq!(measured["counted"]["mask_iou"], 64);
+    }
 }
 
 #[test]

@@ -24,6 +24,8 @@ from transformers import (
     DabDetrForObjectDetection,
     LlamaConfig,
     LlamaForCausalLM,
+    SamConfig,
+    SamModel,
 )
 from transformers.models.dab_detr.modeling_dab_detr import replace_batch_norm
 
@@ -149,6 +151,19 @@ def dab_detr(size: str) -> nn.Module:
     return model
 
 
+def sam(size: str) -> nn.Module:
+    if size == "full":
+        vision = {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16}
+        config = SamConfig(vision_config=vision | {"global_attn_indexes": [7, 15, 23, 31]})
+    else:
+        vision = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "global_attn_indexes": [1]}
+        vision |= {"window_size": 3, "image_size": 64, "output_channels": 32, "num_pos_feats": 16}
+        prompt = {"hidden_size": 32, "image_size": 64}
+        decoder = {"hidden_size": 32, "num_attention_heads": 4, "mlp_dim": 64, "iou_head_hidden_dim": 32}
+        config = SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder)
+    return SamModel._from_config(config, attn_implementation="eager")
+
+
 def set_weights(model: nn.Module) -> nn.Module:
     """Sets every parameter and float buffer to the formula's values, under its state_dict name."""
     model = model.eval()
@@ -192,6 +207,22 @@ def count_dab_detr() -> dict[str, int]:
     return counts
 
 
+def count_sam() -> dict[str, dict[str, int]]:
+    """Counts both graphs for an image and one point, without the weights that only other prompts need."""
+    with torch.device("meta"):
+        model = sam("full").eval()
+        encoder = count(model.vision_encoder, torch.zeros(1, 3, 1024, 1024))
+        embedding, point = torch.zeros(1, 256, 64, 64), torch.zeros(1, 1, 1, 2)
+        decoder = count(model, image_embeddings=embedding, input_points=point)
+    prompts = model.prompt_encoder
+    others = [prompts.mask_embed, *(prompts.point_embed[label] for label in (0, 2, 3))]
+    unused = sum(parameter.numel() for module in others for parameter in module.parameters())
+    decoder["parameters"] -= encoder["parameters"] + unused
+    # transformers also embeds the place of a point of padding, and replaces the result.
+    decoder["multiply_adds"] -= 2 * 128
+    return {"sam_h_encoder": encoder, "sam_h_decoder": decoder}
+
+
 def detected() -> dict[str, torch.Tensor]:
     """Two images, the second one with padding below and to the right."""
     pixels = torch.from_numpy(formula.uniform("image", 2 * 3 * 96 * 128).reshape(2, 3, 96, 128))
@@ -200,6 +231,16 @@ def detected() -> dict[str, torch.Tensor]:
     mask[1, :, 70:] = 0
     output = set_weights(dab_detr("tiny"))(pixels, pixel_mask=mask)
     return {"logits": output.logits, "pred_boxes": output.pred_boxes}
+
+
+def segmented() -> dict[str, torch.Tensor]:
+    """Two images with a point each."""
+    points = torch.tensor([[[[20.0, 30.0]]], [[[63.0, 5.0]]]])
+    model = set_weights(sam("tiny"))
+    embeddings = model.get_image_embeddings(image(64))
+    output = model(image_embeddings=embeddings, input_points=points)
+    masks, scores = output.pred_masks.squeeze(1), output.iou_scores.squeeze(1)
+    return {"image_embeddings": embeddings, "pred_masks": masks, "iou_scores": scores}
 
 
 def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
@@ -219,7 +260,8 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
-    return results | {"smollm2_135m": generated(set_weights(llama("tiny"))), "dab_detr_r50": detected()}
+    results |= {"dab_detr_r50": detected(), "sam_h": segmented()}
+    return results | {"smollm2_135m": generated(set_weights(llama("tiny")))}
 
 
 def generated(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -249,6 +291,7 @@ def full_counts() -> dict[str, dict[str, int]]:
         "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
         "smollm2_135m": count(llama("full"), prompt),
         "dab_detr_r50": count_dab_detr(),
+        **count_sam(),
     }
 
 

@@ -185,6 +185,24 @@ fn dab_detr_has_the_logits_and_the_boxes_of_transformers_for_images_with_padding
     }
 }
 
+/// The settings of sam_h.
+fn mask_settings(size: &str, image_size: usize) -> Value {
+    json!({ "size": size, "image_size": image_size })
+}
+
+#[test]
+fn sam_h_has_the_embedding_the_masks_and_the_scores_of_transformers() {
+    let model = case_with_weights("sam_h", &mask_settings("tiny", 64), &ScriptChoice::default());
+    let pixels = formula::tensor("image", &[2, 3, 64, 64]);
+    let mut outputs = run(&model.graphs["encoder"], &IndexMap::from([("pixel_values", pixels)]));
+    let points = Tensor::from_vec([2, 1, 2], vec![20.0f32, 30.0, 63.0, 5.0]).unwrap();
+    let prompt = IndexMap::from([("image_embeddings", outputs["image_embeddings"].clone()), ("points", points)]);
+    outputs.extend(run(&model.graphs["decoder"], &prompt));
+    for name in ["image_embeddings", "pred_masks", "iou_scores"] {
+        assert_close(&outputs[name], &reference("sam_h", name));
+    }
+}
+
 /// Checks the parameters and the multiply-adds of a standard configuration.
 #[track_caller]
 fn check_counts(graph: &Graph, case: &str) {
@@ -211,6 +229,13 @@ fn the_image_networks_have_the_parameters_and_multiply_adds_of_torchvision() {
 fn dab_detr_has_the_parameters_and_the_multiply_adds_of_transformers() {
     let model = case_model("dab_detr_r50", &detection_settings("full", [800, 1066]), &ScriptChoice::default());
     check_counts(&model.graphs[Model::SINGLE], "dab_detr_r50");
+}
+
+#[test]
+fn sam_h_has_the_parameters_and_the_multiply_adds_of_transformers() {
+    let model = case_model("sam_h", &mask_settings("full", 1024), &ScriptChoice::default());
+    check_counts(&model.graphs["encoder"], "sam_h_encoder");
+    check_counts(&model.graphs["decoder"], "sam_h_decoder");
 }
 
 #[test]

@@ -205,6 +205,7 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
      mobilenetv2         training overlays: cpu, nvidia
      resnet101           overlays: cpu, nvidia
      resnet50            overlays: cpu, intel, mock, nvidia; training overlays: cpu, nvidia
+     sam_h               overlays: cpu, nvidia
      smollm2_135m        overlays: cpu, nvidia; training overlays: cpu, nvidia
      swinTransformer     overlays: cpu, nvidia
      tiny                overlays: mock
