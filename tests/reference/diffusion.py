@@ -82,12 +82,12 @@ def trajectory(name: str) -> torch.Tensor:
     sampler.set_timesteps(TRAJECTORY)
     state, states = latents(1) * sampler.init_noise_sigma, []
     for timestep in sampler.timesteps:
-        noise = torch.sin(3 * sampler.scale_model_input(state, timestep) + timestep / 100)
+        noise = torch.sin(sampler.scale_model_input(state, timestep) + timestep / 100)
         state = sampler.step(noise, timestep, state).prev_sample
         states.append(state)
     if name == "euler":  # flagperf keeps the latents of Euler's method as the model reads them.
         states = [state / (sigma**2 + 1) ** 0.5 for state, sigma in zip(states, sampler.sigmas[1:])]
-    return torch.cat(states)
+    return torch.stack(states, 1)
 
 
 def pipeline(set_weights) -> StableDiffusionPipeline:
@@ -97,30 +97,29 @@ def pipeline(set_weights) -> StableDiffusionPipeline:
     return StableDiffusionPipeline(**parts, **others, scheduler=scheduler("pndm"), requires_safety_checker=False)
 
 
-def picture(pipe: StableDiffusionPipeline, name: str = "pndm") -> numpy.ndarray:
+def picture(pipe: StableDiffusionPipeline) -> numpy.ndarray:
     """The image of one prompt, `1,64,64,3` with levels from 0 to 255."""
     empty = torch.tensor([[998] + [999] * 76])
     given = {"prompt_embeds": prompts(1), "negative_prompt_embeds": empty}
     given = {key: pipe.text_encoder(words).last_hidden_state for key, words in given.items()}
-    pipe.scheduler = scheduler(name)
     pipe.set_progress_bar_config(disable=True)
     given |= {"latents": latents(1), "num_inference_steps": STEPS, "guidance_scale": 7.5}
     return (pipe(**given, output_type="np").images * 255).round().astype(numpy.uint8)
 
 
-def small_outputs(set_weights) -> dict[str, torch.Tensor]:
+def small_outputs(set_weights) -> dict[str, dict[str, torch.Tensor]]:
     pipe = pipeline(set_weights)
     embeddings = pipe.text_encoder(prompts(2)).last_hidden_state
     outputs = {
         "embeddings": embeddings,
         "noise": pipe.unet(latents(2), torch.tensor([981, 21]), embeddings).sample,
         "decoded": decoded(pipe.vae)(latents(1)),
-        # What the case reads as `reference`.
-        "input_ids": prompts(1),
         "latents": latents(1),
-        "images": torch.from_numpy(picture(pipe)),
     }
-    return outputs | {name: trajectory(name) for name in ("ddim", "pndm", "euler")}
+    outputs |= {name: trajectory(name) for name in ("ddim", "pndm", "euler")}
+    # What the case reads as `reference`.
+    image = {"input_ids": prompts(1), "latents": latents(1), "images": torch.from_numpy(picture(pipe))}
+    return {"stable_diffusion_v1_4": outputs, "stable_diffusion_v1_4_image": image}
 
 
 def full_counts(count) -> dict[str, dict[str, int]]:

@@ -221,7 +221,7 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
-    results["stable_diffusion_v1_4"] = diffusion.small_outputs(set_weights)
+    results |= diffusion.small_outputs(set_weights)
     return results | {"smollm2_135m": generated(set_weights(llama("tiny"))), "dab_detr_r50": detected()}
 
 
