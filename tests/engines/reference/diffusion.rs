@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use flagperf_script::ScriptChoice;
 use serde_json::json;
 
 use super::{folder, formula, write_tensors};
 use crate::support::cases::case_model;
 use crate::support::{self, program};
-use flagperf_script::ScriptChoice;
 
 const CONFIGURATIONS: &str = "batch_size: 1\nflops: 1e3\nfp16: false\ncompiler: rten\nnum_workers: 1\nlog_freq: 1\nrepeat: 1\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 
