@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
 mod attention;
+mod diffusion;
 mod exports;
 mod formula;
 mod manifests;

@@ -73,7 +73,7 @@ fn every_case_of_the_repository_is_in_a_test_below() {
         let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");
         assert!(support::root().join(&overlay).is_file(), "{overlay}");
     }
-    let others = ["unet_tiny", "dab_detr_r50", "sam_h", "bertLarge", "smollm2_135m"];
+    let others = ["unet_tiny", "dab_detr_r50", "sam_h", "bertLarge", "smollm2_135m", "stable_diffusion_v1_4"];
     let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&others);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }
@@ -165,6 +165,20 @@ fn smollm2_135m_generates_tokens() {
     let perplexity = run(checkout.path(), &["smollm2_135m"], &["prompt_length=8", "task=perplexity"]).remove(0);
     check(&perplexity);
     assert_eq!(metrics(&perplexity), BTreeSet::from(["perplexity"]));
+}
+
+#[test]
+fn stable_diffusion_makes_images_with_each_sampler() {
+    let checkout = support::checkout();
+    for (scheduler, runs) in [("scheduler=ddim", 24), ("scheduler=pndm", 32), ("scheduler=euler", 24)] {
+        let settings = ["image_size=64", "num_inference_steps=3", scheduler];
+        let record = run(checkout.path(), &["stable_diffusion_v1_4"], &settings).remove(0);
+        check(&record);
+        assert_eq!(metrics(&record), BTreeSet::from(["finite_values"]));
+        let spans = record["phases"][0]["measured"][0]["spans"].as_object().expect("spans");
+        let items: Vec<_> = spans.iter().map(|(name, span)| (name.as_str(), span["items"].as_u64())).collect();
+        assert_eq!(items, [("text_encoder", Some(8)), ("unet", Some(runs)), ("decoder", Some(8))]);
+    }
 }
 
 #[test]

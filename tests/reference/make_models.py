@@ -7,6 +7,7 @@ Face's transformers, for the weights and inputs of formula.py, and models/counts
 import json
 from pathlib import Path
 
+import diffusers
 import numpy
 import timm
 import torch
@@ -29,6 +30,7 @@ from transformers import (
 )
 from transformers.models.dab_detr.modeling_dab_detr import replace_batch_norm
 
+import diffusion
 import formula
 
 FOLDER = Path(__file__).with_name("models")
@@ -260,6 +262,7 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
+    results |= diffusion.small_outputs(set_weights)
     results |= {"dab_detr_r50": detected(), "sam_h": segmented()}
     return results | {"smollm2_135m": generated(set_weights(llama("tiny")))}
 
@@ -292,12 +295,13 @@ def full_counts() -> dict[str, dict[str, int]]:
         "smollm2_135m": count(llama("full"), prompt),
         "dab_detr_r50": count_dab_detr(),
         **count_sam(),
-    }
+    } | diffusion.full_counts(count)
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    versions = {module.__name__: module.__version__ for module in (torch, torchvision, transformers)}
+    modules = (torch, torchvision, transformers, diffusers)
+    versions = {module.__name__: module.__version__ for module in modules}
     with torch.inference_mode():
         for case, outputs in small_outputs().items():
             arrays = {name: numpy.ascontiguousarray(output.numpy()) for name, output in outputs.items()}

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use serde_json::{Value, json};
 
 use super::networks::largest_error;
-use super::{folder, formula, read_tensors, write_tensors};
+use super::{diffusion, folder, formula, read_tensors, write_tensors};
 use crate::support::cases::{case_model, classification};
 
 /// The largest allowed error as a share of the largest output.
@@ -203,6 +203,28 @@ fn sam_h_has_the_embedding_the_masks_and_the_scores_of_transformers() {
     }
 }
 
+#[test]
+fn stable_diffusion_has_the_outputs_of_transformers_and_diffusers() {
+    let model = case_with_weights("stable_diffusion_v1_4", &diffusion::settings("tiny", 64), &ScriptChoice::default());
+    let words = formula::integers("input_ids", &[2, 77], 1000);
+    let embeddings = run(&model.graphs["text_encoder"], &IndexMap::from([("input_ids", words)]));
+    assert_close(&embeddings["embeddings"], &reference("stable_diffusion_v1_4", "embeddings"));
+    let latents = |rows: usize| {
+        let uniform = formula::tensor("latents", &[rows, 4, 8, 8]);
+        let scaled = uniform.as_slice::<f32>().unwrap().iter().map(|value| value * 3.0_f32.sqrt());
+        Tensor::from_vec([rows, 4, 8, 8], scaled.collect()).unwrap()
+    };
+    let noise = IndexMap::from([
+        ("sample", latents(2)),
+        ("timestep", Tensor::from_vec([2], vec![981i64, 21]).unwrap()),
+        ("encoder_hidden_states", reference("stable_diffusion_v1_4", "embeddings")),
+    ]);
+    let noise = run(&model.graphs["unet"], &noise);
+    assert_close(&noise["noise"], &reference("stable_diffusion_v1_4", "noise"));
+    let images = run(&model.graphs["decoder"], &IndexMap::from([("latents", latents(1))]));
+    assert_close(&images["images"], &reference("stable_diffusion_v1_4", "decoded"));
+}
+
 /// Checks the parameters and the multiply-adds of a standard configuration.
 #[track_caller]
 fn check_counts(graph: &Graph, case: &str) {
@@ -236,6 +258,14 @@ fn sam_h_has_the_parameters_and_the_multiply_adds_of_transformers() {
     let model = case_model("sam_h", &mask_settings("full", 1024), &ScriptChoice::default());
     check_counts(&model.graphs["encoder"], "sam_h_encoder");
     check_counts(&model.graphs["decoder"], "sam_h_decoder");
+}
+
+#[test]
+fn stable_diffusion_has_the_parameters_and_the_multiply_adds_of_transformers_and_diffusers() {
+    let model = case_model("stable_diffusion_v1_4", &diffusion::settings("full", 512), &ScriptChoice::default());
+    for graph in ["text_encoder", "unet", "decoder"] {
+        check_counts(&model.graphs[graph], &format!("stable_diffusion_v1_4_{graph}"));
+    }
 }
 
 #[test]
