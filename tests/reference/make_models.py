@@ -5,6 +5,8 @@ Face's transformers, for the weights and inputs of formula.py, and models/counts
 """
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy
@@ -12,6 +14,7 @@ import timm
 import torch
 import torchvision
 import transformers
+import yaml
 from safetensors.numpy import save_file
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -149,6 +152,18 @@ def dab_detr(size: str) -> nn.Module:
     return model
 
 
+def yolo(size: str) -> nn.Module:
+    """The network of the checkout of ultralytics/yolov5 that YOLOV5 names."""
+    folder = os.environ["YOLOV5"]
+    sys.path.append(folder)
+    from models.yolo import DetectionModel
+
+    config = yaml.safe_load((Path(folder) / "models/yolov5l.yaml").read_text())
+    if size == "tiny":
+        config |= {"nc": 10, "depth_multiple": 0.33, "width_multiple": 0.125}
+    return DetectionModel(config)
+
+
 def set_weights(model: nn.Module) -> nn.Module:
     """Sets every parameter and float buffer to the formula's values, under its state_dict name."""
     model = model.eval()
@@ -219,7 +234,11 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
-    return results | {"smollm2_135m": generated(set_weights(llama("tiny"))), "dab_detr_r50": detected()}
+    results |= {"smollm2_135m": generated(set_weights(llama("tiny"))), "dab_detr_r50": detected()}
+    network = yolo("tiny")
+    anchors = network.model[-1].anchors.clone()
+    set_weights(network).model[-1].anchors.copy_(anchors)
+    return results | {"yolov5": {"output": network(image(64))[0]}}
 
 
 def generated(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -249,6 +268,7 @@ def full_counts() -> dict[str, dict[str, int]]:
         "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
         "smollm2_135m": count(llama("full"), prompt),
         "dab_detr_r50": count_dab_detr(),
+        "yolov5": count(yolo("full").eval(), torch.zeros(1, 3, 640, 640)),
     }
 
 
