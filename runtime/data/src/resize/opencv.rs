@@ -24,7 +24,8 @@ pub fn resize_linear(rgb: &[u8], columns: &Axis, rows: &Axis, out: &mut [u8]) {
     if [columns, rows].map(whole_scale) == [Some(2); 2] {
         return resize_area(rgb, columns, rows, out);
     }
-    let across: Vec<Pair> = columns.kept.clone().map(|target| Pair::new(columns, target).at_edge(columns.source)).collect();
+    let across: Vec<Pair> =
+        columns.kept.clone().map(|target| Pair::new(columns, target).at_edge(columns.source)).collect();
     let stride = columns.source * CHANNELS;
     let width = columns.kept.len() * CHANNELS;
     // The last two source rows that were resized.
@@ -165,6 +166,7 @@ fn average_blocks(rgb: &[u8], columns: &Axis, rows: &Axis, (across, down): (usiz
         let row = |y: usize| (left..left + across).map(move |x| u32::from(rgb[y * stride + x * CHANNELS + channel]));
         let sum: u32 = (top..top + down).flat_map(row).sum();
         // Halves are rounded up in blocks of four pixels, else to the even number.
-        *level = if (across, down) == (2, 2) { (sum + 2) >> 2 } else { (sum as f32 * share).round_ties_even() as u32 } as u8;
+        *level =
+            if (across, down) == (2, 2) { (sum + 2) >> 2 } else { (sum as f32 * share).round_ties_even() as u32 } as u8;
     }
 }
