@@ -73,8 +73,13 @@ fn every_case_of_the_repository_is_in_a_test_below() {
         let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");
         assert!(support::root().join(&overlay).is_file(), "{overlay}");
     }
-    let tested =
-        CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&["unet_tiny", "dab_detr_r50", "bertLarge", "smollm2_135m"]);
+    let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&[
+        "unet_tiny",
+        "dab_detr_r50",
+        "yolov5",
+        "bertLarge",
+        "smollm2_135m",
+    ]);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }
 
@@ -107,6 +112,14 @@ fn unet_tiny_runs_two_graphs_as_spans_on_drawn_masks() {
 fn dab_detr_r50_finds_boxes_on_drawn_images() {
     let checkout = support::checkout();
     let record = run(checkout.path(), &["dab_detr_r50"], &["image_size=[64,96]"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["map"]));
+}
+
+#[test]
+fn yolov5_finds_boxes_on_drawn_images() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["yolov5"], &["image_size=64"]).remove(0);
     check(&record);
     assert_eq!(metrics(&record), BTreeSet::from(["map"]));
 }

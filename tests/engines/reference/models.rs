@@ -182,6 +182,28 @@ fn dab_detr_has_the_logits_and_the_boxes_of_transformers_for_images_with_padding
     }
 }
 
+/// The settings of yolov5.
+fn yolo_settings(size: &str, image_size: usize, classes: usize) -> Value {
+    json!({ "size": size, "image_size": image_size, "classes": classes })
+}
+
+#[test]
+fn yolov5_has_the_boxes_and_the_scores_of_ultralytics() {
+    let model = case_with_weights("yolov5", &yolo_settings("tiny", 64, 10), &ScriptChoice::default());
+    let outputs =
+        run(&model.graphs[Model::SINGLE], &IndexMap::from([("images", formula::tensor("image", &[2, 3, 64, 64]))]));
+    let expected = reference("yolov5", "output");
+    // Boxes are in pixels, scores are below one.
+    for range in [0..4, 4..15] {
+        let part = |output: &Tensor| {
+            let rows = output.as_slice::<f32>().unwrap().chunks_exact(15);
+            let values: Vec<f32> = rows.flat_map(|row| row[range.clone()].to_vec()).collect();
+            Tensor::from_vec([values.len()], values).unwrap()
+        };
+        assert_close(&part(&outputs["output"]), &part(&expected));
+    }
+}
+
 /// Checks the parameters and the multiply-adds of a standard configuration.
 #[track_caller]
 fn check_counts(graph: &Graph, case: &str) {
@@ -208,6 +230,12 @@ fn the_image_networks_have_the_parameters_and_multiply_adds_of_torchvision() {
 fn dab_detr_has_the_parameters_and_the_multiply_adds_of_transformers() {
     let model = case_model("dab_detr_r50", &detection_settings("full", [800, 1066]), &ScriptChoice::default());
     check_counts(&model.graphs[Model::SINGLE], "dab_detr_r50");
+}
+
+#[test]
+fn yolov5_has_the_parameters_and_the_multiply_adds_of_ultralytics() {
+    let model = case_model("yolov5", &yolo_settings("full", 640, 80), &ScriptChoice::default());
+    check_counts(&model.graphs[Model::SINGLE], "yolov5");
 }
 
 #[test]

@@ -211,6 +211,7 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
      unet_tiny           overlays: cpu, nvidia
      vit                 training overlays: cpu, nvidia
      vit_l_16            overlays: cpu, nvidia
+     yolov5              overlays: cpu, nvidia
     code 0
     ");
     insta::assert_snapshot!(run_outside(checkout.path(), "run"), @r"
