@@ -160,7 +160,7 @@ def yolo(size: str) -> nn.Module:
 
     config = yaml.safe_load((Path(folder) / "models/yolov5l.yaml").read_text())
     if size == "tiny":
-        config |= {"nc": 10, "depth_multiple": 0.33, "width_multiple": 0.125}
+        config |= {"nc": 3, "depth_multiple": 0.33, "width_multiple": 0.125}
     return DetectionModel(config)
 
 
@@ -238,7 +238,7 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
     network = yolo("tiny")
     anchors = network.model[-1].anchors.clone()
     set_weights(network).model[-1].anchors.copy_(anchors)
-    return results | {"yolov5": {"output": network(image(64))[0]}}
+    return results | {"yolov5": {"output": network(image(128))[0]}}
 
 
 def generated(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -45,10 +45,15 @@ fn reference(case: &str, name: &str) -> Tensor {
 
 #[track_caller]
 fn assert_close(actual: &Tensor, expected: &Tensor) {
+    assert_within(actual, expected, TOLERANCE);
+}
+
+#[track_caller]
+fn assert_within(actual: &Tensor, expected: &Tensor, tolerance: f64) {
     let largest = expected.to_f64().into_iter().fold(0.0, |most: f64, value| most.max(value.abs()));
     let error = largest_error(actual, expected, |a, b| (a - b).abs() / largest);
     println!("largest error relative to the largest output {error:.2e}");
-    assert!(error <= TOLERANCE, "largest error relative to the largest output {error:.2e}");
+    assert!(error <= tolerance, "largest error relative to the largest output {error:.2e}");
 }
 
 /// Checks a case of one graph whose output is `output`.
@@ -189,18 +194,18 @@ fn yolo_settings(size: &str, image_size: usize, classes: usize) -> Value {
 
 #[test]
 fn yolov5_has_the_boxes_and_the_scores_of_ultralytics() {
-    let model = case_with_weights("yolov5", &yolo_settings("tiny", 64, 10), &ScriptChoice::default());
+    let model = case_with_weights("yolov5", &yolo_settings("tiny", 128, 3), &ScriptChoice::default());
     let outputs =
-        run(&model.graphs[Model::SINGLE], &IndexMap::from([("images", formula::tensor("image", &[2, 3, 64, 64]))]));
+        run(&model.graphs[Model::SINGLE], &IndexMap::from([("images", formula::tensor("image", &[2, 3, 128, 128]))]));
     let expected = reference("yolov5", "output");
-    // Boxes are in pixels, scores are below one.
-    for range in [0..4, 4..15] {
+    // Boxes are in pixels, scores are below one. The pools of 5 pixels with 3 would change 6e-6.
+    for range in [0..4, 4..8] {
         let part = |output: &Tensor| {
-            let rows = output.as_slice::<f32>().unwrap().chunks_exact(15);
+            let rows = output.as_slice::<f32>().unwrap().chunks_exact(8);
             let values: Vec<f32> = rows.flat_map(|row| row[range.clone()].to_vec()).collect();
             Tensor::from_vec([values.len()], values).unwrap()
         };
-        assert_close(&part(&outputs["output"]), &part(&expected));
+        assert_within(&part(&outputs["output"]), &part(&expected), 3e-6);
     }
 }
 
