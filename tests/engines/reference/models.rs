@@ -198,7 +198,7 @@ fn yolov5_has_the_boxes_and_the_scores_of_ultralytics() {
     let outputs =
         run(&model.graphs[Model::SINGLE], &IndexMap::from([("images", formula::tensor("image", &[2, 3, 128, 128]))]));
     let expected = reference("yolov5", "output");
-    // Boxes are in pixels, scores are below one. The pools of 5 pixels with 3 would change 6e-6.
+    // Boxes are in pixels, scores are below one. With pools of 3 pixels in place of 5, they would differ by 6e-6.
     for range in [0..4, 4..8] {
         let part = |output: &Tensor| {
             let rows = output.as_slice::<f32>().unwrap().chunks_exact(8);
