@@ -73,8 +73,8 @@ fn every_case_of_the_repository_is_in_a_test_below() {
         let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");
         assert!(support::root().join(&overlay).is_file(), "{overlay}");
     }
-    let others = ["unet_tiny", "dab_detr_r50", "sam_h", "bertLarge", "smollm2_135m", "stable_diffusion_v1_4"];
-    let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&others);
+    let others = ["unet_tiny", "dab_detr_r50", "sam_h", "yolov5", "bertLarge", "smollm2_135m", "stable_diffusion_v1_4"];
+    let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&others).chain(&LANGUAGE_MODELS);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }
 
@@ -123,6 +123,14 @@ fn sam_h_finds_masks_at_points_of_drawn_images() {
         assert_eq!(items, [Some(32), Some(64)]);
         assert_eq!(measured["counted"]["mask_iou"], 64);
     }
+}
+
+#[test]
+fn yolov5_finds_boxes_on_drawn_images() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["yolov5"], &["image_size=64"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["map"]));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub type Size = (usize, usize);
 /// A transform that moves pixels.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Geometry {
-    /// Scales with one of PIL's antialiased filters.
+    /// Scales to another size.
     Resize { target: Target, filter: Filter },
     /// Keeps the central pixels of this width and height; the start is rounded half to even, as in torchvision's
     /// `center_crop`.
@@ -37,9 +37,8 @@ pub enum Geometry {
     Crop { left: usize, top: usize, size: Size },
     /// Adds pixels to the left, above, to the right and below; `level` is their level in every channel.
     Pad { sides: [usize; 4], level: u8 },
-    /// Scales with the antialiased bilinear filter to fit into `size` and pads both sides evenly; `level` is that of the
-    /// padding in every channel.
-    Letterbox { size: Size, level: u8 },
+    /// Scales to fit into `size` and pads both sides evenly; `level` is that of the padding in every channel.
+    Letterbox { size: Size, level: u8, filter: Filter },
     /// Scales with the antialiased bilinear filter so that the image fits. Every value of the padding is 0, after all other
     /// transforms.
     Fit(Fit),
@@ -64,6 +63,9 @@ pub struct Part {
 pub enum Target {
     /// The shorter side; the longer one is rounded down, as in torchvision's `Resize`.
     Shorter(usize),
+    /// The longer side; both are rounded up, as in YOLOv5's `load_image`. Since the ratio is rounded before, the longer side
+    /// of some images has a pixel more.
+    Longer(usize),
     Exactly(Size),
 }
 
@@ -88,6 +90,11 @@ impl Target {
             Target::Exactly(size) => size,
             Target::Shorter(size) if width <= height => (size, size * height / width),
             Target::Shorter(size) => (size * width / height, size),
+            Target::Longer(size) => {
+                let ratio = size as f64 / width.max(height) as f64;
+                let scaled = |side: usize| (side as f64 * ratio).ceil() as usize;
+                (scaled(width), scaled(height))
+            }
         }
     }
 }
@@ -98,9 +105,10 @@ impl fmt::Display for Geometry {
             Geometry::Resize { target, filter } => {
                 match target {
                     Target::Shorter(side) => write!(f, "resize {side}")?,
+                    Target::Longer(side) => write!(f, "resize_longer {side}")?,
                     Target::Exactly((width, height)) => write!(f, "resize {width}x{height}")?,
                 }
-                write!(f, ", antialiased {}", filter.name())
+                write!(f, ", {}", filter.description())
             }
             Geometry::CenterCrop((width, height)) if width == height => write!(f, "center_crop {width}"),
             Geometry::CenterCrop((width, height)) => write!(f, "center_crop {width}x{height}"),
@@ -110,17 +118,14 @@ impl fmt::Display for Geometry {
             Geometry::Pad { sides: [left, top, right, bottom], level } => {
                 write!(f, "pad left {left} top {top} right {right} bottom {bottom} with {level}")
             }
-            Geometry::Letterbox { size: (width, height), level } => {
-                write!(f, "letterbox {width}x{height} with {level}")
+            Geometry::Letterbox { size: (width, height), level, filter } => {
+                write!(f, "letterbox {width}x{height} with {level}, {}", filter.description())
             }
             Geometry::Fit(fit) => fit.fmt(f),
             Geometry::Flip { probability, seed } => write!(f, "flip with probability {probability}, seed {seed}"),
             Geometry::RandomResizedCrop { size: (width, height), range: CropRange { scale, ratio }, filter } => {
-                let filter = filter.name();
-                write!(
-                    f,
-                    "random_resized_crop {width}x{height}, scale {scale:?}, ratio {ratio:?}, antialiased {filter}"
-                )
+                let filter = filter.description();
+                write!(f, "random_resized_crop {width}x{height}, scale {scale:?}, ratio {ratio:?}, {filter}")
             }
             Geometry::RandomHorizontalFlip { probability } => {
                 write!(f, "random_horizontal_flip with probability {probability}")
@@ -200,7 +205,9 @@ impl Geometry {
 
     fn filter(&self) -> Filter {
         match self {
-            Geometry::Resize { filter, .. } | Geometry::RandomResizedCrop { filter, .. } => *filter,
+            Geometry::Resize { filter, .. }
+            | Geometry::Letterbox { filter, .. }
+            | Geometry::RandomResizedCrop { filter, .. } => *filter,
             _ => Filter::Bilinear,
         }
     }

@@ -5,8 +5,12 @@
 //! one level decides its answer: such differences cost EfficientNet-Lite0 two of its 89 correct answers. The code is
 //! written here because no crate rounds as PIL does.
 //!
+//! OpenCV's filters are in `opencv`.
+//!
 //! Only the pixels inside the crop are computed; the filter still includes the pixels around it. Knows nothing about
 //! models.
+
+mod opencv;
 
 use std::ops::Range;
 
@@ -21,40 +25,46 @@ const HALF: i32 = 1 << (FRACTION - 1);
 /// Number of rows that the horizontal pass resizes together, so that it works on whole vectors, too.
 const LANES: usize = 16;
 
-/// A filter of PIL, antialiased when it makes an image smaller.
+/// A filter of PIL, antialiased when it makes an image smaller, or one of OpenCV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// `Image.Resampling.BILINEAR`.
     Bilinear,
     /// `Image.Resampling.BICUBIC`, the convolution of Keys (1981) with `a = -0.5`.
     Bicubic,
+    /// `INTER_LINEAR`.
+    Linear,
+    /// `INTER_AREA`, and `INTER_LINEAR` for an image that grows.
+    Area,
 }
 
 impl Filter {
-    /// Returns the name, as in scripts.
-    pub const fn name(self) -> &'static str {
+    /// Returns what it is, for the record.
+    pub const fn description(self) -> &'static str {
         match self {
-            Filter::Bilinear => "bilinear",
-            Filter::Bicubic => "bicubic",
+            Filter::Bilinear => "antialiased bilinear",
+            Filter::Bicubic => "antialiased bicubic",
+            Filter::Linear => "OpenCV's linear",
+            Filter::Area => "OpenCV's area",
         }
     }
 
-    /// Returns the radius in pixels of the coarser of source and target.
+    /// Returns the radius, of a filter of PIL, in pixels of the coarser of source and target.
     fn radius(self) -> f64 {
         match self {
-            Filter::Bilinear => 1.0,
             Filter::Bicubic => 2.0,
+            _ => 1.0,
         }
     }
 
-    /// Returns the weight of a pixel at a distance from the centre.
+    /// Returns the weight, of a filter of PIL, of a pixel at a distance from the centre.
     fn weight(self, distance: f64) -> f64 {
         let x = distance.abs();
         match self {
-            Filter::Bilinear => (1.0 - x).max(0.0),
             Filter::Bicubic if x < 1.0 => ((CUBIC + 2.0) * x - (CUBIC + 3.0)) * x * x + 1.0,
             Filter::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * CUBIC,
             Filter::Bicubic => 0.0,
+            _ => (1.0 - x).max(0.0),
         }
     }
 }
@@ -129,6 +139,11 @@ impl AxisWeights {
 
 /// Resizes interleaved RGB pixels and writes the kept part to `out`, row by row.
 pub fn resize(rgb: &[u8], columns: &Axis, rows: &Axis, filter: Filter, scratch: &mut ResizeScratch, out: &mut [u8]) {
+    match filter {
+        Filter::Linear => return opencv::resize_linear(rgb, columns, rows, out),
+        Filter::Area => return opencv::resize_area(rgb, columns, rows, out),
+        Filter::Bilinear | Filter::Bicubic => {}
+    }
     let (across, down) = (AxisWeights::new(columns, filter), AxisWeights::new(rows, filter));
     let seen = down.source_range(rows.source);
     let width = columns.kept.len() * CHANNELS;

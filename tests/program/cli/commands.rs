@@ -194,14 +194,18 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     let checkout = checkout();
     insta::assert_snapshot!(run_outside(checkout.path(), "list cases"), @r"
     note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`, which contains this program
+     Aquila_7b_mmlu         overlays: cpu, nvidia
      bert                   training overlays: cpu, nvidia
      bertLarge              overlays: cpu, nvidia
      dab_detr_r50           overlays: cpu, nvidia
+     deepseek_7b_mmlu       overlays: cpu, nvidia
      digits                 training overlays: none
      efficientnet           training overlays: cpu, nvidia
      efficientnet_lite0     overlays: cpu, intel, mock, nvidia
      glm                    training overlays: cpu, nvidia
      gpt2                   training overlays: cpu, nvidia
+     llama2_7b_mmlu         overlays: cpu, nvidia
+     llama3_8b_mmlu         overlays: cpu, nvidia
      mobilenetv2            training overlays: cpu, nvidia
      resnet101              overlays: cpu, nvidia
      resnet50               overlays: cpu, intel, mock, nvidia; training overlays: cpu, nvidia
@@ -213,6 +217,7 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
      unet_tiny              overlays: cpu, nvidia
      vit                    training overlays: cpu, nvidia
      vit_l_16               overlays: cpu, nvidia
+     yolov5                 overlays: cpu, nvidia
     code 0
     ");
     insta::assert_snapshot!(run_outside(checkout.path(), "run"), @r"

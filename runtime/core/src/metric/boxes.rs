@@ -75,7 +75,7 @@ pub fn suppress(corners: &[[f64; 4]], scores: &[f64], limits: &Suppression) -> V
             break;
         }
         let covers = |better: &KeptBox| {
-            better.class == candidate.class && corner_iou(corners[better.index], corners[candidate.index]) > limits.iou
+            better.class == candidate.class && overlap(corners[better.index], corners[candidate.index]) > limits.iou
         };
         if !kept.iter().any(covers) {
             kept.push(candidate);
@@ -94,6 +94,17 @@ pub fn corner_iou(a: [f64; 4], b: [f64; 4]) -> f64 {
     let area = |c: [f64; 4]| (c[2] - c[0]) * (c[3] - c[1]);
     let both = across * down;
     both / (area(a) + area(b) - both)
+}
+
+/// Returns intersection over union as torchvision's `nms` computes it on a CPU for boxes in f32: it decides whether an overlap
+/// of exactly the limit is more than it. Two boxes without an area have none.
+fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
+    let [a, b] = [a, b].map(|corners| corners.map(|edge| edge as f32));
+    let area = |c: [f32; 4]| (c[2] - c[0]) * (c[3] - c[1]);
+    let across = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
+    let down = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);
+    let both = across * down;
+    f64::from(both / (area(a) + area(b) - both))
 }
 
 #[cfg(test)]
@@ -125,5 +136,20 @@ mod tests {
         assert_eq!(apart.len(), 4);
         assert!(suppress(&boxes, &[f64::NAN; 3], &limits).is_empty());
         assert!(suppress(&[], &[], &limits).is_empty());
+    }
+
+    #[test]
+    fn an_overlap_of_the_limit_is_decided_as_torchvision_decides_it() {
+        let limits = Suppression { iou: 0.6, score: 0.2, max: 10, candidates: 100 };
+        let kept = |height: f64, iou: f64| {
+            let boxes = [[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, height]];
+            suppress(&boxes, &[0.5, 0.5], &Suppression { iou, ..limits })
+                .iter()
+                .map(|kept| kept.index)
+                .collect::<Vec<_>>()
+        };
+        // torchvision.ops.nms; in f32, 0.6 is more than it is in f64.
+        assert_eq!(kept(6.0, 0.6), [0]);
+        assert_eq!(kept(5.0, 0.5), [0, 1]);
     }
 }

@@ -28,7 +28,7 @@ fn instances() -> Value {
 }
 
 fn open_text(text: &str, options: CocoOptions) -> Result<(tempfile::TempDir, Coco), String> {
-    let letterbox = Geometry::Letterbox { size: (8, 8), level: 114 };
+    let letterbox = Geometry::Letterbox { size: (8, 8), level: 114, filter: crate::Filter::Bilinear };
     open_with(text, options, &[letterbox, Geometry::Flip { probability: 1.0, seed: 0 }])
 }
 
@@ -122,7 +122,9 @@ fn images_that_fit_have_a_mask_of_their_pixels_and_a_placement_at_the_top_left()
     assert_eq!((&portrait[8], &landscape[8]), (&vec![4.0, 2.0], &vec![2.0, 4.0]));
     let reason = open_text(&instances().to_string(), options()).err().unwrap();
     assert!(
-        reason.contains("`letterbox 8x8 with 114` pads images, but a pixel mask has only the padding of `fit`"),
+        reason.contains(
+            "`letterbox 8x8 with 114, antialiased bilinear` pads images, but a pixel mask has only the padding of `fit`"
+        ),
         "{reason}"
     );
 }

@@ -38,7 +38,7 @@ fn a_crop_keeps_its_part_and_padding_surrounds_the_image() {
 
 #[test]
 fn a_letterbox_keeps_the_proportions_and_centres_the_image() {
-    let letterbox = step(Geometry::Letterbox { size: (8, 8), level: 114 });
+    let letterbox = step(Geometry::Letterbox { size: (8, 8), level: 114, filter: Filter::Bilinear });
     let (pixels, size) = applied(&letterbox, (4, 2), 0);
     assert_eq!(size, (8, 8));
     let row = |y: usize| pixels[y * 24];
@@ -101,7 +101,7 @@ fn a_flip_is_the_same_for_image_and_mask_and_depends_on_seed_and_index() {
 #[test]
 fn a_placement_is_where_the_transforms_move_a_point() {
     let steps = [
-        Geometry::Letterbox { size: (8, 8), level: 0 },
+        Geometry::Letterbox { size: (8, 8), level: 0, filter: Filter::Bilinear },
         Geometry::Crop { left: 1, top: 2, size: (7, 5) },
         Geometry::Flip { probability: 1.0, seed: 0 },
     ]
@@ -168,4 +168,65 @@ fn a_random_flip_differs_from_epoch_to_epoch() {
     let flips = [epoch(0), epoch(1)].map(|epoch| (epoch.iter().filter(|flipped| **flipped).count(), epoch));
     assert!(flips.iter().all(|(count, _)| (75..125).contains(count)), "{flips:?}");
     assert!(flips[0].1 != flips[1].1 && epoch(0) == flips[0].1);
+}
+
+/// What OpenCV and YOLOv5 make of images of [`noise`]: `tests/reference/make_letterbox.py` wrote it.
+#[derive(serde::Deserialize)]
+struct Letterboxes {
+    resized: Vec<Resized>,
+    letterboxes: Vec<Letterboxed>,
+}
+
+#[derive(serde::Deserialize)]
+struct Resized {
+    filter: String,
+    size: Size,
+    target: Size,
+    pixels: String,
+}
+
+#[derive(serde::Deserialize)]
+struct Letterboxed {
+    size: Size,
+    side: usize,
+    pixels: String,
+}
+
+fn letterboxes() -> Letterboxes {
+    serde_json::from_str(include_str!("../../../../tests/reference/letterbox.json")).unwrap()
+}
+
+/// The images of the script.
+fn noise((width, height): Size) -> Vec<u8> {
+    (0..(width * height * 3) as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Returns the pixels of an image of [`noise`] after transforms, in hexadecimal.
+fn pixels_after(transforms: &[Geometry], mut size: Size) -> String {
+    let mut pixels = noise(size);
+    for transform in transforms {
+        let mut out = Vec::new();
+        let scratch = &mut ResizeScratch::default();
+        size = step(transform.clone()).apply(&pixels, size, &draw(0), scratch, &mut out).unwrap();
+        pixels = out;
+    }
+    pixels.iter().map(|level| format!("{level:02x}")).collect()
+}
+
+#[test]
+fn the_filters_of_opencv_have_its_pixels() {
+    for Resized { filter, size, target, pixels } in letterboxes().resized {
+        let opencv = if filter == "area" { Filter::Area } else { Filter::Linear };
+        let resize = Geometry::Resize { target: Target::Exactly(target), filter: opencv };
+        assert_eq!(pixels_after(&[resize], size), pixels, "{filter} {size:?} to {target:?}");
+    }
+}
+
+#[test]
+fn an_image_for_a_validation_of_yolov5_has_its_pixels() {
+    for Letterboxed { size, side, pixels } in letterboxes().letterboxes {
+        let longer = Geometry::Resize { target: Target::Longer(side), filter: Filter::Area };
+        let letterbox = Geometry::Letterbox { size: (side, side), level: 114, filter: Filter::Linear };
+        assert_eq!(pixels_after(&[longer, letterbox], size), pixels, "{size:?} in {side}");
+    }
 }

@@ -122,6 +122,7 @@ impl KnownSize {
     fn transform(&mut self, geometry: &Geometry) -> Result<(), String> {
         match *geometry {
             Geometry::Resize { target: Target::Shorter(side), .. } => (self.shorter, self.size) = (Some(side), None),
+            Geometry::Resize { target: Target::Longer(_), .. } => (self.shorter, self.size) = (None, None),
             Geometry::Resize { target: Target::Exactly(target), .. }
             | Geometry::Letterbox { size: target, .. }
             | Geometry::Fit(Fit { size: target, .. })

@@ -116,7 +116,7 @@ fn transforms_compose_in_any_order_that_has_a_meaning() {
     let pad = Transform::Geometry(Geometry::Pad { sides: [1, 2, 3, 4], level: 0 });
     assert_eq!(shape(&[wide.clone(), pad, crop_to(5)]), "3,5,5,f32");
     let flip = Transform::Geometry(Geometry::Flip { probability: 0.5, seed: 1 });
-    let letterbox = Transform::Geometry(Geometry::Letterbox { size: (4, 2), level: 114 });
+    let letterbox = Transform::Geometry(Geometry::Letterbox { size: (4, 2), level: 114, filter: Filter::Bilinear });
     let to = Transform::To { dtype: DType::U8 };
     assert_eq!(shape(&[flip.clone(), letterbox, flip, to]), "3,2,4,u8");
 }

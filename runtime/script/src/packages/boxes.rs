@@ -192,8 +192,8 @@ mod functions {
     /// Suppresses boxes that overlap a better one of their class by more than `iou`. `boxes` is `N,D,4` as corners,
     /// `scores` is `N,D,C` with one score per class. Options: `iou` (default 0.5), `score` (boxes with this score or a
     /// lower one are dropped, default 0), `max` boxes per image (default 300), `candidates` compared per image (default
-    /// 30,000, the best). Returns `boxes` (`N,max,4`), `scores`, `classes`, `indices` of the boxes, and `counts`. A
-    /// score that is NaN is an error.
+    /// 30,000, the best). Returns `boxes` (`N,max,4`), `scores`, `classes`, `indices` of the boxes, and `counts`. Overlaps
+    /// are computed in f32, and equal scores rank by index, as in torchvision's `nms`. A score that is NaN is an error.
     ///
     /// ```rhai
     /// let found = tensor::from([0, 0, 10, 10, 1, 0, 11, 10], "1,2,4,f32");

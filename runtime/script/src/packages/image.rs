@@ -55,7 +55,9 @@ fn filter(name: &str) -> Fallible<Filter> {
     match name {
         "bilinear" => Ok(Filter::Bilinear),
         "bicubic" => Ok(Filter::Bicubic),
-        _ => Err(format!("unknown filter `{name}` (known: bilinear, bicubic)").into()),
+        "linear" => Ok(Filter::Linear),
+        "area" => Ok(Filter::Area),
+        _ => Err(format!("unknown filter `{name}` (known: bilinear, bicubic, linear, area)").into()),
     }
 }
 
@@ -82,7 +84,9 @@ mod functions {
         resize_with(pipeline, size, "bilinear")
     }
 
-    /// Scales the shorter side to `size` pixels with one of PIL's antialiased filters: `bilinear` or `bicubic`.
+    /// Scales the shorter side to `size` pixels with one of PIL's antialiased filters, `bilinear` or `bicubic`, or one of
+    /// OpenCV's: `linear` is `INTER_LINEAR`; `area` is `INTER_AREA`, and `INTER_LINEAR` for an image that grows. They equal
+    /// those of opencv-python 5.0 on x86-64 to the bit.
     ///
     /// ```rhai
     /// data::image_folder("val").resize(256, "bicubic")
@@ -93,7 +97,19 @@ mod functions {
         add_geometry(pipeline, Geometry::Resize { target, filter: super::filter(filter)? })
     }
 
-    /// Scales to `height` x `width` pixels with one of PIL's antialiased filters: `bilinear` or `bicubic`.
+    /// Scales the longer side to `size` pixels with one of the filters of `resize`. Both sides are rounded up, as YOLOv5's
+    /// dataloader does for a validation; the longer side of some images therefore has one pixel more.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "instances.json").resize_longer(640, "area").letterbox(640, 640, "linear")
+    /// ```
+    #[rhai_fn(global, return_raw)]
+    pub fn resize_longer(pipeline: Pipeline, size: i64, filter: &str) -> Fallible<Pipeline> {
+        let target = Target::Longer(side_length(size)?);
+        add_geometry(pipeline, Geometry::Resize { target, filter: super::filter(filter)? })
+    }
+
+    /// Scales to `height` x `width` pixels with one of the filters of `resize`.
     ///
     /// ```rhai
     /// data::image_folder("val").resize_to(384, 512, "bicubic")
@@ -149,15 +165,26 @@ mod functions {
 
     /// Scales an image, up or down, with PIL's antialiased bilinear filter so that it fits into `height` x `width`
     /// pixels with its proportions kept, and centres it on the level 114. If the padding is odd, the extra row or
-    /// column is at the bottom or at the right. YOLO has the same sizes and places, but resizes with OpenCV, so its
-    /// pixels differ. In a mask, padding has the label 255.
+    /// column is at the bottom or at the right. In a mask, padding has the label 255.
     ///
     /// ```rhai
     /// data::image_folder("val").letterbox(640, 640)
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn letterbox(pipeline: Pipeline, height: i64, width: i64) -> Fallible<Pipeline> {
-        add_geometry(pipeline, Geometry::Letterbox { size: sides(height, width)?, level: 114 })
+        letterbox_with(pipeline, height, width, "bilinear")
+    }
+
+    /// Scales an image as `letterbox` does with one of the filters of `resize`. With `linear`, it has the pixels of
+    /// YOLOv5's function `letterbox` with `auto=False`; its `val.py` scales the longer side with `area` before.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "instances.json").resize_longer(640, "area").letterbox(640, 640, "linear")
+    /// ```
+    #[rhai_fn(name = "letterbox", global, return_raw)]
+    pub fn letterbox_with(pipeline: Pipeline, height: i64, width: i64, filter: &str) -> Fallible<Pipeline> {
+        let (size, filter) = (sides(height, width)?, super::filter(filter)?);
+        add_geometry(pipeline, Geometry::Letterbox { size, level: 114, filter })
     }
 
     /// Scales an image, up or down, as `fit` with options does, without a limit of the shorter side.
