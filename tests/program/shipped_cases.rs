@@ -12,6 +12,7 @@ use crate::support::{self, program};
 /// may not be redistributed.
 const CONVOLUTIONS: [&str; 3] = ["resnet50", "resnet101", "efficientnet_lite0"];
 const TRANSFORMERS: [&str; 2] = ["vit_l_16", "swinTransformer"];
+const LANGUAGE_MODELS: [&str; 4] = ["Aquila_7b_mmlu", "deepseek_7b_mmlu", "llama2_7b_mmlu", "llama3_8b_mmlu"];
 const DRAWN: [&str; 4] = ["weights=null", "class_list=null", "image_dir=.", "default_data=datasets/drawn/generated"];
 
 /// Runs cases with `size=tiny` and more settings on the framework `interpreter` and the compiler `rten`, and returns the
@@ -186,6 +187,19 @@ fn stable_diffusion_makes_images_with_each_sampler() {
         let spans = record["phases"][0]["measured"][0]["spans"].as_object().expect("spans");
         let items: Vec<_> = spans.iter().map(|(name, span)| (name.as_str(), span["items"].as_u64())).collect();
         assert_eq!(items, [("text_encoder", Some(8)), ("unet", Some(runs)), ("decoder", Some(8))]);
+    }
+}
+
+#[test]
+fn the_language_models_score_and_continue_prompts() {
+    let checkout = support::checkout();
+    for (task, spans) in [("task=mmlu", 1), ("task=generation", 2)] {
+        for record in run(checkout.path(), &LANGUAGE_MODELS, &["prompt_length=8", "new_tokens=4", task]) {
+            check(&record);
+            assert_eq!(metrics(&record), BTreeSet::from(["accuracy"]), "{task}");
+            let measured = record["phases"][0]["measured"][0]["spans"].as_object().expect("spans");
+            assert_eq!(measured.len(), spans, "{task}");
+        }
     }
 }
 

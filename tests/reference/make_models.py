@@ -156,7 +156,6 @@ def dab_detr(size: str) -> nn.Module:
     return model
 
 
-<<<<<<< HEAD
 def sam(size: str) -> nn.Module:
     if size == "full":
         vision = {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16}
@@ -168,7 +167,8 @@ def sam(size: str) -> nn.Module:
         decoder = {"hidden_size": 32, "num_attention_heads": 4, "mlp_dim": 64, "iou_head_hidden_dim": 32}
         config = SamConfig(vision_config=vision, prompt_encoder_config=prompt, mask_decoder_config=decoder)
     return SamModel._from_config(config, attn_implementation="eager")
-=======
+
+
 def yolo(size: str) -> nn.Module:
     """The network of the checkout of ultralytics/yolov5 that YOLOV5 names."""
     folder = os.environ["YOLOV5"]
@@ -179,7 +179,6 @@ def yolo(size: str) -> nn.Module:
     if size == "tiny":
         config |= {"nc": 3, "depth_multiple": 0.33, "width_multiple": 0.125}
     return DetectionModel(config)
->>>>>>> f1fa5bf4771389fff8f5aa3ae8cebf82ac94d29a
 
 
 def set_weights(model: nn.Module) -> nn.Module:
@@ -278,17 +277,13 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
-<<<<<<< HEAD
     results |= diffusion.small_outputs(set_weights)
     results |= {"dab_detr_r50": detected(), "sam_h": segmented()}
-    return results | {"smollm2_135m": generated(set_weights(llama("tiny")))}
-=======
-    results |= {"smollm2_135m": generated(set_weights(llama("tiny"))), "dab_detr_r50": detected()}
     network = yolo("tiny")
     anchors = network.model[-1].anchors.clone()
     set_weights(network).model[-1].anchors.copy_(anchors)
-    return results | {"yolov5": {"output": network(image(128))[0]}}
->>>>>>> f1fa5bf4771389fff8f5aa3ae8cebf82ac94d29a
+    results |= {"yolov5": {"output": network(image(128))[0]}}
+    return results | {"smollm2_135m": generated(set_weights(llama("tiny")))}
 
 
 def generated(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -318,13 +313,9 @@ def full_counts() -> dict[str, dict[str, int]]:
         "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
         "smollm2_135m": count(llama("full"), prompt),
         "dab_detr_r50": count_dab_detr(),
-<<<<<<< HEAD
         **count_sam(),
-    } | diffusion.full_counts(count)
-=======
         "yolov5": count(yolo("full").eval(), torch.zeros(1, 3, 640, 640)),
-    }
->>>>>>> f1fa5bf4771389fff8f5aa3ae8cebf82ac94d29a
+    } | diffusion.full_counts(count)
 
 
 if __name__ == "__main__":
