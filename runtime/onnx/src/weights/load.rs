@@ -129,7 +129,8 @@ fn find_hint(report: &WeightMismatches, files: &WeightFiles, options: &WeightOpt
         return Some(format!("`ignore` lists the names that the graph does not need, as they are in the file{prefix}"));
     }
     let missing = report.missing.first()?;
-    if options.state_dict.is_none()
+    let is_nested = |tensor: &FileTensor| super::split_key(&tensor.key).0.is_some();
+    if !files.tensors.values().any(is_nested)
         && let Some(key) = files.nested.iter().find(|(_, names)| names.iter().any(|name| name.ends_with(&**missing)))
     {
         return Some(format!("the file has a state_dict under the key `{0}`: set `state_dict: \"{0}\"`", key.0));

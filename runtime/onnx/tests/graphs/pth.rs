@@ -179,6 +179,10 @@ fn a_state_dict_inside_a_checkpoint_is_read_if_it_is_the_only_one_or_named() {
     assert_eq!(load(Some("model.state")), Ok(vec![6.0, 7.0, 8.0]));
     assert_eq!(load(Some("ema")), Ok(vec![7.0, 8.0, 9.0]));
 
+    write_checkpoint(&path, &dict(&[("model", &dict(&[("module.fc.weight", &weight), ("module.fc.bias", &bias)]))]));
+    let error = load(None).unwrap_err();
+    assert!(error.ends_with("in the file with `module.` in front: set `prefix: \"module.\"`"), "{error}");
+
     write_checkpoint(&path, &dict(&[("mean", &bias), ("model", &model)]));
     let error = load(None).unwrap_err();
     let hint = "hint: the file has a state_dict under the key `model`: set `state_dict: \"model\"`";
