@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-use self::blocks::BlockType;
+use self::blocks::{BlockType, Expand};
 use self::names::Projection;
 use super::{MappedFile, TensorListing, WeightError};
 use crate::{DType, Tensor, TensorSpec, byte_count};
@@ -138,7 +138,7 @@ impl StoredTensor {
     }
 
     /// Returns the numbers of quantised blocks; `None` when there is not enough memory.
-    fn expand(&self, stored: &[u8], kind: &BlockType, expand: fn(&[u8], &mut [f32]), count: usize) -> Option<Vec<f32>> {
+    fn expand(&self, stored: &[u8], kind: &BlockType, expand: Expand, count: usize) -> Option<Vec<f32>> {
         let mut values = Vec::new();
         values.try_reserve_exact(count).ok()?;
         values.resize(count, 0.0);

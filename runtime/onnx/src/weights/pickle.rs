@@ -374,7 +374,8 @@ impl<R: BufRead> PickleReader<R> {
                 match &self.objects[*value] {
                     Object::Dict(_) => dicts.push((*value, Some(name('.')))),
                     Object::Tensor(tensor) => {
-                        if tensors.insert(name(KEY_SEPARATOR), PickledTensor::clone(tensor)).is_some() {
+                        let other = tensors.insert(name(KEY_SEPARATOR), PickledTensor::clone(tensor));
+                        if other.is_some() {
                             return refuse(format!("it has several tensors `{}`", name('.')));
                         }
                     }

@@ -7,6 +7,9 @@ use half::f16;
 
 use crate::DType;
 
+/// Computes the numbers of a block of bytes.
+pub(super) type Expand = fn(&[u8], &mut [f32]);
+
 /// A supported element type. Its numbers are stored in blocks.
 #[derive(Debug)]
 pub(super) struct BlockType {
@@ -19,21 +22,15 @@ pub(super) struct BlockType {
     pub elements: usize,
     /// Size of a block.
     pub bytes: usize,
-    /// Computes the numbers of a block; `None` if the file has them as `dtype`.
-    pub expand: Option<fn(&[u8], &mut [f32])>,
+    /// `None` if the file has the numbers as `dtype`.
+    pub expand: Option<Expand>,
 }
 
 const fn plain(number: u32, name: &'static str, dtype: DType) -> BlockType {
     BlockType { number, name, dtype, elements: 1, bytes: dtype.size(), expand: None }
 }
 
-const fn quantised(
-    number: u32,
-    name: &'static str,
-    elements: usize,
-    bytes: usize,
-    expand: fn(&[u8], &mut [f32]),
-) -> BlockType {
+const fn quantised(number: u32, name: &'static str, elements: usize, bytes: usize, expand: Expand) -> BlockType {
     BlockType { number, name, dtype: DType::F32, elements, bytes, expand: Some(expand) }
 }
 
