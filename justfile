@@ -42,6 +42,7 @@ reference python="python3":
     {{ python }} tests/reference/make_models.py
     {{ python }} tests/reference/make_pixels.py
     {{ python }} tests/reference/make_detections.py
+    {{ python }} tests/reference/make_gguf.py
     {{ python }} tests/reference/make_spans.py
 
 # Build the program for images with glibc 2.28 or later; needs cargo-zigbuild, and zig from the Python package `ziglang`.

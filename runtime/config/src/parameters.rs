@@ -108,7 +108,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
         name: "weights",
         kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "a weights file in the data directory; null draws random weights from `seed`",
+        about: "weights in the data directory, a file or a folder with safetensors; null draws random weights from `seed`",
         owner: Owner::Case,
     },
     ConfigKey {
@@ -166,7 +166,7 @@ pub struct Parameters {
     pub needs_network: bool,
     /// Layers that stay in fp32 in a half-precision model.
     pub keep_f32: Vec<String>,
-    /// File with weights in the data directory; `None` for random weights.
+    /// File or folder with weights in the data directory; `None` for random weights.
     pub weights: Option<String>,
     /// Data directory, relative to the checkout, of a case for which none is given.
     #[serde(default)]

@@ -23,6 +23,7 @@ impl fmt::Display for FileKind {
 }
 
 const TO_SAFETENSORS: &str = "convert it to .safetensors, or use such a file of the model";
+const WEIGHTS_ALONE: &str = "it contains weights alone: `weights` in parameters.yaml names it";
 const TO_PNG: &str = "convert it to PNG, which loses nothing (supported: BMP, GIF, JPEG, PNG, WebP)";
 const UNPACK: &str = "unpack it";
 const OTHER: &str = "name another file";
@@ -44,18 +45,14 @@ static TABLE: &[FileKind] = &[
         remedy: "open it to see what the server answered, and download the file again",
         begins: |head| begins_as_text(head, &["<?xml"]),
     },
-    FileKind { name: "a GGUF file (llama.cpp)", remedy: TO_SAFETENSORS, begins: |head| head.starts_with(b"GGUF") },
+    FileKind { name: "a GGUF file (llama.cpp)", remedy: WEIGHTS_ALONE, begins: |head| head.starts_with(b"GGUF") },
     FileKind {
         name: "an HDF5 file (Keras)",
         remedy: TO_SAFETENSORS,
         begins: |head| head.starts_with(b"\x89HDF\r\n\x1a\n"),
     },
     FileKind { name: "a TensorFlow Lite model", remedy: "convert it to ONNX", begins: |head| has(head, 4, b"TFL3") },
-    FileKind {
-        name: "a safetensors file",
-        remedy: "it contains weights alone: `weights` in parameters.yaml names it",
-        begins: is_safetensors,
-    },
+    FileKind { name: "a safetensors file", remedy: WEIGHTS_ALONE, begins: is_safetensors },
     FileKind {
         name: "a zip archive",
         remedy: "one with a state_dict belongs to `weights` in parameters.yaml; unpack any other",
@@ -147,7 +144,7 @@ mod tests {
             (b"\xef\xbb\xbf\n <!DOCTYPE HTML>", "it is an HTML page, "),
             (b"<html lang=en>", "it is an HTML page, "),
             (b"<?xml version=\"1.0\"?><Error>", "it is an XML text, "),
-            (b"GGUF\x03\0\0\0", "it is a GGUF file (llama.cpp): convert it to .safetensors"),
+            (b"GGUF\x03\0\0\0", "it is a GGUF file (llama.cpp): it contains weights alone"),
             (b"\x89HDF\r\n\x1a\n\0", "it is an HDF5 file (Keras): convert it to .safetensors"),
             (b"RIFF\x10\0\0\0WEBPVP8 ", "it is a WebP image: name another file"),
             (b"GIF89a", "it is a GIF image: "),

@@ -181,7 +181,7 @@ impl WeightRole {
 /// Where a weight's bytes come from.
 #[derive(Clone, Debug)]
 pub enum WeightSource {
-    /// A tensor in a safetensors file.
+    /// A tensor in a file of weights.
     File {
         /// The file.
         path: PathBuf,

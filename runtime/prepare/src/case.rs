@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagperf_core::regular_file::open_regular;
-use flagperf_onnx::{Graph, Model, find_unknown_operator, read_onnx};
+use flagperf_onnx::{Graph, Model, find_unknown_operator, find_weights_file, read_onnx};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
@@ -373,7 +373,7 @@ impl Checker<'_> {
     }
 }
 
-/// Opens a weights file of the data directory. An error says also whether the directory lacks the file.
+/// Opens a weights file of the data directory, or that of a folder. An error says also whether the directory lacks the file.
 fn open_weights(data_dir: &Path, weights: &str) -> Result<(), (bool, String)> {
     let root = DataRoot::open(data_dir).map_err(|error| (true, error.to_string()))?;
     let file = root.resolve(Path::new(weights)).map_err(|error| match error {
@@ -384,6 +384,7 @@ fn open_weights(data_dir: &Path, weights: &str) -> Result<(), (bool, String)> {
         }
         error => (false, format!("weights file {error}")),
     })?;
+    let file = find_weights_file(&file).map_err(|error| (false, error.to_string()))?;
     open_regular(&file).map(drop).map_err(|error| (false, format!("weights file `{}`: {error}", file.display())))
 }
 

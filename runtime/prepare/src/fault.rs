@@ -103,7 +103,9 @@ fn error_finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
                 true => {
                     "give the data directory that contains it with --data DIR; `weights: null` draws random weights"
                 }
-                false => "`weights` must name a file in the data directory; null draws random weights",
+                false => {
+                    "`weights` must name a file, or a folder with safetensors, in the data directory; null draws random weights"
+                }
             };
             (origin_in(&case.parameters, "weights"), Cause::Machine, hint)
         }

@@ -147,6 +147,26 @@ fn write_weights(file: &Path) {
 }
 
 #[test]
+fn the_index_of_a_folder_belongs_to_the_files_of_a_model_and_no_file_may_lie_outside() {
+    let (data, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = data.path().join("small");
+    let (index, shard) = (folder.join("model.safetensors.index.json"), folder.join("a.safetensors"));
+    std::fs::create_dir(&folder).unwrap();
+    write_weights(&shard);
+    std::fs::write(&index, r#"{"weight_map": {"fc.weight": "a.safetensors", "fc.bias": "a.safetensors"}}"#).unwrap();
+    let (_dir, scripts) = load(&[("model.rhai", MODEL)]);
+    let config = ScriptConfig::from([("weights".to_owned(), json!("small"))]);
+    let model = scripts.create_model(&config, data.path()).unwrap();
+    assert_eq!(scripts.model_files(), [index]);
+    assert!(model.graphs["model"].weights.values().all(|weight| weight.source.path() == Some(shard.as_path())));
+
+    std::fs::rename(&shard, outside.path().join("a")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("a"), &shard).unwrap();
+    let error = scripts.create_model(&config, data.path()).unwrap_err();
+    assert!(error.reason.contains("a.safetensors` leaves the data directory through a link to"), "{error}");
+}
+
+#[test]
 fn weights_are_read_from_a_file_in_the_data_directory() {
     let data = tempfile::tempdir().unwrap();
     write_weights(&data.path().join("w.safetensors"));

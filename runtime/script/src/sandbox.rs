@@ -62,7 +62,7 @@ pub(super) struct ScriptState {
     pub(super) imported: OnceLock<Vec<(usize, String)>>,
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
-    /// The model files that the script has opened.
+    /// The files that the script has read for a model and that its weights do not name: ONNX files, indices of weights.
     pub(super) model_files: Mutex<Vec<PathBuf>>,
     /// The folder of the vendor whose `export.rhai` it is.
     pub(super) vendor: Mutex<Option<PathBuf>>,

@@ -36,7 +36,7 @@ pub struct ScriptedTraining {
 }
 
 impl CaseScripts {
-    /// Returns the model files that the last call of [`CaseScripts::create_model`] opened.
+    /// Returns the ONNX files and the indices of weights that the last call of [`CaseScripts::create_model`] read.
     pub fn model_files(&self) -> Vec<PathBuf> {
         self.model.as_ref().map(|script| lock(&script.state.model_files).clone()).unwrap_or_default()
     }

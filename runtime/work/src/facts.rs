@@ -10,8 +10,8 @@ use super::phase::failure;
 use flagperf_core::event::{DatasetFacts, Failure, ModelFacts};
 use flagperf_core::tensor::TensorSpec;
 
-/// Returns the properties of a model in memory, and the hashed files from which its weights are read: those of the weights, and the model
-/// files `opened`, whose small weights are in memory.
+/// Returns the properties of a model in memory, and the hashed files from which its weights are read: those of the weights, and the
+/// files `opened`: models, whose small weights are in memory, and indices of weights.
 ///
 /// # Errors
 /// When a weights file cannot be read.

@@ -155,12 +155,12 @@ fn a_weights_file_that_is_missing_or_not_a_file_or_outside_is_refused_with_its_l
     insta::assert_snapshot!(refusals.join("\n"), @r"
     error: configs/tiny/parameters.yaml:3: weights file `gone.safetensors` does not exist in the data directory `[CHECKOUT]/data`
       hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
-    error: configs/tiny/parameters.yaml:3: weights file `[CHECKOUT]/data/folder`: is a folder, not a regular file
-      hint: `weights` must name a file in the data directory; null draws random weights
+    error: configs/tiny/parameters.yaml:3: the folder `[CHECKOUT]/data/folder` has neither `model.safetensors` nor `model.safetensors.index.json`
+      hint: `weights` must name a file, or a folder with safetensors, in the data directory; null draws random weights
     error: configs/tiny/parameters.yaml:3: weights file `../configs/host.yaml` is outside the data directory `[CHECKOUT]/data`: `..`
-      hint: `weights` must name a file in the data directory; null draws random weights
+      hint: `weights` must name a file, or a folder with safetensors, in the data directory; null draws random weights
     error: configs/tiny/parameters.yaml:3: weights file `link` is outside the data directory `[CHECKOUT]/data`: a symbolic link
-      hint: `weights` must name a file in the data directory; null draws random weights
+      hint: `weights` must name a file, or a folder with safetensors, in the data directory; null draws random weights
     ");
     for (file, content, kind) in [
         (
@@ -168,7 +168,6 @@ fn a_weights_file_that_is_missing_or_not_a_file_or_outside_is_refused_with_its_l
             "version https://git-lfs.github.com/spec/v1\n",
             "a pointer of git LFS, not the file itself: ",
         ),
-        ("model.gguf", "GGUF\u{3}\0\0\0", "a GGUF file (llama.cpp): convert it to .safetensors"),
         ("weights.h5", "<!DOCTYPE html>", "an HTML page, not the file itself: "),
     ] {
         write(checkout.path(), &format!("data/{file}"), content);
@@ -179,6 +178,12 @@ fn a_weights_file_that_is_missing_or_not_a_file_or_outside_is_refused_with_its_l
             "{refused}"
         );
     }
+    write(checkout.path(), "data/model.gguf", "GGUF\u{3}\0\0\0");
+    write(checkout.path(), "configs/tiny/parameters.yaml", "samples: 10\nseed: 0\nweights: model.gguf\n");
+    let refused = refusal(checkout.path(), &[]);
+    let expected =
+        "`data/model.gguf` is not a complete GGUF file: its header needs 8 bytes at 8, beyond the end of the file at 8";
+    assert!(refused.contains(expected), "{refused}");
     write(checkout.path(), "data/other.safetensors", "no weights");
     write(checkout.path(), "configs/tiny/parameters.yaml", "samples: 10\nseed: 0\nweights: other.safetensors\n");
     insta::assert_snapshot!(refusal(checkout.path(), &[]), @"error: scripts/tiny/model.rhai:7:11: `data/other.safetensors` is not a complete safetensors file: its header has a length of 7523097587056930670 bytes (at most 33554432)");

@@ -31,6 +31,22 @@ pub enum WeightError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file is not a complete GGUF file.
+    #[error("`{path}` is not a complete GGUF file: {reason}", path = path.display())]
+    MalformedGguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A folder does not have exactly one set of weights.
+    #[error("the folder `{path}` has {reason}", path = path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What it has instead.
+        reason: String,
+    },
     /// The index of several files is malformed.
     #[error("`{path}` is not an index of safetensors files: {reason}", path = path.display())]
     MalformedIndex {
@@ -47,6 +63,17 @@ pub enum WeightError {
         key: String,
         /// The keys under which it has tensors.
         known: String,
+    },
+    /// The file has tensors under several keys, and none was chosen.
+    #[error(
+        "`{path}` has several state_dicts, under the keys {keys}: set `state_dict` to one of them",
+        path = path.display()
+    )]
+    SeveralStateDicts {
+        /// The file.
+        path: PathBuf,
+        /// The keys.
+        keys: String,
     },
     /// The file names a function or class other than those that construct tensors.
     #[error("`{path}` calls `{callable}`, but only tensors are read from it (save `model.state_dict()` alone)", path = path.display())]

@@ -2,7 +2,7 @@
 //!
 //! Reads names and shapes only; the values follow when a session loads.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::listing::{FileTensor, WeightFiles};
 use super::{WeightError, WeightMismatches};
@@ -16,7 +16,8 @@ const IGNORED_SUFFIX: &str = "num_batches_tracked";
 pub struct WeightOptions {
     /// What the names in the file have in front of those of the graph, such as `module.`.
     pub prefix: String,
-    /// The key of the state_dict in a file that PyTorch saved, if it is not the whole content.
+    /// The key of the state_dict in a file that PyTorch saved, if it is not the whole content: a path through the
+    /// dictionaries, such as `model.state`.
     pub state_dict: Option<String>,
     /// Names of tensors in the file that the graph does not use, with the prefix; a final `*` stands for any text.
     pub ignore: Vec<String>,
@@ -33,22 +34,23 @@ impl WeightOptions {
 }
 
 impl Graph {
-    /// Uses all parameters and buffers of a safetensors file, of several that an index lists, or of a state_dict saved
-    /// by PyTorch, matched by name. Values are converted between floating-point types when a weight is read. PyTorch's
-    /// `num_batches_tracked` counters are ignored.
+    /// Uses all parameters and buffers of a safetensors file, of several that an index lists, of a folder with either, of
+    /// a GGUF file, or of a state_dict saved by PyTorch, matched by name. Values are converted between floating-point
+    /// types when a weight is read. PyTorch's `num_batches_tracked` counters are ignored.
     ///
     /// # Errors
     /// When a file cannot be read, is truncated, or contains calls other than those that construct tensors; also when
     /// names are missing or unexpected or shapes differ, all in one report. The graph then stays unchanged.
     pub fn load_weights(&mut self, path: &Path) -> Result<(), WeightError> {
-        self.load_weights_with(path, &WeightOptions::default())
+        self.load_weights_with(path, &WeightOptions::default()).map(drop)
     }
 
-    /// Loads weights as [`Graph::load_weights`] does, from a file whose names differ as `options` says.
+    /// Loads weights as [`Graph::load_weights`] does, from a file whose names differ as `options` says. Returns every file
+    /// that was read, also an index, which has no weights itself.
     ///
     /// # Errors
     /// Those of [`Graph::load_weights`].
-    pub fn load_weights_with(&mut self, path: &Path, options: &WeightOptions) -> Result<(), WeightError> {
+    pub fn load_weights_with(&mut self, path: &Path, options: &WeightOptions) -> Result<Vec<PathBuf>, WeightError> {
         let files = WeightFiles::open(path, options.state_dict.as_deref())?;
         let mut report = find_mismatches(self, &files, options);
         if !report.is_empty() {
@@ -68,7 +70,7 @@ impl Graph {
                 weight.source = WeightSource::File { path: path.to_path_buf(), key: key.clone() };
             }
         }
-        Ok(())
+        Ok(files.read)
     }
 
     /// Sets the seed of every weight with random values.
@@ -127,7 +129,8 @@ fn find_hint(report: &WeightMismatches, files: &WeightFiles, options: &WeightOpt
         return Some(format!("`ignore` lists the names that the graph does not need, as they are in the file{prefix}"));
     }
     let missing = report.missing.first()?;
-    if options.state_dict.is_none()
+    let is_nested = |tensor: &FileTensor| super::split_key(&tensor.key).0.is_some();
+    if !files.tensors.values().any(is_nested)
         && let Some(key) = files.nested.iter().find(|(_, names)| names.iter().any(|name| name.ends_with(&**missing)))
     {
         return Some(format!("the file has a state_dict under the key `{0}`: set `state_dict: \"{0}\"`", key.0));

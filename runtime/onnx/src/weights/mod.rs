@@ -3,6 +3,7 @@
 //! Knows nothing about engines or graph rewriting.
 
 mod error;
+mod gguf;
 mod listing;
 mod load;
 mod mapped;
@@ -13,6 +14,7 @@ mod safetensors;
 mod seed;
 
 pub use error::{WeightError, WeightMismatches};
+pub use listing::find_weights_file;
 pub use load::WeightOptions;
 pub(crate) use mapped::MappedFile;
 pub use reader::WeightReader;
@@ -21,7 +23,8 @@ pub(crate) use reader::cast_saturating;
 /// The tensors of a weights file by name: each a specification, or a description of one with an unsupported type.
 type TensorListing = std::collections::HashMap<String, Result<crate::TensorSpec, String>>;
 
-/// Separates the key of a dictionary from the name of a tensor in it. PyTorch's files may contain several dictionaries.
+/// Separates the key of a dictionary from the name of a tensor in it. PyTorch's files may contain several dictionaries;
+/// the key of one within others is a path, such as `model.state`.
 const KEY_SEPARATOR: char = '\0';
 
 /// Returns the key of the dictionary that contains a tensor, if any, and the name of the tensor.

@@ -17,6 +17,8 @@ const PICKLE_BYTES: u64 = 64 << 20;
 const VALUES: usize = 1 << 22;
 /// The most tensors of all its dicts.
 const TENSORS_MAX: usize = 1 << 20;
+/// The most bytes of the names of its tensors, each with the path to its dict.
+const NAME_BYTES: usize = 256 << 20;
 /// The most dimensions of a tensor, which is PyTorch's own limit.
 const RANK: usize = 64;
 /// Length of the longer of the flags `neg` and `conj`.
@@ -350,37 +352,38 @@ impl<R: BufRead> PickleReader<R> {
         }
     }
 
-    /// Returns the tensors of the dict on top of the stack, and of the dicts in it: the names of the latter follow the
-    /// dict's key and a separator.
+    /// Returns the tensors of the dict on top of the stack, and of the dicts in it at any depth: the names of the latter
+    /// follow the path of keys to their dict and a separator.
     fn state_dict(self) -> Result<HashMap<String, PickledTensor>, PickleError> {
         let top = *self.stack.last().ok_or_else(missing_value)?;
-        let Object::Dict(entries) = &self.objects[top] else { return refuse_structure() };
+        let Object::Dict(_) = &self.objects[top] else { return refuse_structure() };
         let mut tensors = HashMap::new();
-        self.add_tensors(entries, "", &mut tensors)?;
-        for (key, value) in entries {
-            if let (Object::Text(key), Object::Dict(inner)) = (&self.objects[*key], &self.objects[*value]) {
-                self.add_tensors(inner, &format!("{key}{KEY_SEPARATOR}"), &mut tensors)?;
+        let mut dicts = vec![(top, None::<String>)];
+        // One dict may be the value of many keys, also of its own: what is visited and what is copied have limits.
+        let (mut visited, mut copied) = (0, 0);
+        while let Some((dict, path)) = dicts.pop() {
+            let Object::Dict(entries) = &self.objects[dict] else { continue };
+            for (key, value) in entries {
+                let Object::Text(key) = &self.objects[*key] else { continue };
+                visited += 1;
+                copied += path.as_ref().map_or(0, String::len) + key.len();
+                if visited > VALUES || copied > NAME_BYTES || tensors.len() > TENSORS_MAX {
+                    return refuse(format!("its dicts have more than {TENSORS_MAX} tensors or {VALUES} entries"));
+                }
+                let name = |separator| path.as_ref().map_or(key.to_string(), |path| format!("{path}{separator}{key}"));
+                match &self.objects[*value] {
+                    Object::Dict(_) => dicts.push((*value, Some(name('.')))),
+                    Object::Tensor(tensor) => {
+                        let other = tensors.insert(name(KEY_SEPARATOR), PickledTensor::clone(tensor));
+                        if other.is_some() {
+                            return refuse(format!("it has several tensors `{}`", name('.')));
+                        }
+                    }
+                    _ => {}
+                }
             }
         }
         Ok(tensors)
-    }
-
-    fn add_tensors(
-        &self,
-        entries: &[(Id, Id)],
-        prefix: &str,
-        tensors: &mut HashMap<String, PickledTensor>,
-    ) -> Result<(), PickleError> {
-        for (key, value) in entries {
-            if let (Object::Text(name), Object::Tensor(tensor)) = (&self.objects[*key], &self.objects[*value]) {
-                tensors.insert(format!("{prefix}{name}"), PickledTensor::clone(tensor));
-            }
-            // One dict may be the value of many keys.
-            if tensors.len() > TENSORS_MAX {
-                return refuse(format!("it has more than {TENSORS_MAX} tensors"));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -25,6 +25,8 @@ struct OpenFile {
     keys: HashMap<String, (DType, usize, usize)>,
     /// The tensors of a PyTorch file.
     pth: Option<super::pth::PthFile>,
+    /// The tensors of a GGUF file.
+    gguf: Option<super::gguf::GgufFile>,
 }
 
 impl<'a> WeightReader<'a> {
@@ -67,14 +69,16 @@ impl<'a> WeightReader<'a> {
 
     fn read_key(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
         let opened = self.open(path, true)?;
+        let shape = weight.spec.fixed_shape().unwrap_or_default();
         if let Some(pth) = &opened.pth {
-            let shape = weight.spec.fixed_shape().unwrap_or_default();
             return pth.tensor(path, key, &shape);
+        }
+        if let Some(gguf) = &opened.gguf {
+            return gguf.tensor(path, key, &shape);
         }
         let not_found =
             || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
         let (dtype, offset, length) = *opened.keys.get(key).ok_or_else(not_found)?;
-        let shape = weight.spec.fixed_shape().ok_or_else(not_found)?;
         tensor_from_range(name, &shape, dtype, &opened.file, offset..offset + length)
     }
 
@@ -109,14 +113,18 @@ impl<'a> WeightReader<'a> {
 
 impl OpenFile {
     fn without_names(file: MappedFile) -> Self {
-        OpenFile { file, keys: HashMap::new(), pth: None }
+        OpenFile { file, keys: HashMap::new(), pth: None, gguf: None }
     }
 
-    /// Opens a file whose tensors have names: a safetensors or a PyTorch file.
+    /// Opens a file whose tensors have names: a safetensors, PyTorch or GGUF file.
     fn with_named_tensors(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
         if super::pth::is_pth(file.bytes()) {
             let pth = super::pth::PthFile::open(path, file.clone())?;
             return Ok(OpenFile { pth: Some(pth), ..OpenFile::without_names(file) });
+        }
+        if super::gguf::is_gguf(file.bytes()) {
+            let gguf = super::gguf::GgufFile::open(path, file.clone())?;
+            return Ok(OpenFile { gguf: Some(gguf), ..OpenFile::without_names(file) });
         }
         let keys = tensor_ranges(&file, &format::parse(path, &file)?);
         Ok(OpenFile { keys, ..OpenFile::without_names(file) })

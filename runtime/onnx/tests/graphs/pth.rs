@@ -132,25 +132,62 @@ fn garbage_under_the_name_of_a_pytorch_file_is_not_called_safetensors() {
     assert!(error.contains("is not a complete safetensors file: "), "{error}");
 }
 
+/// Returns the instructions that build a dict of values under their keys.
+fn dict(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let entries = entries.iter().flat_map(|(key, value)| [&text(key)[..], value].concat());
+    [b'}', b'('].into_iter().chain(entries).chain([b'u']).collect()
+}
+
+/// Writes a checkpoint, whose tensors are in one storage of ten f32 numbers.
+fn write_checkpoint(path: &Path, checkpoint: &[u8]) {
+    let pickle = [b"\x80\x02", checkpoint, b"."].concat();
+    let numbers: Vec<u8> = (0..10u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
+    archive(path, &[("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &numbers)]);
+}
+
 #[test]
-fn a_state_dict_inside_a_checkpoint_is_suggested_and_read() {
+fn a_state_dict_inside_a_checkpoint_is_read_if_it_is_the_only_one_or_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint.pth");
     let (weight, bias) = (tensor("FloatStorage", 0, &[3, 2], &[2, 1]), tensor("FloatStorage", 6, &[3], &[1]));
-    let inner = [&b"}("[..], &text("fc.weight"), &weight, &text("fc.bias"), &bias, b"u"].concat();
-    let pickle = [&b"\x80\x02}("[..], &text("epoch"), b"K\x03", &text("model"), &inner, b"u."].concat();
-    let numbers: Vec<u8> = (0..10u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
-    archive(&path, &[("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &numbers)]);
-    let mut graph = linear_graph();
-    let error = graph.load_weights(&path).unwrap_err().to_string();
+    let other = tensor("FloatStorage", 7, &[3], &[1]);
+    let model = dict(&[("fc.weight", &weight), ("fc.bias", &bias)]);
+    let averaged = dict(&[("fc.weight", &weight), ("fc.bias", &other)]);
+    // The states of an optimizer are under numbers.
+    let optimizer = [&b"}K\x00"[..], &dict(&[("exp_avg", &bias)]), b"s"].concat();
+    let optimizer = dict(&[("state", &optimizer), ("param_groups", b"]")]);
+    let load = |state_dict: Option<&str>| {
+        let mut graph = linear_graph();
+        let state_dict = state_dict.map(str::to_owned);
+        graph.load_weights_with(&path, &WeightOptions { state_dict, ..WeightOptions::default() }).map_err(|error| {
+            let error = error.to_string();
+            error.split_once("checkpoint.pth` ").map_or(error.clone(), |(_, reason)| reason.to_owned())
+        })?;
+        Ok::<_, String>(graph.tensor("fc.bias").unwrap().to_f64())
+    };
+    write_checkpoint(&path, &dict(&[("epoch", b"K\x03"), ("model", &model), ("optimizer", &optimizer)]));
+    assert_eq!(load(None), Ok(vec![6.0, 7.0, 8.0]));
+    assert_eq!(load(Some("model")), Ok(vec![6.0, 7.0, 8.0]));
+    assert_eq!(
+        load(Some("models")),
+        Err("has no state_dict under the key `models` (keys with tensors: `model`)".to_owned())
+    );
+
+    write_checkpoint(&path, &dict(&[("model", &dict(&[("state", &model)])), ("ema", &averaged)]));
+    let several = "has several state_dicts, under the keys `ema`, `model.state`: set `state_dict` to one of them";
+    assert_eq!(load(None), Err(several.to_owned()));
+    assert_eq!(load(Some("model.state")), Ok(vec![6.0, 7.0, 8.0]));
+    assert_eq!(load(Some("ema")), Ok(vec![7.0, 8.0, 9.0]));
+
+    write_checkpoint(&path, &dict(&[("model", &dict(&[("module.fc.weight", &weight), ("module.fc.bias", &bias)]))]));
+    let error = load(None).unwrap_err();
+    assert!(error.ends_with("in the file with `module.` in front: set `prefix: \"module.\"`"), "{error}");
+
+    write_checkpoint(&path, &dict(&[("mean", &bias), ("model", &model)]));
+    let error = load(None).unwrap_err();
     let hint = "hint: the file has a state_dict under the key `model`: set `state_dict: \"model\"`";
     assert!(error.ends_with(hint), "{error}");
-    let mut options = WeightOptions { state_dict: Some("models".to_owned()), ..WeightOptions::default() };
-    let error = graph.load_weights_with(&path, &options).unwrap_err().to_string();
-    assert!(error.ends_with("no state_dict under the key `models` (keys with tensors: `model`)"), "{error}");
-    options.state_dict = Some("model".to_owned());
-    graph.load_weights_with(&path, &options).unwrap();
-    assert_eq!(graph.tensor("fc.bias").unwrap().to_f64(), [6.0, 7.0, 8.0]);
+    assert_eq!(load(Some("model")), Ok(vec![6.0, 7.0, 8.0]));
 }
 
 #[test]

@@ -54,6 +54,46 @@ fn an_index_of_other_folders_or_of_missing_tensors_is_refused() {
     assert_eq!(reason(r#""fc.weight": "../a.safetensors""#), "its file `../a.safetensors` does not lie beside it");
     assert_eq!(reason(r#""fc.bias": "a.safetensors""#), "its file `a.safetensors` has no tensor `fc.bias`");
     assert!(reason(r#""fc.bias": 7"#).contains("invalid type"));
+    let twice = r#""fc.weight": "a.safetensors", "fc.weight": "b.safetensors""#;
+    assert!(reason(twice).contains("it names tensor `fc.weight` twice"));
+    let gone = reason(r#""fc.weight": "a.safetensors", "fc.bias": "gone.safetensors""#);
+    assert!(
+        gone.starts_with("cannot open its file `gone.safetensors`, which has tensor `fc.bias`: No such file"),
+        "{gone}"
+    );
+    write(&folder.path().join("b.safetensors"), &[("fc.weight", vec![3, 2]), ("fc.bias", vec![3])]);
+    assert_eq!(
+        reason(r#""fc.weight": "a.safetensors", "fc.bias": "b.safetensors""#),
+        "its file `b.safetensors` has tensor `fc.weight`, which belongs to its file `a.safetensors`"
+    );
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("zero")).unwrap();
+    let device = "cannot open its file `zero`, which has tensor `fc.bias`: is a device, not a regular file";
+    assert_eq!(reason(r#""fc.bias": "zero""#), device);
+}
+
+#[test]
+fn a_folder_has_one_file_or_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let load = || {
+        let loaded = linear_graph().load_weights_with(folder.path(), &WeightOptions::default());
+        loaded.map_err(|error| error.to_string().replace(&folder.path().display().to_string(), "F"))
+    };
+    let neither = "the folder `F` has neither `model.safetensors` nor `model.safetensors.index.json`";
+    assert_eq!(load(), Err(neither.to_owned()));
+    std::fs::create_dir(path("model.safetensors")).unwrap();
+    let special = "cannot open the weights file `F/model.safetensors`: is a folder, not a regular file";
+    assert_eq!(load(), Err(special.to_owned()));
+    std::fs::remove_dir(path("model.safetensors")).unwrap();
+    write(&path("a.safetensors"), &[("fc.weight", vec![3, 2])]);
+    write(&path("b.safetensors"), &[("fc.bias", vec![3])]);
+    let index = index(folder.path(), r#""fc.weight": "a.safetensors", "fc.bias": "b.safetensors""#);
+    assert_eq!(load(), Ok(vec![index.clone(), path("a.safetensors"), path("b.safetensors")]));
+    write(&path("model.safetensors"), &[("fc.weight", vec![3, 2]), ("fc.bias", vec![3])]);
+    let both = "the folder `F` has both `model.safetensors` and `model.safetensors.index.json`: name one of the two";
+    assert_eq!(load(), Err(both.to_owned()));
+    std::fs::remove_file(index).unwrap();
+    assert_eq!(load(), Ok(vec![path("model.safetensors")]));
 }
 
 #[test]

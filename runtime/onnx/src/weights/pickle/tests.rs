@@ -25,6 +25,17 @@ fn values_that_double_or_nest_repeatedly_take_no_more_memory_than_their_instruct
 }
 
 #[test]
+fn dicts_that_share_or_contain_themselves_are_refused_without_filling_memory() {
+    // A dict that is its own value, and dicts each of which is twice in the next.
+    let own = b"\x80\x02}q\x00X\x01\0\0\0ah\x00s.".to_vec();
+    let level = b"q\x00}X\x01\0\0\0ah\x00sX\x01\0\0\0bh\x00s".repeat(40);
+    let sharing = [&b"\x80\x02}"[..], &level, b"."].concat();
+    for pickle in [own, sharing] {
+        assert_eq!(reason(&pickle), "its pickle: its dicts have more than 1048576 tensors or 4194304 entries");
+    }
+}
+
+#[test]
 fn missing_or_endless_input_is_refused_without_filling_memory() {
     assert_eq!(reason(b"\x80\x02X\xff\xff\xff\xff."), "its pickle: unexpected end of file");
     let endless = |bytes| match read_state_dict(bytes) {

@@ -21,10 +21,17 @@ impl Graph {
         let mut graph = catch_panic(|| builder.finish())?.map_err(build_error)?;
         match file {
             Some((file, options)) => {
-                script
+                let read = script
                     .budget
                     .paused(|| catch_panic(|| graph.load_weights_with(file, &options)))?
                     .map_err(|error| error.to_string())?;
+                let data_dir = lock(&script.data_dir);
+                read.iter()
+                    .try_for_each(|file| check_inside("weights", &data_dir, file, &file.display().to_string()))?;
+                // An index, and files of which the graph needs nothing: no weight names them.
+                let has_weights =
+                    |file: &PathBuf| graph.weights.values().any(|w| w.source.path() == Some(file.as_path()));
+                lock(&script.model_files).extend(read.into_iter().filter(|file| !has_weights(file)));
             }
             None => graph.seed_weights(seed),
         }
@@ -37,15 +44,19 @@ impl Graph {
 /// describes it in the error.
 pub(super) fn resolve_file(what: &str, data_dir: &Path, relative: &str) -> Fallible<PathBuf> {
     let file = data_dir.join(relative_path(relative)?);
+    check_inside(what, data_dir, &file, relative)?;
+    Ok(file)
+}
+
+/// Checks that a file lies inside the data directory with all links resolved; `name` is its path in the error.
+fn check_inside(what: &str, data_dir: &Path, file: &Path, name: &str) -> Fallible<()> {
     let unreadable = |path: &Path, error: std::io::Error| format!("{what} `{}`: {error}", path.display());
     let root = data_dir.canonicalize().map_err(|error| unreadable(data_dir, error))?;
-    let real = file.canonicalize().map_err(|error| unreadable(&file, error))?;
+    let real = file.canonicalize().map_err(|error| unreadable(file, error))?;
     if !real.starts_with(&root) {
-        return Err(
-            format!("path `{relative}` leaves the data directory through a link to `{}`", real.display()).into()
-        );
+        return Err(format!("path `{name}` leaves the data directory through a link to `{}`", real.display()).into());
     }
-    Ok(file)
+    Ok(())
 }
 
 /// Reads the names that a graph does not need.
@@ -97,9 +108,11 @@ pub(super) mod functions {
 
     /// Completes the graph and sets its weights. `file` is a file inside the data directory that contains every weight
     /// under its state_dict name and with its shape: safetensors, the index of several of them
-    /// (`model.safetensors.index.json`), or a state_dict that PyTorch saved (`.pth`). PyTorch's counters
-    /// `num_batches_tracked` are ignored. With `()`, the weights are random values from `seed`. A graph without weights
-    /// needs no call.
+    /// (`model.safetensors.index.json`), a folder with either (`model.safetensors`), a state_dict that PyTorch saved
+    /// (`.pth`), or GGUF. Quantised tensors of GGUF become f32 (supported: Q8_0, Q4_0, Q4_1, Q4_K, Q6_K); those of the
+    /// architecture `llama` have the names of transformers, and the rows of queries and keys their order there.
+    /// PyTorch's counters `num_batches_tracked` are ignored. With `()`, the weights are random values from `seed`. A
+    /// graph without weights needs no call.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -113,10 +126,10 @@ pub(super) mod functions {
 
     /// Completes the graph and sets its weights, with options: `prefix`, the text with which the names of the weights
     /// begin in the file, but not in the graph; `state_dict`, the key under which the file of PyTorch has the
-    /// state_dict; `ignore`, names in the file that the graph does not need, written as in the file: with the `prefix`,
-    /// if they have it. A name that ends with `*` stands for all names that begin so; a `*` elsewhere is an error. A
-    /// weight of the graph is loaded even if `ignore` contains its name. Several graphs share a file if each ignores the
-    /// names of the others.
+    /// state_dict, or the path of keys to it (`model.state`), needed if the file has several; `ignore`, names in the file
+    /// that the graph does not need, written as in the file: with the `prefix`, if they have it. A name that ends with
+    /// `*` stands for all names that begin so; a `*` elsewhere is an error. A weight of the graph is loaded even if
+    /// `ignore` contains its name. Several graphs share a file if each ignores the names of the others.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
