@@ -7,10 +7,10 @@ use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
 use super::normalize::{batch_norm_from_primitives, rms_norm_from_primitives};
-use super::rotary::rotate_from_primitives;
-use super::tensor_scatter::tensor_scatter_on_host;
 pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary, Update};
+use super::rotary::rotate_from_primitives;
 pub use super::tensor_scatter::ScatterAxis;
+use super::tensor_scatter::tensor_scatter_on_host;
 use flagperf_onnx::{DType, Tensor};
 
 /// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are

@@ -17,7 +17,6 @@ mod precision;
 mod random;
 pub mod rewrite;
 mod shape_inference;
-mod torch_random;
 mod training;
 mod weights;
 
@@ -40,7 +39,6 @@ pub use operators::{OPSET_NEWEST, Operator, find_operator, find_unknown_operator
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision, to_precision};
 pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};
-pub use torch_random::torch_normal;
 pub use training::{
     Decay, GRADIENT, LossScale, Moments, NORM, OWN_DOMAIN, Optimizer, OptimizerKind, Schedule, State, StateKind,
     StepScalars, TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, UPDATE, UPDATE_NUMBERS, UpdateRule,

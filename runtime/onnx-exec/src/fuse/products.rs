@@ -17,8 +17,12 @@ impl ExecutionPlan {
     /// few rows needs less time for one large matrix than for several small ones.
     pub fn merge_products(&mut self) {
         let uses = self.use_counts();
-        let producers: IndexMap<Slot, usize> =
-            self.steps.iter().enumerate().flat_map(|(at, step)| step.outputs.iter().map(move |slot| (*slot, at))).collect();
+        let producers: IndexMap<Slot, usize> = self
+            .steps
+            .iter()
+            .enumerate()
+            .flat_map(|(at, step)| step.outputs.iter().map(move |slot| (*slot, at)))
+            .collect();
         let mut groups: IndexMap<Slot, Vec<Product>> = IndexMap::new();
         for (at, step) in self.steps.iter().enumerate() {
             let (Op::MatMul, &[Some(x), Some(matrix)]) = (&step.op, &step.inputs[..]) else { continue };
@@ -26,7 +30,11 @@ impl ExecutionPlan {
             let weight = self.transposed_weight(transpose).filter(|weight| uses[*weight] == 1);
             // A product with one row would lose that dimension.
             let is_matrix = self.specs[x].as_ref().is_some_and(|spec| spec.dims.len() >= 2);
-            groups.entry(x).or_default().extend(weight.filter(|_| is_matrix).map(|weight| Product { matmul: at, transpose, weight }));
+            groups.entry(x).or_default().extend(weight.filter(|_| is_matrix).map(|weight| Product {
+                matmul: at,
+                transpose,
+                weight,
+            }));
         }
         let mut replaced: IndexMap<usize, Vec<Step>> = IndexMap::new();
         for (x, products) in groups.into_iter().filter(|(_, products)| products.len() > 1) {
@@ -54,16 +62,19 @@ impl ExecutionPlan {
 
     /// Returns the steps that compute all products at once, and adds their constants.
     fn merged_product(&mut self, x: Slot, products: &[Product]) -> Vec<Step> {
-        let weights: Vec<Tensor> = products.iter().filter_map(|product| self.constants.remove(&product.weight)).collect();
+        let weights: Vec<Tensor> =
+            products.iter().filter_map(|product| self.constants.remove(&product.weight)).collect();
         let rows: Vec<i64> = weights.iter().map(|weight| weight.shape()[0] as i64).collect();
         let all: usize = weights.iter().map(|weight| weight.shape()[0]).sum();
         let (columns, dtype) = (weights[0].shape()[1], weights[0].dtype());
         let mut bytes = Vec::with_capacity(all * columns * dtype.size());
         weights.iter().for_each(|weight| bytes.extend_from_slice(weight.bytes()));
         drop(weights);
-        let merged = Tensor::from_bytes([all, columns], dtype, &bytes).expect("the weights have as many columns as `x`");
+        let merged =
+            Tensor::from_bytes([all, columns], dtype, &bytes).expect("the weights have as many columns as `x`");
         let weight = self.add_constant(merged);
-        let sizes = self.add_constant(Tensor::from_vec([rows.len()], rows).expect("the length of a vector is its shape"));
+        let sizes =
+            self.add_constant(Tensor::from_vec([rows.len()], rows).expect("the length of a vector is its shape"));
         let matrix = self.add_slot(None);
         let first = &self.steps[products[0].matmul];
         let name = format!("{} and {} more", first.name, products.len() - 1);

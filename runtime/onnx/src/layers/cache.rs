@@ -25,8 +25,8 @@ pub fn update_cache(
     let rows = add_node(builder, &part("rows"), "Shape", &[Some(past)], along)?;
     let length_now = integers(builder, &part("length"), &[length as i64])?;
     let missing = add_node(builder, &part("missing"), "Sub", &[Some(&length_now), Some(&rows)], attributes([]))?;
-    let [before, after] = [("before", &[0; 6][..]), ("after", &[0])]
-        .map(|(name, zeros)| integers(builder, &part(name), zeros));
+    let [before, after] =
+        [("before", &[0; 6][..]), ("after", &[0])].map(|(name, zeros)| integers(builder, &part(name), zeros));
     let pads = [Some(&before?), Some(&missing), Some(&after?)];
     let pads = add_node(builder, &part("pads"), "Concat", &pads, attributes([("axis", Attribute::Int(0))]))?;
     let zero = builder.constant(&part("zero"), Tensor::scalar(0.0).cast(spec.dtype))?;

@@ -10,7 +10,8 @@ pub(crate) fn tensor_scatter(nodes: &mut NodeList<'_>, node: &Node) -> Result<()
     let axis = int(node, "axis").map_or(rank - 2, |axis| if axis < 0 { axis + rank } else { axis });
     let along = [("start", Attribute::Int(axis)), ("end", Attribute::Int(axis + 1))];
     let count = nodes.add_with("Shape", &[update], along.clone());
-    let [count, zero, one] = [nodes.add("Squeeze", &[&count]), nodes.number(0.0, DType::I64), nodes.number(1.0, DType::I64)];
+    let [count, zero, one] =
+        [nodes.add("Squeeze", &[&count]), nodes.number(0.0, DType::I64), nodes.number(1.0, DType::I64)];
     let mut places = nodes.add("Range", &[&zero, &count, &one]);
     let mut missing: Vec<i64> = (0..rank).filter(|other| *other != axis).collect();
     if let Some(first) = input(node, 2) {

@@ -15,6 +15,7 @@ mod pairwise;
 mod random;
 mod reduction;
 mod selection;
+mod torch_random;
 mod value;
 mod work;
 

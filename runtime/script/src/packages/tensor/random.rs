@@ -7,6 +7,7 @@ use rhai::plugin::*;
 
 use super::Tensor;
 use super::creation::{from_numbers, parse_fixed_spec};
+use super::torch_random;
 use super::work::{Work, compute};
 use crate::packages::options::{Number, finite_number};
 use crate::sandbox::Fallible;
@@ -72,6 +73,26 @@ pub(super) mod functions {
     ) -> Fallible<Tensor> {
         let numbers = [finite_number("the mean", &mean)?, finite_number("the standard deviation", &std)?];
         normal(&context, spec, seed, numbers)
+    }
+
+    /// Returns the numbers of PyTorch's generator on the processor, `torch.randn` with `torch.Generator().manual_seed(seed)` in fp32; they
+    /// differ from them by at most 2e-6. There must be at least 16.
+    ///
+    /// ```rhai
+    /// tensor::torch_normal("1,4,8,8,f32", 42)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn torch_normal(context: NativeCallContext, spec: &str, seed: i64) -> Fallible<Tensor> {
+        compute(&context, "torch_normal", &|work| {
+            let (shape, dtype, elements) = parse_fixed_spec(spec)?;
+            if dtype != DType::F32 {
+                return Err(work.refuse(format!("`{spec}` is not of the type f32")));
+            }
+            work.request((elements as u64).saturating_mul(8), &[])?;
+            let numbers = torch_random::normal_numbers(seed as u64, elements);
+            let numbers = numbers.ok_or_else(|| work.refuse(format!("`{spec}` has fewer than 16 numbers")))?;
+            HostTensor::from_vec(shape, numbers).map_err(|error| work.refuse(error.to_string()))
+        })
     }
 
     /// Returns numbers that are uniform from 0 to below 1: multiples of 2^-53 of the generator ChaCha8, rounded to the

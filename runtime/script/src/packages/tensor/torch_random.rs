@@ -63,7 +63,7 @@ fn normal_block(block: &mut [f32]) {
 }
 
 /// Returns `count` normal numbers of a seed; `None` for fewer than 16, which PyTorch draws in another way.
-pub fn torch_normal(seed: u64, count: usize) -> Option<Vec<f32>> {
+pub(super) fn normal_numbers(seed: u64, count: usize) -> Option<Vec<f32>> {
     let tail = count.checked_sub(BLOCK)?;
     let mut generator = MersenneTwister::new(seed);
     let mut numbers: Vec<f32> = (0..count).map(|_| generator.unit()).collect();
@@ -83,18 +83,18 @@ mod tests {
     /// `torch.randn(count, generator=torch.Generator().manual_seed(seed))` of PyTorch 2.11: the first and the last two.
     const NUMBERS: [(u64, usize, [f32; 4]); 3] = [
         (0, 16384, [-1.1258398, -1.1523602, -1.3664697, -1.078208]),
-        (42, 21, [1.9269153, 1.4872841, -0.62159538, -0.59200054]),
+        (42, 21, [1.9269153, 1.4872841, -0.6215954, -0.59200054]),
         (4294967301, 1000, [1.8423299, 0.51888716, -0.11921506, 0.10880356]),
     ];
 
     #[test]
     fn the_numbers_are_those_of_pytorch() {
         for (seed, count, expected) in NUMBERS {
-            let numbers = torch_normal(seed, count).expect("at least 16");
+            let numbers = normal_numbers(seed, count).expect("at least 16");
             let found = [numbers[0], numbers[1], numbers[count - 2], numbers[count - 1]];
             let differ = found.iter().zip(expected).any(|(a, b)| (a - b).abs() > 2e-6);
             assert!(!differ, "seed {seed}: {found:?}, not {expected:?}");
         }
-        assert_eq!(torch_normal(0, 15), None);
+        assert_eq!(normal_numbers(0, 15), None);
     }
 }
