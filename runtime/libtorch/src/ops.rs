@@ -237,6 +237,10 @@ impl TensorOps for TorchOps {
         wrap(from_end.and_then(|place| place.f_neg()?.f_add_scalar(x.size()[axis as usize] - 1)))
     }
 
+    fn cumulative_sum(&self, x: &TorchTensor, axis: usize) -> OpResult {
+        wrap(x.0.f_cumsum(axis as i64, x.0.kind()))
+    }
+
     fn softmax(&self, x: &TorchTensor, axis: usize, log: bool) -> OpResult {
         wrap(if log { x.0.f_log_softmax(axis as i64, None) } else { x.0.f_softmax(axis as i64, None) })
     }
