@@ -140,6 +140,44 @@ def llama(size: str) -> nn.Module:
     return LlamaForCausalLM(config)
 
 
+def question_model(case: str, size: str) -> nn.Module:
+    vocabulary, hidden, kv_heads, layers, theta, eps = {
+        "llama2_7b_mmlu": (32000, 11008, 32, 32, 10000.0, 1e-5),
+        "llama3_8b_mmlu": (128256, 14336, 8, 32, 500000.0, 1e-5),
+        "deepseek_7b_mmlu": (102400, 11008, 32, 30, 10000.0, 1e-6),
+        "Aquila_7b_mmlu": (100008, 11008, 32, 32, 10000.0, 1e-6),
+    }[case]
+    sizes = {"vocab_size": vocabulary, "hidden_size": 4096, "num_hidden_layers": layers, "intermediate_size": hidden}
+    sizes |= {"num_attention_heads": 32, "num_key_value_heads": kv_heads, "max_position_embeddings": 4096}
+    if size == "tiny":
+        sizes = {"vocab_size": 1024, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
+        sizes |= {"num_attention_heads": 4, "num_key_value_heads": kv_heads // 8 * 2 if kv_heads < 32 else 4}
+        sizes |= {"max_position_embeddings": 1024}
+    rope = {"rope_type": "default", "rope_theta": theta}
+    attention = {"attn_implementation": "eager", "tie_word_embeddings": False}
+    return LlamaForCausalLM(LlamaConfig(**sizes, rope_parameters=rope, rms_norm_eps=eps, **attention))
+
+
+QUESTION_MODELS = ["llama2_7b_mmlu", "llama3_8b_mmlu", "deepseek_7b_mmlu", "Aquila_7b_mmlu"]
+
+
+def scored(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Two prompts of 8 and 6 tokens, the second one padded in front."""
+    mask = torch.ones(2, 8, dtype=torch.int64)
+    mask[1, :2] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    words = tokens("input_ids", (2, 8), 1024)
+    return {"logits": model(words, attention_mask=mask, position_ids=positions).logits[:, 7]}
+
+
+def count_question_models() -> dict[str, dict[str, int]]:
+    """Counts a prompt of 64 tokens, of which the last position alone has scores."""
+    with torch.device("meta"):
+        models = {case: question_model(case, "full").eval() for case in QUESTION_MODELS}
+        prompt = torch.zeros(1, 64, dtype=torch.int64)
+        return {case: count(model, prompt, logits_to_keep=1) for case, model in models.items()}
+
+
 def dab_detr(size: str) -> nn.Module:
     if size == "full":
         return DabDetrForObjectDetection(DabDetrConfig(num_labels=91))
@@ -279,6 +317,7 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
     }
     results |= diffusion.small_outputs(set_weights)
     results |= {"dab_detr_r50": detected(), "sam_h": segmented()}
+    results |= {case: scored(set_weights(question_model(case, "tiny"))) for case in QUESTION_MODELS}
     network = yolo("tiny")
     anchors = network.model[-1].anchors.clone()
     set_weights(network).model[-1].anchors.copy_(anchors)
@@ -314,6 +353,7 @@ def full_counts() -> dict[str, dict[str, int]]:
         "smollm2_135m": count(llama("full"), prompt),
         "dab_detr_r50": count_dab_detr(),
         **count_sam(),
+        **count_question_models(),
         "yolov5": count(yolo("full").eval(), torch.zeros(1, 3, 640, 640)),
     } | diffusion.full_counts(count)
 

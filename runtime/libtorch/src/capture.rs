@@ -27,8 +27,7 @@ pub struct DeviceFunctions {
     free: unsafe extern "C" fn(Capture),
     stream: unsafe extern "C" fn(c_int, *mut *mut c_void) -> *const c_char,
     silu_product: unsafe extern "C" fn(*const c_void, *const c_void, *mut *mut c_void) -> *const c_char,
-    rotate:
-        unsafe extern "C" fn(*const c_void, *const c_void, *const c_void, bool, *mut *mut c_void) -> *const c_char,
+    rotate: unsafe extern "C" fn(*const c_void, *const c_void, *const c_void, bool, *mut *mut c_void) -> *const c_char,
 }
 
 impl DeviceFunctions {

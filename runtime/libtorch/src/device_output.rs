@@ -75,7 +75,9 @@ impl DeviceTensor for DeviceOutput {
     }
 
     fn device(&self) -> DLDevice {
-        let Device::Cuda(index) = self.0.memory().0.device() else { unreachable!("outputs on the CPU are host outputs") };
+        let Device::Cuda(index) = self.0.memory().0.device() else {
+            unreachable!("outputs on the CPU are host outputs")
+        };
         DLDevice { device_type: DLDeviceType::CUDA, device_id: index as i32 }
     }
 

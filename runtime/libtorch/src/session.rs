@@ -7,9 +7,7 @@ use std::thread::available_parallelism;
 
 use flagperf_onnx::{GRADIENT, ValueInfo as OnnxValue, read_onnx};
 use flagperf_onnx_exec::{Executor, OpError};
-use flagperf_plugin::{
-    Artifact, DType, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo,
-};
+use flagperf_plugin::{Artifact, DType, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo};
 use tch::{Device, Tensor};
 
 use crate::captured_run::CapturedRun;

@@ -172,6 +172,25 @@ fn smollm2_has_the_logits_of_transformers_for_a_prompt_and_for_the_token_after_i
     }
 }
 
+const QUESTION_MODELS: [&str; 4] = ["llama2_7b_mmlu", "llama3_8b_mmlu", "deepseek_7b_mmlu", "Aquila_7b_mmlu"];
+
+#[test]
+fn the_models_that_answer_questions_have_the_logits_of_transformers() {
+    for case in QUESTION_MODELS {
+        let model = case_with_weights(case, &language_settings("tiny", "mmlu"), &ScriptChoice::default());
+        // The second prompt has two tokens less, and padding in front.
+        let positions = (0..8).chain([0, 0, 0, 1, 2, 3, 4, 5]).collect::<Vec<i64>>();
+        let mask = (0..16i64).map(|at| i64::from(at != 8 && at != 9)).collect();
+        let inputs = IndexMap::from([
+            ("input_ids", formula::integers("input_ids", &[2, 8], 1024)),
+            ("position_ids", Tensor::from_vec([2, 8], positions).unwrap()),
+            ("attention_mask", Tensor::from_vec([2, 8], mask).unwrap()),
+        ]);
+        let outputs = run(&model.graphs[Model::SINGLE], &inputs);
+        assert_close(&outputs["logits"].reshape([2, 1024]).unwrap(), &reference(case, "logits"));
+    }
+}
+
 /// The settings of dab_detr_r50.
 fn detection_settings(size: &str, image_size: [usize; 2]) -> Value {
     json!({ "size": size, "image_size": image_size, "classes": 91, "box_weights": "model.decoder.bbox_embed", "onnx": null })
@@ -308,13 +327,15 @@ fn the_language_models_have_the_parameters_and_multiply_adds_of_transformers() {
         let settings = json!({ "size": "full", "task": task, "seq_length": 512 });
         check_counts(&case_model("bertLarge", &settings, &ScriptChoice::default()).graphs[Model::SINGLE], case);
     }
-    let settings = language_settings("full", "perplexity");
-    let mut model = case_model("smollm2_135m", &settings, &ScriptChoice::default());
-    let graph = &mut model.graphs[Model::SINGLE];
-    for dim in graph.inputs.iter_mut().flat_map(|input| &mut input.spec.dims) {
-        if *dim == Dim::Named("S".to_owned()) {
-            *dim = Dim::Fixed(64);
+    let questions = QUESTION_MODELS.iter().map(|case| (*case, "mmlu"));
+    for (case, task) in [("smollm2_135m", "perplexity")].into_iter().chain(questions) {
+        let mut model = case_model(case, &language_settings("full", task), &ScriptChoice::default());
+        let graph = &mut model.graphs[Model::SINGLE];
+        for dim in graph.inputs.iter_mut().flat_map(|input| &mut input.spec.dims) {
+            if *dim == Dim::Named("S".to_owned()) {
+                *dim = Dim::Fixed(64);
+            }
         }
+        check_counts(graph, case);
     }
-    check_counts(graph, "smollm2_135m");
 }

@@ -58,7 +58,11 @@ pub fn tensor_scatter(
     }
     let places = places.f_expand(&sizes[..], false)?;
     let mut written = cache;
-    if in_place { written.f_scatter_(axis as i64, &places, update) } else { written.f_scatter(axis as i64, &places, update) }
+    if in_place {
+        written.f_scatter_(axis as i64, &places, update)
+    } else {
+        written.f_scatter(axis as i64, &places, update)
+    }
 }
 
 /// Pads a tensor. libtorch counts dimensions from the last one, and its reflection only supports the dimensions that

@@ -39,6 +39,14 @@ pub enum WeightError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The configuration beside the weights is that of another model.
+    #[error("`{path}` {reason}", path = path.display())]
+    Configuration {
+        /// The configuration.
+        path: PathBuf,
+        /// What differs.
+        reason: String,
+    },
     /// A folder does not have exactly one set of weights.
     #[error("the folder `{path}` has {reason}", path = path.display())]
     Folder {

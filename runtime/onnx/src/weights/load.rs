@@ -5,14 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use super::listing::{FileTensor, WeightFiles};
-use super::{WeightError, WeightMismatches};
+use super::{ConfigurationValue, WeightError, WeightMismatches, configuration};
 use crate::{Graph, TensorSpec, WeightRole, WeightSource};
 
 /// The suffix of the counters that PyTorch stores for training and that inference does not use.
 const IGNORED_SUFFIX: &str = "num_batches_tracked";
 
 /// How the names in a file differ from those of a graph.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WeightOptions {
     /// What the names in the file have in front of those of the graph, such as `module.`.
     pub prefix: String,
@@ -21,6 +21,8 @@ pub struct WeightOptions {
     pub state_dict: Option<String>,
     /// Names of tensors in the file that the graph does not use, with the prefix; a final `*` stands for any text.
     pub ignore: Vec<String>,
+    /// What the `config.json` beside the weights must have, where it has these keys.
+    pub configuration: Vec<ConfigurationValue>,
 }
 
 impl WeightOptions {
@@ -51,7 +53,9 @@ impl Graph {
     /// # Errors
     /// Those of [`Graph::load_weights`].
     pub fn load_weights_with(&mut self, path: &Path, options: &WeightOptions) -> Result<Vec<PathBuf>, WeightError> {
-        let files = WeightFiles::open(path, options.state_dict.as_deref())?;
+        let mut files = WeightFiles::open(path, options.state_dict.as_deref())?;
+        let first = files.read.first().cloned().unwrap_or_default();
+        files.read.extend(configuration::check(&first, &options.configuration)?);
         let mut report = find_mismatches(self, &files, options);
         if !report.is_empty() {
             report.hint = find_hint(&report, &files, options);

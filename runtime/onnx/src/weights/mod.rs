@@ -2,6 +2,7 @@
 //!
 //! Knows nothing about engines or graph rewriting.
 
+mod configuration;
 mod error;
 mod gguf;
 mod listing;
@@ -13,6 +14,7 @@ mod reader;
 mod safetensors;
 mod seed;
 
+pub use configuration::ConfigurationValue;
 pub use error::{WeightError, WeightMismatches};
 pub use listing::find_weights_file;
 pub use load::WeightOptions;

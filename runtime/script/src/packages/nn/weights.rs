@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::WeightOptions;
+use flagperf_onnx::{ConfigurationValue, WeightOptions};
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
 
@@ -72,12 +72,28 @@ fn ignored_names(names: Option<Dynamic>) -> Fallible<Vec<String>> {
     }
 }
 
+/// Reads the numbers that a configuration must have; `()` for keys that it must not have.
+fn configuration(values: Map) -> Fallible<Vec<ConfigurationValue>> {
+    let number = |(key, value): (rhai::Identifier, Dynamic)| {
+        let expected = match value.as_float().or_else(|_| value.as_int().map(|number| number as f64)) {
+            Ok(number) => Some(number),
+            Err(_) if value.is_unit() => None,
+            Err(actual) => {
+                return Err(format!("`weights`: `configuration.{key}` must be a number, not {actual}").into());
+            }
+        };
+        Ok((key.to_string(), expected))
+    };
+    values.into_iter().map(number).collect()
+}
+
 fn weight_options(options: Map) -> Fallible<WeightOptions> {
     let mut options = FunctionOptions::new("weights", options);
     let read = WeightOptions {
         prefix: options.text("prefix")?.unwrap_or_default().to_string(),
         state_dict: options.text("state_dict")?.map(|key| key.to_string()),
         ignore: ignored_names(options.value("ignore"))?,
+        configuration: configuration(options.map("configuration")?.unwrap_or_default())?,
     };
     options.finish()?;
     Ok(read)
@@ -129,7 +145,9 @@ pub(super) mod functions {
     /// state_dict, or the path of keys to it (`model.state`), needed if the file has several; `ignore`, names in the file
     /// that the graph does not need, written as in the file: with the `prefix`, if they have it. A name that ends with
     /// `*` stands for all names that begin so; a `*` elsewhere is an error. A weight of the graph is loaded even if
-    /// `ignore` contains its name. Several graphs share a file if each ignores the names of the others.
+    /// `ignore` contains its name. Several graphs share a file if each ignores the names of the others. `configuration`: numbers
+    /// that the `config.json` beside the weights must have under these keys of transformers, if it has them, and `()` for keys
+    /// that must be null: what the shapes of weights do not show, such as the number of heads.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");

@@ -1,0 +1,98 @@
+//! Compares what a model computes besides its weights with the `config.json` that transformers writes beside them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{MappedFile, WeightError};
+
+/// The largest file in bytes.
+const BYTES_MAX: usize = 1 << 20;
+
+/// A number that the file must have under a key if it has the key; `None` if the key must be absent or null.
+pub type ConfigurationValue = (String, Option<f64>);
+
+/// Compares the `config.json` beside a file of weights with the values of the model. Returns the path if there is one.
+///
+/// # Errors
+/// When the file is no JSON, or has another value.
+pub(super) fn check(weights: &Path, expected: &[ConfigurationValue]) -> Result<Option<PathBuf>, WeightError> {
+    let path = weights.with_file_name("config.json");
+    if expected.is_empty() || path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
+    let failed = |reason: String| WeightError::Configuration { path: path.clone(), reason };
+    let file = MappedFile::open(&path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    if file.bytes().len() > BYTES_MAX {
+        return Err(failed(format!("has more than {BYTES_MAX} bytes")));
+    }
+    let config: Value =
+        serde_json::from_slice(file.bytes()).map_err(|error| failed(format!("is not JSON: {error}")))?;
+    for (key, expected) in expected {
+        let Some(actual) = value(&config, key).filter(|actual| !actual.is_null()) else { continue };
+        let is_equal = match (expected, actual.as_f64()) {
+            (Some(expected), Some(actual)) => (actual - expected).abs() <= 1e-9 * expected.abs(),
+            _ => false,
+        };
+        if !is_equal {
+            let expected = expected.map_or("none".to_owned(), |number| number.to_string());
+            return Err(failed(format!("has the `{key}` {actual}, but the model of this case has {expected}")));
+        }
+    }
+    Ok(Some(path))
+}
+
+/// Returns the value of a key. Since version 5, transformers writes what concerns rotary embeddings under `rope_parameters`.
+fn value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
+    let rotary = &config["rope_parameters"];
+    match key {
+        "rope_scaling" if !rotary["rope_type"].is_null() => {
+            Some(&rotary["rope_type"]).filter(|kind| *kind != "default")
+        }
+        "rope_theta" if !rotary[key].is_null() => Some(&rotary[key]),
+        _ => config.get(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(text: &str) -> Result<Option<PathBuf>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.json"), text).unwrap();
+        let expected = [("rms_norm_eps", Some(1e-5)), ("rope_theta", Some(5e5)), ("rope_scaling", None)];
+        let expected = expected.map(|(key, number)| (key.to_owned(), number));
+        check(&folder.path().join("model.safetensors"), &expected).map_err(|error| {
+            let text = error.to_string();
+            text[text.find("config.json").unwrap()..].to_owned()
+        })
+    }
+
+    #[test]
+    fn a_configuration_of_the_model_may_lack_keys() {
+        for text in [
+            "{}",
+            r#"{"rms_norm_eps": 1e-05, "rope_theta": 500000.0, "rope_scaling": null}"#,
+            r#"{"rope_parameters": {"rope_type": "default", "rope_theta": 500000}}"#,
+        ] {
+            assert!(compared(text).unwrap().is_some());
+        }
+        assert_eq!(check(Path::new("missing/model.safetensors"), &[("a".to_owned(), None)]).unwrap(), None);
+    }
+
+    #[test]
+    fn a_configuration_of_another_model_is_refused_with_both_values() {
+        for (text, reason) in [
+            (r#"{"rms_norm_eps": 1e-6}"#, "has the `rms_norm_eps` 1e-6, but the model of this case has 0.00001"),
+            (r#"{"rope_theta": 10000.0}"#, "has the `rope_theta` 10000.0, but the model of this case has 500000"),
+            (
+                r#"{"rope_parameters": {"rope_type": "llama3"}}"#,
+                "has the `rope_scaling` \"llama3\", but the model of this case has none",
+            ),
+            ("[", "is not JSON: EOF while parsing a list at line 1 column 1"),
+        ] {
+            assert_eq!(compared(text).unwrap_err(), format!("config.json` {reason}"));
+        }
+    }
+}
