@@ -2,7 +2,7 @@
 
 use super::node::integers;
 use super::{add_node, argument_error, attributes};
-use crate::{Attribute, BuildError, Dim, GraphBuilder, Tensor, Var};
+use crate::{Attribute, BuildError, DType, Dim, GraphBuilder, Tensor, Var};
 
 /// Writes the keys or values `new` (`N,heads,S,width`) into a cache of `length` positions, from the position `first` (`N,i64`) of each
 /// row on. `past` is the cache before, `N,heads,P,width`; if it is shorter, zeros follow: before the first run it is empty.
@@ -20,6 +20,9 @@ pub fn update_cache(
         let specs = format!("`{spec}` and `{}`", new.spec());
         return Err(argument_error(name, format!("{specs} are not `N,heads,length,width` with fixed heads and width")));
     };
+    if first.spec().dims.len() != 1 || first.spec().dtype != DType::I64 {
+        return Err(argument_error(name, format!("the first positions must be `N,i64`, not `{}`", first.spec())));
+    }
     let part = |part: &str| format!("{name}.{part}");
     let along = attributes([("start", Attribute::Int(2)), ("end", Attribute::Int(3))]);
     let rows = add_node(builder, &part("rows"), "Shape", &[Some(past)], along)?;

@@ -123,13 +123,22 @@ pub(super) mod functions {
 
     /// Writes keys or values, `N,heads,S,width`, into a cache of `length` positions, from the position `first` (`N,i64`)
     /// of each row on, and returns the cache, `N,heads,length,width`. If `past`, the cache before, has fewer positions,
-    /// zeros follow: before the first run it is empty.
+    /// zeros follow: before the first run it is empty. `length` holds the prompt and all new tokens: a position outside ends the
+    /// run. `session::states` carries the cache from run to run; the script counts `first`, and the mask of the attention hides
+    /// the positions that have no token yet. `lib/decoder` and `lib/generation` use it so.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
-    /// let past = graph.input("past.0.key", "N,4,P,64,f32");
-    /// let k = graph.input("k", "N,4,S,64,f32");
-    /// graph.output("present.0.key", nn::update_cache(past, k, graph.input("first", "N,i64"), 128));
+    /// let first = graph.input("first", "N,i64");
+    /// let mask = graph.input("mask", "N,1,1,128,bool");
+    /// let q = graph.input("q", "N,4,S,64,f32");
+    /// let caches = ["key", "value"].map(|kind| {
+    ///     let past = graph.input(`past.0.${kind}`, "N,4,P,64,f32");
+    ///     let cache = nn::update_cache(past, graph.input(kind, "N,4,S,64,f32"), first, 128);
+    ///     graph.output(`present.0.${kind}`, cache);
+    ///     cache
+    /// });
+    /// graph.output("y", nn::attention(q, caches[0], caches[1], #{mask: mask}));
     /// ```
     #[rhai_fn(return_raw)]
     pub fn update_cache(past: Node, new: Node, first: Node, length: i64) -> Fallible<Node> {

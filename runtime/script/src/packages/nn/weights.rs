@@ -93,7 +93,7 @@ fn weight_options(options: Map) -> Fallible<WeightOptions> {
         prefix: options.text("prefix")?.unwrap_or_default().to_string(),
         state_dict: options.text("state_dict")?.map(|key| key.to_string()),
         ignore: ignored_names(options.value("ignore"))?,
-        configuration: configuration(options.map("configuration")?.unwrap_or_default())?,
+        configuration: configuration(options.map("configuration")?)?,
     };
     options.finish()?;
     Ok(read)
