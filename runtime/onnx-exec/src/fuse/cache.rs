@@ -43,7 +43,8 @@ impl ExecutionPlan {
     /// Returns whether a value is known to be finite: a constant, one that is selected from two, or one with the same elements.
     fn is_finite(&self, slot: Slot) -> bool {
         if let Some(constant) = self.constants.get(&slot) {
-            return constant.to_f64().iter().all(|value| value.is_finite());
+            // False in a mask of bools stands for minus infinity.
+            return constant.dtype().is_float() && constant.to_f64().iter().all(|value| value.is_finite());
         }
         let Some(step) = self.steps.iter().find(|step| step.outputs == [slot]) else { return false };
         let input = |i: usize| step.inputs.get(i).copied().flatten().is_some_and(|slot| self.is_finite(slot));
