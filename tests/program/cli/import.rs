@@ -79,16 +79,16 @@ fn flagperf_tree() -> TempDir {
         ("swinTransformer", configurations(256, true, "1.55e10", "tensorrt")),
         ("vit_l_16", configurations(32, false, "6.16e10", "tensorrt")),
         ("bertLarge", configurations(32, true, "2*512*0.33e9", "tensorrt").replace("repeat: 5", "repeat: 10")),
-        ("sam_h", configurations(4, true, "3.1e12", "tensorrt")),
-        ("stable_diffusion_v1_4", configurations(2, false, "6.78e11", "tensorrt")),
-        ("llama2_7b_mmlu", configurations(1, true, "2*7e9", "inductor").replace("num_workers: 8", "num_workers: 0")),
+        ("sam_l", configurations(4, true, "3.1e12", "tensorrt")),
+        ("stable_diffusion_v2_1", configurations(2, false, "6.78e11", "tensorrt")),
+        ("llama2_70b_mmlu", configurations(1, true, "2*7e9", "inductor").replace("num_workers: 8", "num_workers: 0")),
     ] {
         write(&format!("configs/{case}/configurations.yaml"), &text);
         write(&format!("configs/{case}/parameters.yaml"), "");
     }
     let bert = "seq_length: 512\nmask_ratio: 0.10\nweight_dir: bert_large\neval_file: eval.txt\nrandom_seed: 0\n";
     write("configs/bertLarge/parameters.yaml", bert);
-    write("configs/llama2_7b_mmlu/parameters.yaml", "random_seed: 0\nfew_shots: 5\n");
+    write("configs/llama2_70b_mmlu/parameters.yaml", "random_seed: 0\nfew_shots: 5\n");
     // What works there.
     overlay("resnet50", "kunlunxin", &format!("{XTCL_OPTIONS}resnet50_fuse: true\n"));
     overlay("resnet50", "nvidia", "trt_tmp_path: nvidia_tmp/resnet50.trt\ndynamo_wamrup_iters: 3\n");
@@ -101,14 +101,14 @@ fn flagperf_tree() -> TempDir {
     // Redundant: the standard value again.
     overlay("swinTransformer", "kunlunxin", &format!("{XTCL_OPTIONS}fp16: true\nresnet50_fuse: false\n"));
     overlay(
-        "stable_diffusion_v1_4",
+        "stable_diffusion_v2_1",
         "kunlunxin",
         &format!("{XTCL_OPTIONS}no_validation: false\nresnet50_fuse: false\n"),
     );
     // No compiler: the vendor lacks the standard one.
     overlay("resnet50", "iluvatar", "ixrt_tmp_path: tmp/resnet50.engine\nhas_dynamic_axis: false\nimage_size: 224\n");
     // A key that the class reads is missing.
-    for case in ["bertLarge", "sam_h", "vit_l_16"] {
+    for case in ["bertLarge", "sam_l", "vit_l_16"] {
         overlay(case, "kunlunxin", XTCL_OPTIONS);
     }
     write("inference_engine/kunlunxin/xtcl.py", XTCL);
@@ -170,9 +170,9 @@ fn lint_finds_every_pair_of_an_imported_tree_whose_files_cannot_work() {
     };
     for (case, vendor, part) in [
         ("swinTransformer", "kunlunxin", "`fp16` is already `true`"),
-        ("stable_diffusion_v1_4", "kunlunxin", "`no_validation` is already `false`"),
+        ("stable_diffusion_v2_1", "kunlunxin", "`no_validation` is already `false`"),
         ("resnet50", "iluvatar", "vendor `iluvatar` has no compiler `tensorrt`"),
-        ("sam_h", "kunlunxin", "dataloader.rhai"),
+        ("sam_l", "kunlunxin", "dataloader.rhai"),
     ] {
         assert!(has_error(case, vendor, part), "{case} {vendor} {part}\n{findings:#?}");
     }
@@ -199,7 +199,7 @@ fn every_key_of_an_imported_tree_is_written_or_reported() {
     let needs = |case: &Value| case["needs_scripts"].as_bool().expect("a flag");
     let cases: Vec<_> = report["cases"].as_array().expect("a list").iter().filter(|case| needs(case)).collect();
     let names: Vec<_> = cases.iter().map(|case| case["case"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["llama2_7b_mmlu", "sam_h"]);
+    assert_eq!(names, ["llama2_70b_mmlu", "sam_l", "stable_diffusion_v2_1"]);
     let files = report["files"].as_array().expect("a list");
     let outcome = |path: &str| files.iter().find(|file| file["path"] == path).map(|file| file["outcome"].clone());
     for (path, expected) in [
@@ -207,7 +207,7 @@ fn every_key_of_an_imported_tree_is_written_or_reported() {
         ("configs/bertLarge/configurations.yaml", "unchanged"),
         ("configs/resnet50/vendor_config/nvidia_configurations.yaml", "kept"),
         ("configs/host.yaml", "kept"),
-        ("configs/llama2_7b_mmlu/configurations.yaml", "created"),
+        ("configs/llama2_70b_mmlu/configurations.yaml", "created"),
         ("vendors/zixiao/vendor.yaml", "replaced"),
         ("docker_images/kunlunxin/pytorch_1.13/Dockerfile", "created"),
     ] {
@@ -231,7 +231,7 @@ fn the_text_of_an_import_lists_files_keys_and_what_to_do_next() {
         "would be replaced",
         "\nRenamed:\n",
         "[TREE]/inference/configs/resnet50/vendor_config/iluvatar_configurations.yaml: `image_size` (line 3) becomes `tensorrt.image_size`: ",
-        "These cases need scripts, which FlagPerf has in Python: llama2_7b_mmlu, sam_h, stable_diffusion_v1_4\n",
+        "These cases need scripts, which FlagPerf has in Python: llama2_70b_mmlu, sam_l, stable_diffusion_v2_1\n",
         "\n  --force replaces files with another content, but no code of an engine\n",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
