@@ -9,7 +9,8 @@ installed, else of numpy; the class must not write to them. README.md lists the 
 
 A module may define more: `__version__`; the `ROLES`, `KINDS`, `PRECISIONS` and `OPTIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which avoids the import of torch. Its class may define `takes_model = False`, which avoids the conversion of the
-model; `device` and `threads`, which are reported to the host (the record says `not told` for a version or a device
+model; `generate(prompts, new_tokens)`, which yields a row of the batch with its
+next token, or tokens, in place of `__call__`; `device` and `threads`, which are reported to the host (the record says `not told` for a version or a device
 that nothing reports); `device_memory()`, the bytes in use; `ask(question, argument)` and `tune(setting, value)`, for
 forward functions that query the engine and change its settings. Requires Python 3.9 or later and numpy or torch.
 """
@@ -447,8 +448,10 @@ def torch_model(path):
 class Sidecar:
     """Handles the requests of the host; each `handle_` method handles one kind of request and returns the reply."""
 
-    def __init__(self, path):
+    def __init__(self, path, send=None):
         self.path = path
+        # Sends a reply before the one that a `handle_` method returns.
+        self.send = send
         self.buffers = {}
         # The buffers that have contained inputs; these are pinned, so that a device can read them directly.
         self.pinned = set()
@@ -530,7 +533,11 @@ class Sidecar:
         self.engine = self.module.InferModel(Config(values), None if is_compiled else request["path"], model)
         threads = getattr(self.engine, "threads", 0)
         threads = threads if isinstance(threads, int) else 0
-        return {"answer": "loaded", "device": self.device(), "threads": threads}
+        reply = {"answer": "loaded", "device": self.device(), "threads": threads}
+        if hasattr(self.engine, "generate"):
+            self.new_tokens = values.get("new_tokens")
+            reply["streams_tokens"] = True
+        return reply
 
     def device(self):
         """Returns the device that the class declares, else the accelerator that torch finds; None if neither is known."""
@@ -580,6 +587,8 @@ class Sidecar:
         inputs = [self.input_tensor(place) for place in request["inputs"]]
         for run in request["forget"]:
             self.kept_outputs.pop(run, None)
+        if hasattr(self.engine, "generate"):
+            return self.generate(request["run"], *inputs)
         result = self.engine(inputs)
         if not (isinstance(result, tuple) and len(result) in (2, 3)):
             returned = f"{len(result)} values" if isinstance(result, tuple) else f"`{type(result).__name__}`"
@@ -594,6 +603,15 @@ class Sidecar:
             self.third_value_was_sent = True
             reply["third"] = {"type": type(result[2]).__name__, "repr": SHORT_REPR.repr(result[2])}
         return reply
+
+    def generate(self, run, tokens, mask):
+        """Sends each part of an answer when the class has it."""
+        rows = zip(tokens.tolist(), mask.tolist())
+        prompts = [[token for token, real in zip(*row) if real] for row in rows]
+        for row, part in self.engine.generate(prompts, self.new_tokens):
+            part = part if isinstance(part, (list, tuple)) else [part]
+            self.send({"answer": "tokens", "row": int(row), "tokens": [int(token) for token in part]})
+        return {"answer": "ran", "run": run, "outputs": []}
 
     def as_list(self, outputs):
         """Returns the outputs as a list. One tensor may contain several outputs, stacked along an additional first
@@ -702,8 +720,8 @@ def encode(reply):
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: python3 -m flagperf_sidecar ENGINE.py")
-    sidecar = Sidecar(sys.argv[1])
     requests, replies = redirect_standard_streams()
+    sidecar = Sidecar(sys.argv[1], lambda reply: replies.write(encode(reply)))
     for line in requests:
         request = json.loads(line.decode())
         if request["ask"] == "bye":

@@ -5,6 +5,7 @@
 mod support;
 
 mod answers;
+mod generation;
 mod onnxruntime;
 mod openvino;
 mod operators;

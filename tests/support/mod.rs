@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub mod cases;
+pub mod completions;
 pub mod graphs;
 pub mod jobs;
 pub mod kubernetes;

@@ -55,6 +55,8 @@ pub enum Delivery {
     Library,
     /// The vendor brings a process: `command` of its entry in vendor.yaml.
     Command,
+    /// Somebody else started a server, which the engine asks.
+    Server,
 }
 
 /// A key of `config` that the Python class of a sidecar reads, found in its text.

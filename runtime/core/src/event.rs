@@ -320,6 +320,9 @@ pub struct EngineFacts {
     /// The sidecar that is the engine, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<SidecarFacts>,
+    /// The server that is the engine, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerFacts>,
     /// The libraries of the vendor's operators that the model uses, as `VENDOR.NAME/cuda.so`, with their SHA-256; for every kind
     /// of device for which they were built.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
@@ -331,6 +334,18 @@ impl EngineFacts {
     pub fn runs_on_processor(&self) -> bool {
         self.device.starts_with("cpu")
     }
+}
+
+/// A server that generates text, which was started by somebody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct ServerFacts {
+    /// Its address.
+    pub url: String,
+    /// The model that it was asked for, by its own name.
+    pub model: String,
+    /// What the server's replies say it is: the header `Server`, and the owner of the model.
+    pub says: Vec<String>,
 }
 
 /// An engine that a vendor supplies as a process.

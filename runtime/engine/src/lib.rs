@@ -1,7 +1,9 @@
 //! Frameworks and compilers behind one trait: an [`Engine`] loads a model, and a [`Session`] runs it.
 //!
-//! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets, and reads no clock.
+//! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets. Only the times at which
+//! tokens of an answer arrive are measured here.
 
+mod answers;
 pub mod backend;
 mod deviations;
 mod interpreter;
@@ -10,12 +12,14 @@ mod load;
 mod model;
 mod null;
 mod onnxruntime;
+mod openai;
 mod openvino;
 mod operators;
 mod options;
 mod output_check;
 mod panics;
 mod plugin;
+mod printable;
 mod program;
 mod rten;
 mod session;
@@ -24,6 +28,7 @@ mod table;
 mod tract;
 mod value;
 
+pub use answers::AnswerTimes;
 pub use flagperf_core::engine_error::{EngineError, Unavailable};
 pub use flagperf_core::lent_memory::{HeapMemory, LentMemory};
 pub use load::{Artifact, LoadOptions};

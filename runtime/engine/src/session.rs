@@ -10,9 +10,9 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::output_check::check_outputs;
-use super::{Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
+use super::{AnswerTimes, Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
 use flagperf_core::description::{EngineDescription, Roles};
-use flagperf_core::event::{PluginFacts, SidecarFacts};
+use flagperf_core::event::{PluginFacts, ServerFacts, SidecarFacts};
 use flagperf_core::tensor::DType;
 use flagperf_core::units::{Bytes, Seconds};
 
@@ -95,6 +95,8 @@ pub struct SessionFacts {
     pub plugin: Option<PluginFacts>,
     /// The sidecar behind the session, if there is one.
     pub sidecar: Option<SidecarFacts>,
+    /// The server behind the session, if there is one.
+    pub server: Option<ServerFacts>,
     /// The libraries of the vendor's operators that the model uses, as `VENDOR.NAME/cuda.so`, with their SHA-256.
     pub operators: IndexMap<String, String>,
     /// The operators of the model that the engine computes in another way than the standard, for warnings in the record.
@@ -111,6 +113,7 @@ impl Default for SessionFacts {
             nodes_by_provider: IndexMap::new(),
             plugin: None,
             sidecar: None,
+            server: None,
             operators: IndexMap::new(),
             warnings: Vec::new(),
         }
@@ -225,6 +228,11 @@ pub trait Session: Send {
     /// call; `None` when the code never asks for any. This time is recorded, and never subtracted.
     fn vendor_time(&mut self) -> Option<Seconds> {
         None
+    }
+
+    /// Returns when the answer to each prompt of the last run arrived; empty for an engine that does not generate text.
+    fn answer_times(&mut self) -> Vec<AnswerTimes> {
+        Vec::new()
     }
 
     /// Returns the times of the operators of each run since the last call, in a session that was loaded with

@@ -7,6 +7,7 @@ use super::Engine;
 use super::interpreter::Interpreter;
 use super::null::Null;
 use super::onnxruntime::OnnxRuntime;
+use super::openai::OpenAi;
 use super::openvino::OpenVino;
 use super::plugin::Plugin;
 use super::program::Program;
@@ -18,7 +19,7 @@ use flagperf_core::suggestion::nearest;
 /// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
 /// `check` reports the reason.
 pub static TABLE: &[&dyn Engine] =
-    &[&Interpreter, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Program, &Rten, &Sidecar, &Tract];
+    &[&Interpreter, &Null, &OnnxRuntime, &OpenAi, &OpenVino, &Plugin, &Program, &Rten, &Sidecar, &Tract];
 
 /// Returns the engine with this name.
 ///

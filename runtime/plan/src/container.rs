@@ -61,7 +61,7 @@ impl Preparation {
     pub(super) fn can_query_engine(&self, delivery: Delivery) -> bool {
         match delivery {
             Delivery::BuiltIn => true,
-            Delivery::Installed | Delivery::Library => !self.is_container,
+            Delivery::Installed | Delivery::Library | Delivery::Server => !self.is_container,
             Delivery::Command => !self.is_container && self.requirements.is_none(),
         }
     }

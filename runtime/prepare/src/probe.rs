@@ -87,7 +87,7 @@ impl ProbeTarget {
         options: &IndexMap<String, Value>,
     ) -> Self {
         match engine.description().delivery {
-            Delivery::BuiltIn | Delivery::Installed => {
+            Delivery::BuiltIn | Delivery::Installed | Delivery::Server => {
                 ProbeTarget::Engine { name: engine.name().to_owned(), options: options.clone() }
             }
             Delivery::Library => ProbeTarget::Plugin(folder.join(library.unwrap_or(Path::new("")))),

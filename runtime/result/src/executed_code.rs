@@ -30,8 +30,11 @@ pub(super) fn untraced_code(record: &Record) -> Vec<String> {
         let facts = measured_sidecar(phase);
         let program = facts.and_then(|facts| other_program(facts, phase));
         let modules = facts.and_then(|facts| hidden_modules(facts, phase));
+        let server = phase.engine.as_ref().and_then(|engine| engine.server.as_ref());
+        let server =
+            server.map(|server| format!("the server {} computed, whose code is not in the record", server.url));
         let name = phase.phase.name();
-        [removed, unreadable, program, modules]
+        [removed, unreadable, program, modules, server]
             .into_iter()
             .flatten()
             .map(move |text| format!("{name}: {text}"))

@@ -293,7 +293,10 @@ fn unknown_agreement(record: &Record) -> Option<String> {
 /// interpreter did not compute all outputs, with the reason for each.
 fn dependent_reference(record: &Record) -> Option<String> {
     let engine = |step: Step| record.phase_of(step)?.engine.as_ref();
-    let is_vendors = |step| engine(step).is_some_and(|engine| engine.plugin.is_some() || engine.sidecar.is_some());
+    let is_vendors = |step| {
+        engine(step)
+            .is_some_and(|engine| engine.plugin.is_some() || engine.sidecar.is_some() || engine.server.is_some())
+    };
     if !is_vendors(Step::Validation) || !is_vendors(Step::Inference) {
         return None;
     }

@@ -77,6 +77,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         nodes_by_provider: session.nodes_by_provider,
         plugin: session.plugin,
         sidecar: session.sidecar,
+        server: session.server,
         operators: operators.flatten().collect(),
     }
 }

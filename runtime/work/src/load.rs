@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use super::engine_facts::loaded_version;
 use super::model_files::ModelFiles;
 use super::phase::failure;
+use flagperf_core::description::Delivery;
 use flagperf_core::event::Failure;
 use flagperf_core::measure::Clock;
 use flagperf_engine::{Artifact, EngineError, LoadOptions};
@@ -83,6 +84,11 @@ pub fn load_profiled_input(
 pub fn differentiates(job: &Job) -> Result<bool, Failure> {
     let engine = flagperf_engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
     engine.differentiates(&load_options(job)).map_err(|error| failure(&error, error.hint()))
+}
+
+/// Returns whether the engine of a job is a server, which has a model of its own.
+pub fn is_server(job: &Job) -> bool {
+    flagperf_engine::find(&job.engine.engine).is_ok_and(|engine| engine.description().delivery == Delivery::Server)
 }
 
 fn load_options(job: &Job) -> LoadOptions {

@@ -12,7 +12,9 @@ use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::{check_threads, engine_facts, engine_warnings};
 use super::export;
 use super::facts::{self, KnownModel};
-use super::load::{convert_precision, load_model, load_model_input, load_profiled_input, load_profiled_model};
+use super::load::{
+    convert_precision, is_server, load_model, load_model_input, load_profiled_input, load_profiled_model,
+};
 use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::{DrawnSamples, ValidationOutputs};
@@ -217,9 +219,13 @@ impl Worker<'_> {
         | ModelInput::Onnx(original)
         | ModelInput::Placeholder(original)
         | ModelInput::Compiled(original)) = input;
-        let Some(manifest) = write_changed_model(graphs, original, &self.job.scratch())? else {
+        let changed = match is_server(self.job) {
+            true => None,
+            false => write_changed_model(graphs, original, &self.job.scratch())?,
+        };
+        let Some(manifest) = changed else {
             let message =
-                "no pass with changed weights: only the compiler can read the model, or it has none".to_owned();
+                "no pass with changed weights: only the compiler can read its model, or it has none".to_owned();
             (self.emit)(Event::Log { level: Level::Warning, source: "audit".to_owned(), message });
             return Ok(None);
         };

@@ -9,6 +9,7 @@ use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Tensor;
 use flagperf_plan::{CaseSettings, EngineChoice, Job, Task};
 
+use super::load::is_server;
 use super::outputs::{DrawnSamples, SAMPLES_DRAWN};
 
 /// The name of the interpreter in the table of engines.
@@ -18,9 +19,9 @@ const OPERATIONS_MAX: f64 = 2e12;
 /// Most learned values: as fp32, they take 4 GB.
 const PARAMETERS_MAX: u64 = 1_000_000_000;
 
-/// Returns whether outputs of this phase are computed again: its engine is a plug-in or a sidecar, and both phases run.
+/// Returns whether outputs of this phase are computed again: its engine is a plug-in, a sidecar or a server, and both phases run.
 pub fn is_due(job: &Job) -> bool {
-    job.outputs.is_some() && (job.engine.library.is_some() || !job.engine.command.is_empty())
+    job.outputs.is_some() && (job.engine.library.is_some() || !job.engine.command.is_empty() || is_server(job))
 }
 
 /// Returns why a model is not computed again; `None` if it is small enough.

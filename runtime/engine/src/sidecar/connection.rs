@@ -7,8 +7,8 @@ use std::io;
 
 use tempfile::TempDir;
 
-use super::printable::{printable, printable_line};
 use super::protocol::{ErrorReply, MissingOperator, Reply, Request};
+use crate::printable::{printable, printable_line};
 use crate::{EngineError, Unavailable};
 use flagperf_core::units::Seconds;
 use flagperf_host::{CompanionCommand, CompanionOutput, CompanionProcess, Ending};
@@ -86,6 +86,15 @@ impl Connection {
     /// # Errors
     /// As [`Connection::request`], and when the limit is over.
     pub(super) fn request_within(&mut self, request: &Request, limit: Option<Seconds>) -> Result<Reply, EngineError> {
+        self.send(request)?;
+        self.read_reply(request, limit)
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// When the sidecar has ended or wrote a line that no request asked for.
+    pub(super) fn send(&mut self, request: &Request) -> Result<(), EngineError> {
         if let Some(reason) = &self.failure {
             return Err(EngineError::Failed(reason.clone()));
         }
@@ -98,15 +107,20 @@ impl Connection {
         self.line.clear();
         serde_json::to_writer(&mut self.line, request).expect("a request is plain data");
         self.line.push(b'\n');
-        let output = match self.companion.write_line(&self.line) {
-            Ok(()) => self.companion.read_line(self.busy_wait, limit),
+        match self.companion.write_line(&self.line) {
+            Ok(()) => Ok(()),
             // It may have written the cause to standard error before it ended.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Err(self.end_error(request, "input", ""));
-            }
-            Err(error) => Err(error),
-        };
-        let problem = match output {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.end_error(request, "input", "")),
+            Err(error) => Err(self.reply_error(request, &format!("cannot be written to: {error}"))),
+        }
+    }
+
+    /// Waits for a reply other than an error reply to the request that was sent last, at most for `limit`.
+    ///
+    /// # Errors
+    /// As [`Connection::request_within`].
+    pub(super) fn read_reply(&mut self, request: &Request, limit: Option<Seconds>) -> Result<Reply, EngineError> {
+        let problem = match self.companion.read_line(self.busy_wait, limit) {
             Ok(CompanionOutput::Line(line)) => match serde_json::from_slice(line) {
                 Ok(Reply::Error(reply)) => return Err(to_engine_error(&reply)),
                 Ok(reply) => return Ok(reply),
@@ -122,8 +136,12 @@ impl Connection {
             }
             Err(error) => format!("cannot be read: {error}"),
         };
-        let reason = format!("the sidecar `{}`, on request `{}`, {problem}", self.command, request.name());
-        Err(self.fail(reason))
+        Err(self.reply_error(request, &problem))
+    }
+
+    /// Returns the error for a reply that is wrong, after which the connection fails.
+    pub(super) fn reply_error(&mut self, request: &Request, problem: &str) -> EngineError {
+        self.fail(format!("the sidecar `{}`, on request `{}`, {problem}", self.command, request.name()))
     }
 
     /// Sends a request whose reply is `done`.

@@ -9,10 +9,11 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::connection::Connection;
-use super::printable::printable_line;
 use super::protocol::{FileKind, HelloReply, LoadReply, LoadRequest, NOT_TOLD, NamedSpec, PROTOCOL, Reply, Request};
 use super::session::{SidecarSession, Signature};
+use crate::answers::Prompts;
 use crate::options::EngineOptions;
+use crate::printable::printable_line;
 use crate::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, model};
 use flagperf_config::{is_case_key, python_path};
 use flagperf_core::description::{
@@ -120,8 +121,13 @@ impl Engine for Sidecar {
             other => return Err(connection.unexpected_reply(&request, &other)),
         };
         loaded.device = loaded.device.map(|device| printable_line(&device, NAME));
-        let signature = reported_signature(expected, &loaded)?;
-        Ok(Box::new(SidecarSession::new(connection, signature, loaded, sidecar_facts(hello, options))))
+        let prompts = loaded.streams_tokens.then(|| Prompts::of(options)).transpose()?;
+        let signature = match &prompts {
+            Some(Prompts { inputs, outputs, .. }) => Signature { inputs: inputs.clone(), outputs: outputs.clone() },
+            None => reported_signature(expected, &loaded)?,
+        };
+        let facts = sidecar_facts(hello, options);
+        Ok(Box::new(SidecarSession::new(connection, signature, loaded, facts, prompts)))
     }
 }
 

@@ -12,7 +12,6 @@ mod connection;
 mod engine;
 mod memory;
 mod outputs;
-mod printable;
 mod protocol;
 mod session;
 

@@ -3,8 +3,8 @@
 
 use indexmap::IndexMap;
 
-use super::printable::printable_line;
 use super::session::Signature;
+use crate::printable::printable_line;
 use crate::{EngineError, Value};
 use flagperf_core::event::{ReshapedOutput, ThirdValue};
 use flagperf_core::tensor::{NamedSizes, TensorSpec};

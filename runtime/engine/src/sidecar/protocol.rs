@@ -148,6 +148,8 @@ pub(super) enum Reply {
     Hello(HelloReply),
     /// To `load`.
     Loaded(LoadReply),
+    /// To `run`, before `ran`: tokens of an answer, from a sidecar that streams them.
+    Tokens(TokensReply),
     /// To `run`: the outputs are computed.
     Ran(RunReply),
     /// To `memory`; null if the sidecar does not know it.
@@ -203,6 +205,17 @@ pub(super) struct LoadReply {
     /// The number of threads that actually compute; 0 or left out if the sidecar does not know it.
     #[serde(default)]
     pub(super) threads: usize,
+    /// Whether the sidecar generates text and streams its tokens: it then has the inputs and outputs of such engines.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) streams_tokens: bool,
+}
+
+/// Tokens of the answer to a prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TokensReply {
+    /// The row of the prompt in the batch.
+    pub(super) row: usize,
+    pub(super) tokens: Vec<i64>,
 }
 
 /// The outputs of a run.
@@ -267,7 +280,7 @@ mod tests {
         for kind in ["hello", "load", "lend", "take_back", "run", "fetch", "memory", "question", "tune", "bye"] {
             assert!(requests.contains(&kind), "{kind}");
         }
-        for kind in ["hello", "loaded", "ran", "memory", "answered", "done", "error"] {
+        for kind in ["hello", "loaded", "tokens", "ran", "memory", "answered", "done", "error"] {
             assert!(replies.iter().any(|reply| reply == kind), "{kind}");
         }
     }

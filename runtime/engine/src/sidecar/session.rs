@@ -15,10 +15,12 @@ use serde_json::Value as Json;
 use super::connection::Connection;
 use super::memory::{LentRegions, Region};
 use super::outputs::{check_outputs, check_vendor_time, printable_third_value};
-use super::protocol::{LoadReply, NOT_TOLD, Reply, Request, RunInput};
-use crate::{DeviceTensor, EngineError, LentMemory, Session, SessionFacts, Value, check_inputs};
+use super::protocol::{LoadReply, NOT_TOLD, Reply, Request, RunInput, RunReply, TokensReply};
+use crate::answers::{Answer, Prompts, collect};
+use crate::{AnswerTimes, DeviceTensor, EngineError, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::event::SidecarFacts;
 use flagperf_core::hash::hash_bytes;
+use flagperf_core::measure::{Clock as _, MonotonicClock};
 use flagperf_core::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 use flagperf_core::units::{Bytes, Seconds};
 
@@ -51,6 +53,9 @@ pub(super) struct SidecarSession {
     staged: Vec<Option<Region>>,
     /// Time that the vendor's code requested to subtract since it was last taken.
     vendor_time: Option<Seconds>,
+    /// For a sidecar that generates text.
+    prompts: Option<Prompts>,
+    answer_times: Vec<AnswerTimes>,
     /// The files of the modules that the sidecar has imported.
     modules: Mutex<BTreeSet<PathBuf>>,
     /// The first problem with a reply about the device's memory.
@@ -74,6 +79,7 @@ impl SidecarSession {
         signature: Signature,
         loaded: LoadReply,
         facts: SidecarFacts,
+        prompts: Option<Prompts>,
     ) -> Self {
         if loaded.device.as_deref().is_some_and(|device| device != "cpu") {
             connection.poll_for_device();
@@ -94,6 +100,8 @@ impl SidecarSession {
             run_count: 0,
             checks_inputs: true,
             vendor_time: None,
+            prompts,
+            answer_times: Vec::new(),
             modules: Mutex::default(),
             memory_error: OnceLock::new(),
         }
@@ -142,6 +150,29 @@ impl SidecarSession {
         region.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         Ok(region.buffer())
     }
+
+    /// Has the sidecar run. Returns its last reply, and the answers of as many rows from the replies before it.
+    fn run(&self, request: &Request, rows: usize) -> Result<(RunReply, Vec<Answer>), EngineError> {
+        let mut connection = self.shared.connection();
+        let clock = MonotonicClock::start();
+        let mut answers = vec![Answer::sent(clock.now()); rows];
+        connection.send(request)?;
+        loop {
+            match (connection.read_reply(request, None)?, &self.prompts) {
+                (Reply::Ran(reply), _) if reply.run.is_none_or(|number| number == self.run_count) => {
+                    return Ok((reply, answers));
+                }
+                (Reply::Tokens(TokensReply { row, tokens }), Some(prompts)) => {
+                    let added = match answers.get_mut(row) {
+                        Some(answer) => answer.add(&tokens, clock.now(), prompts),
+                        None => Err(format!("row {row} is none of the batch, which has {rows}")),
+                    };
+                    added.map_err(|why| connection.reply_error(request, &format!("sent wrong tokens: {why}")))?;
+                }
+                (other, _) => return Err(connection.unexpected_reply(request, &other)),
+            }
+        }
+    }
 }
 
 impl Session for SidecarSession {
@@ -169,12 +200,11 @@ impl Session for SidecarSession {
         let before =
             if std::mem::take(&mut self.checks_inputs) { self.hash_inputs(inputs, &places)? } else { Vec::new() };
         let request = Request::Run { run, inputs: places.clone(), forget };
-        let mut connection = self.shared.connection();
-        let reply = match connection.request(&request)? {
-            Reply::Ran(reply) if reply.run.is_none_or(|number| number == run) => reply,
-            other => return Err(connection.unexpected_reply(&request, &other)),
+        let rows = match &self.prompts {
+            Some(prompts) => prompts.read(inputs)?.len(),
+            None => 0,
         };
-        drop(connection);
+        let (reply, answers) = self.run(&request, rows)?;
         if !before.is_empty() {
             let after = self.hash_inputs(inputs, &places)?;
             if let Some(index) = (0..before.len()).find(|index| before[*index] != after[*index]) {
@@ -184,11 +214,18 @@ impl Session for SidecarSession {
                 )));
             }
         }
-        let run = Arc::new(KeptRun { number: run, shared: Arc::clone(&self.shared) });
-        let shapes = check_outputs(&self.signature, inputs, &reply.outputs, &mut self.facts.reshaped_outputs)?;
         if let Some(seconds) = check_vendor_time(reply.seconds)? {
             self.vendor_time = Some(self.vendor_time.map_or(seconds, |sum| sum + seconds));
         }
+        if let Some(prompts) = &self.prompts {
+            let collected = collect(answers, prompts);
+            let (outputs, times) =
+                collected.map_err(|why| EngineError::Failed(format!("the sidecar ended `run`, but {why}")))?;
+            self.answer_times = times;
+            return Ok(outputs);
+        }
+        let run = Arc::new(KeptRun { number: run, shared: Arc::clone(&self.shared) });
+        let shapes = check_outputs(&self.signature, inputs, &reply.outputs, &mut self.facts.reshaped_outputs)?;
         if self.facts.third_value.is_none() {
             self.facts.third_value = reply.third.map(|third| printable_third_value(&third));
         }
@@ -257,6 +294,10 @@ impl Session for SidecarSession {
 
     fn vendor_time(&mut self) -> Option<Seconds> {
         self.vendor_time.take()
+    }
+
+    fn answer_times(&mut self) -> Vec<AnswerTimes> {
+        std::mem::take(&mut self.answer_times)
     }
 
     fn close(&mut self) -> Option<String> {

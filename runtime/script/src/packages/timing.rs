@@ -1,5 +1,7 @@
 //! `timing`: named spans within a step. The host measures them; scripts cannot read the time.
 
+use std::iter;
+
 use rhai::plugin::*;
 use rhai::{Dynamic, FnPtr, ImmutableString, Module, NativeCallContext};
 
@@ -7,6 +9,7 @@ use crate::budget::Budget;
 use crate::sandbox::{Fallible, lock, script_state};
 use flagperf_core::measure::Nanos;
 use flagperf_core::units::Seconds;
+use flagperf_engine::AnswerTimes;
 
 /// A named part of a step with its measured times.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +28,10 @@ pub struct Span {
     pub begins: Vec<Nanos>,
 }
 
+/// The time from sending a prompt to the first tokens of its answer, for an engine that generates text.
+const FIRST_TOKEN: &str = "first_token";
+/// The time from one arrival of tokens to the next.
+const NEXT_TOKEN: &str = "next_token";
 /// Largest number of runs of one span whose times are kept for percentiles.
 pub const SPAN_TIMES_MAX: usize = 1_000_000;
 /// Largest number of different names, over all steps.
@@ -54,6 +61,20 @@ impl Spans {
                 span.times.push(time);
                 span.begins.push(begin);
             });
+        }
+        Ok(())
+    }
+
+    /// Adds what a run of an engine that generates text measured: [`FIRST_TOKEN`] of each prompt, and [`NEXT_TOKEN`]. Tokens that
+    /// arrived at once are one span, of as many items.
+    pub(crate) fn add_answers(&mut self, begin: Nanos, answers: &[AnswerTimes]) -> Fallible<()> {
+        for answer in answers {
+            let mut last = answer.sent;
+            let names = iter::once(FIRST_TOKEN).chain(iter::repeat(NEXT_TOKEN));
+            for ((arrived, tokens), name) in answer.arrivals.iter().zip(names) {
+                self.add(&name.into(), *tokens, Nanos(begin.0.saturating_add(last.0)), arrived.since(last))?;
+                last = *arrived;
+            }
         }
         Ok(())
     }

@@ -95,9 +95,13 @@ fn submit(
         "" => error.to_string(),
         hint => format!("{}; {hint}", error.with_batch_size(rows)),
     };
+    let begin = script.services.clock.now();
     let outputs = script.budget.paused(|| catch_panic(|| session.submit(inputs)))?.map_err(describe)?;
     lock(&model.runs).count(inputs, rows);
-    Ok(outputs)
+    let answers = Budget::uncounted(|| session.answer_times());
+    let added = lock(&script.spans).add_answers(begin, &answers);
+    Budget::uncounted(|| drop(answers));
+    added.map(|()| outputs)
 }
 
 /// Returns the number of rows of a run: the largest outermost dimension of its inputs.

@@ -1,15 +1,15 @@
-//! Makes a sidecar's text safe for messages and records: control characters are escaped and the length is limited.
+//! Makes the text of a sidecar or a server safe for messages and records: control characters are escaped and the length is limited.
 //!
 //! Does not depend on the protocol.
 
 use flagperf_core::text::{escape_lines, one_line, truncate};
 
 /// Returns about the first `limit` bytes of `text`, with its line breaks.
-pub(super) fn printable(text: &str, limit: usize) -> String {
+pub(crate) fn printable(text: &str, limit: usize) -> String {
     truncate(&escape_lines(text), limit).into_owned()
 }
 
 /// Returns about the first `limit` bytes of `text`, in one line.
-pub(super) fn printable_line(text: &str, limit: usize) -> String {
+pub(crate) fn printable_line(text: &str, limit: usize) -> String {
     truncate(&one_line(text), limit).into_owned()
 }

@@ -1,0 +1,108 @@
+//! The events of a streamed answer.
+
+use serde::Deserialize;
+
+use crate::printable::printable_line;
+
+/// Bytes shown of an event that cannot be read.
+const EXCERPT: usize = 300;
+
+/// An event of a streamed answer, as far as it is read.
+#[derive(Deserialize)]
+struct StreamedEvent {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    /// llama.cpp's own interface.
+    tokens: Option<Vec<i64>>,
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    /// vLLM and SGLang, with `return_token_ids`.
+    token_ids: Option<Vec<i64>>,
+    #[serde(default)]
+    text: String,
+}
+
+/// Reads a line of a stream of server-sent events. Returns the tokens that arrived with it; `None` for a line without any, such as a
+/// comment or the end.
+///
+/// # Errors
+/// When the line is an error, or text without token ids.
+pub(super) fn read_event(line: &[u8]) -> Result<Option<Vec<i64>>, String> {
+    let Some(data) = line.strip_prefix(b"data:").map(<[u8]>::trim_ascii) else {
+        // Other fields of an event, comments, and the empty line after an event; anything else is no such stream.
+        let known = [b":".as_slice(), b"event:", b"id:", b"retry:"];
+        return match line.is_empty() || known.iter().any(|field| line.starts_with(field)) {
+            true => Ok(None),
+            false => Err(format!("the reply is not a stream of events: `{}`", excerpt(line))),
+        };
+    };
+    if data == b"[DONE]" {
+        return Ok(None);
+    }
+    let event: StreamedEvent = serde_json::from_slice(data)
+        .map_err(|error| format!("an event cannot be read: {error}: `{}`", excerpt(data)))?;
+    if event.error.is_some() {
+        return Err(format!("the answer ended with an error: `{}`", excerpt(data)));
+    }
+    if event.choices.len() > 1 {
+        return Err("an event has several answers to one prompt".to_owned());
+    }
+    let choice = event.choices.into_iter().next();
+    let has_text = choice.as_ref().is_some_and(|choice| !choice.text.is_empty());
+    match choice.and_then(|choice| choice.token_ids).or(event.tokens) {
+        None if has_text => Err(format!(
+            "an event has text without token ids (`token_ids`, or `tokens` of llama.cpp): `{}`",
+            excerpt(data)
+        )),
+        found => Ok(found),
+    }
+}
+
+/// Returns the beginning of what a server sent, in one line.
+pub(super) fn excerpt(bytes: &[u8]) -> String {
+    printable_line(&String::from_utf8_lossy(&bytes[..bytes.len().min(4 * EXCERPT)]), EXCERPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_read_from_the_events_of_each_kind_of_server() {
+        for (line, tokens) in [
+            (
+                r#"data: {"choices": [{"index": 0, "text": " a", "token_ids": [5, 6], "finish_reason": null}]}"#,
+                Some(vec![5, 6]),
+            ),
+            (r#"data:{"content": " a", "tokens": [7], "stop": false}"#, Some(vec![7])),
+            // The end of the answer, and the use of tokens.
+            (r#"data: {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}"#, None),
+            (r#"data: {"choices": [], "usage": {"completion_tokens": 3}}"#, None),
+            ("data: [DONE]", None),
+            (": ping", None),
+            ("event: message", None),
+            ("", None),
+        ] {
+            assert_eq!(read_event(line.as_bytes()), Ok(tokens), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_in_tokens_is_named() {
+        for (line, part) in [
+            (r#"data: {"choices": [{"text": " a"}]}"#, "text without token ids"),
+            (r#"data: {"error": {"message": "out of memory"}}"#, "ended with an error: `{\"error\""),
+            (r#"data: {"choices": [{"token_ids": [1]}, {"token_ids": [2]}]}"#, "several answers"),
+            (r#"data: {"tokens": ["a"]}"#, "an event cannot be read: "),
+            ("data: <html>", "an event cannot be read: "),
+            (r#"{"choices": []}"#, "is not a stream of events: `{\"choices\""),
+            ("data: {\"error\": \"\u{1b}[2J\"}", "\\u{1b}"),
+        ] {
+            let error = read_event(line.as_bytes()).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
