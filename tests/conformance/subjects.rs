@@ -75,8 +75,8 @@ pub fn candidates() -> Vec<Candidate> {
             Candidate::row(engine, "openvino", Subject::openvino),
             Candidate::row(engine, "openvino_streams", |engine| Subject::openvino(engine).with_streams()),
         ],
-        // It starts programs and runs no model.
-        (_, PROGRAM_ENGINE) => Vec::new(),
+        // The one has a model of its own, and the other runs none.
+        (Delivery::Server, _) | (_, PROGRAM_ENGINE) => Vec::new(),
         (_, name) => vec![Candidate::row(engine, name, Subject::row)],
     };
     let rows = TABLE.iter().copied().flat_map(of_row);

@@ -349,8 +349,10 @@ fn a_server_is_measured_as_an_engine_and_is_never_official() {
     let expected = format!("infer: the server {} computed, whose code is not in the record", server.base_url());
     assert!(reasons.contains(&expected), "{reasons}");
     drop(server);
-    let (_, code) = site.run(&[]);
-    assert_eq!(code, Some(2), "the plan finds that the server is gone");
+    let output = program::flagperf(site.path(), &["run"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "the plan finds that the server is gone: {errors}");
+    assert!(errors.contains("compiler `own` cannot be used on this machine: the server `"), "{errors}");
 }
 
 /// The small SmolLM2, computed by the interpreter: what a server that runs the case's own model would answer.
