@@ -51,9 +51,18 @@ pub(super) fn tensor_scatter_on_host<O: TensorOps + ?Sized>(
     ScatterAxis { axis, is_circular }: ScatterAxis,
 ) -> Result<O::Tensor, OpError> {
     let download = |x: &O::Tensor| ops.download(x, ops.dtype(x));
-    let (cache, update) = (download(cache)?, download(update)?);
     let first = first.map(|first| ops.download(first, DType::I64)).transpose()?.map(|first| first.to_f64());
-    let (size, count) = (cache.shape()[axis], update.shape()[axis]);
+    let (size, count) = (ops.shape(cache)[axis], ops.shape(update)[axis]);
+    // Samples that begin at the same place, such as those of a batch of tokens, need one copy.
+    let place = first.as_ref().map_or(0.0, |first| first.first().copied().unwrap_or(0.0));
+    let is_same = first.as_ref().is_none_or(|first| first.iter().all(|other| *other == place));
+    let end = (place as usize).saturating_add(count);
+    if is_same && place >= 0.0 && end <= size && count > 0 {
+        let kept = |start: usize, end: usize| (start < end).then(|| ops.slice(cache, axis, start, end - start, 1));
+        let parts = [kept(0, place as usize), Some(Ok(update.clone())), kept(end, size)];
+        return ops.concat(&parts.into_iter().flatten().collect::<Result<Vec<_>, _>>()?, axis);
+    }
+    let (cache, update) = (download(cache)?, download(update)?);
     let outer = cache.shape()[..axis].iter().product::<usize>();
     let per_sample = (outer / cache.shape()[0].max(1)).max(1);
     let inner = cache.shape()[axis + 1..].iter().product::<usize>() * cache.dtype().size();
@@ -64,7 +73,7 @@ pub(super) fn tensor_scatter_on_host<O: TensorOps + ?Sized>(
             return Err(OpError::invalid_operands(format!("index {first} is out of range")));
         }
         for entry in 0..count {
-            let place = first as usize + entry;
+            let place = (first as usize).saturating_add(entry);
             let place = if is_circular { place % size.max(1) } else { place };
             if place >= size {
                 return Err(OpError::invalid_operands(format!("index {place} is out of range for size {size}")));
