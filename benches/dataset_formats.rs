@@ -141,8 +141,14 @@ fn compare_images(directory: &Path, workers: usize, seconds: f64) -> Outcome<()>
     };
     let images = PathBuf::from("images");
     let annotations = PathBuf::from("instances.json");
-    let options =
-        CocoOptions { images: images.clone(), annotations, category_ids: false, move_boxes: false, pixel_mask: false };
+    let options = CocoOptions {
+        images: images.clone(),
+        annotations,
+        category_ids: false,
+        model_classes: None,
+        move_boxes: false,
+        pixel_mask: false,
+    };
     let (mut coco, samples) = open(SampleSource::Coco(options))?;
     let (mut folder, _) = open(SampleSource::ImageFolder { images, classes: None })?;
     println!("{samples} images, {workers} workers");

@@ -67,6 +67,7 @@ fn refused_arguments(mut error: clap::Error) -> ExitCode {
         return output::print_result(&argument_errors::rendered(&error), exit_code::OK);
     }
     argument_errors::suggest_case(&mut error);
+    argument_errors::suggest_command(&mut error);
     error.exit()
 }
 

@@ -30,6 +30,8 @@ pub struct CocoOptions {
     pub annotations: PathBuf,
     /// Whether `classes` are the ids of the categories; otherwise they are their ranks by id, from 0.
     pub category_ids: bool,
+    /// Number of classes of the model, which must have a class for each category. `None` for no check.
+    pub model_classes: Option<usize>,
     /// Whether boxes move with their image and are clipped to it; those of which less than a pixel is left are left out.
     pub move_boxes: bool,
     /// Whether samples have the input `pixel_mask`, with 1 for pixels of the image and 0 for padding.
@@ -53,7 +55,8 @@ impl Coco {
     /// Reads the annotations and finds the images.
     ///
     /// # Errors
-    /// When the file of annotations is not valid, or an image is missing; the error contains the id.
+    /// When the file of annotations is not valid, a category is not a class of the model, or an image is missing; the error
+    /// contains the id.
     pub fn open(root: &DataRoot, options: &CocoOptions, transforms: ImageTransforms) -> Result<Self, DataError> {
         transforms.check_truth("boxes")?;
         if options.pixel_mask {
@@ -61,8 +64,12 @@ impl Coco {
         }
         root.resolve(&options.images)?;
         let annotations = Annotations::read(root, &options.annotations)?;
+        if let Some(classes) = options.model_classes {
+            let unsuited = |reason| DataError::Invalid { path: options.annotations.clone(), reason };
+            annotations.check_classes(classes, options.category_ids).map_err(unsuited)?;
+        }
         let file_bytes = find_images(root, options, &annotations)?;
-        let CocoOptions { images, annotations: file, category_ids, move_boxes, pixel_mask } = options;
+        let CocoOptions { images, annotations: file, category_ids, move_boxes, pixel_mask, .. } = options;
         let classes = if *category_ids { "ids of the categories" } else { "ranks of the categories" };
         let boxes = if *move_boxes { ", boxes move with their image" } else { "" };
         let mask = if *pixel_mask { ", with a pixel mask" } else { "" };
@@ -129,7 +136,7 @@ impl Coco {
 
     fn class_of(&self, object: &AnnotatedObject) -> i64 {
         if self.options.category_ids {
-            self.annotations.categories[object.class as usize]
+            self.annotations.categories[object.class as usize].id
         } else {
             i64::from(object.class)
         }

@@ -73,9 +73,12 @@ impl Prompts {
         let lines = LineFile::open(root, &options.file)?;
         let PromptOptions { file, key, padding, .. } = options;
         let mut tokenizer = TextTokenizer::load(root, &options.tokenizer, options.vocabulary)?;
+        let unsuited = |reason| DataError::Invalid { path: options.tokenizer.path().to_owned(), reason };
+        if options.vocabulary.is_some() {
+            tokenizer.check_padding(padding.pad).map_err(unsuited)?;
+        }
         if padding.truncate {
-            let invalid = |reason| DataError::Invalid { path: options.tokenizer.path().to_owned(), reason };
-            tokenizer.truncate_to(padding.max()).map_err(invalid)?;
+            tokenizer.truncate_to(padding.max()).map_err(unsuited)?;
         }
         let text = format!("prompts {}, key {key:?}, {padding:?}, {}", file.display(), tokenizer.description());
         let facts = root.facts(

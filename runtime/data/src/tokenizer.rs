@@ -82,6 +82,20 @@ impl TextTokenizer {
         Ok(TextTokenizer { tokenizer, description })
     }
 
+    /// Checks that the tokenizer has the token that pads.
+    ///
+    /// # Errors
+    /// When it has no such token.
+    pub fn check_padding(&self, pad: i64) -> Result<(), String> {
+        let known = u32::try_from(pad).ok().and_then(|pad| self.tokenizer.id_to_token(pad));
+        let tokens = self.tokenizer.get_vocab_size(true);
+        known.map(drop).ok_or_else(|| {
+            format!(
+                "the tokenizer has no token {pad}, which pads (`pad`), among its {tokens}: it belongs to another model"
+            )
+        })
+    }
+
     /// Returns the files of the tokenizer and what was changed, for the record.
     pub fn description(&self) -> &str {
         &self.description

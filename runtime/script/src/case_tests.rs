@@ -197,6 +197,22 @@ fn a_pattern_of_ignored_weights_ends_with_its_star() {
 }
 
 #[test]
+fn a_tensor_that_must_equal_another_is_compared_with_it() {
+    let data = tempfile::tempdir().unwrap();
+    write_weights(&data.path().join("w.safetensors"));
+    let create = |equal: &str| {
+        let weights = format!("graph.weights(config.weights, 0, #{{equal: #{{{equal}}}}});");
+        let text = MODEL.replace("graph.weights(config.weights, 0);", &weights);
+        create(&text, data.path(), json!("w.safetensors")).err().map(|error| error.reason)
+    };
+    assert_eq!(create("\"head.weight\": \"fc.weight\""), None);
+    let error = create("\"fc.weight\": \"fc.bias\"").unwrap();
+    assert!(error.contains("`fc.weight` and `fc.bias`") && error.contains("they are `2,4,f32` and `2,f32`"), "{error}");
+    let error = create("\"head.weight\": 5").unwrap();
+    assert_eq!(error, "`weights`: `equal` must name a tensor for `head.weight`, not int");
+}
+
+#[test]
 fn a_model_that_cannot_be_built_shows_the_line_and_the_layer() {
     let options = MODEL.replace(".linear(\"fc\", 2)", ".linear(\"fc\", 2, #{biass: true})");
     let error = create(&options, Path::new("."), json!(null)).unwrap_err();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::networks::largest_error;
 use super::{diffusion, folder, formula, read_tensors, write_tensors};
-use crate::support::cases::{case_model, classification};
+use crate::support::cases::{case_model, case_model_in, classification};
 
 /// The largest allowed error as a share of the largest output.
 const TOLERANCE: f64 = 1e-4;
@@ -135,6 +135,32 @@ fn language_settings(size: &str, task: &str) -> Value {
     let mut settings = lengths.as_object().expect("a map").clone();
     settings.extend([("size".to_owned(), size.into()), ("task".to_owned(), task.into())]);
     settings.into()
+}
+
+#[test]
+fn a_table_of_words_that_a_checkpoint_has_twice_must_be_the_same() {
+    let bert = json!({ "size": "tiny", "task": "masked_lm", "seq_length": 16 });
+    let gpt2 = json!({ "size": "tiny", "seq_length": 16, "dropout": 0.0 });
+    for (case, mut settings, copy, original) in [
+        ("smollm2_135m", language_settings("tiny", "perplexity"), "lm_head.weight", "model.embed_tokens.weight"),
+        ("gpt2", gpt2, "lm_head.weight", "wte.weight"),
+        ("bertLarge", bert, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let mut tensors = formula::weights(&case_model(case, &settings, &ScriptChoice::default()).graphs[0]);
+        let table = tensors.iter().find(|(name, _)| name == original).unwrap().1.clone();
+        settings["weights"] = "w.safetensors".into();
+        let mut load = |copied: Tensor| {
+            tensors.retain(|(name, _)| name != copy);
+            tensors.push((copy.to_owned(), copied));
+            write_tensors(&data.path().join("w.safetensors"), &tensors);
+            case_model_in(data.path(), case, &settings, &ScriptChoice::default())
+        };
+        load(table.clone()).unwrap();
+        let zeros = Tensor::from_vec(table.shape(), vec![0.0f32; table.len()]).unwrap();
+        let error = load(zeros).unwrap_err().reason;
+        assert!(error.starts_with(&format!("the tensors `{copy}` and `{original}` in `")), "{error}");
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ const OUTSIDE_MAX: f64 = 1.0;
 struct InstancesFile {
     images: Vec<ImageEntry>,
     annotations: Vec<AnnotationEntry>,
-    categories: Vec<CategoryEntry>,
+    categories: Vec<Category>,
 }
 
 #[derive(Deserialize)]
@@ -40,9 +40,12 @@ struct AnnotationEntry {
     iscrowd: u8,
 }
 
+/// A category of objects.
 #[derive(Deserialize)]
-struct CategoryEntry {
-    id: i64,
+pub struct Category {
+    pub id: i64,
+    #[serde(default)]
+    name: Box<str>,
 }
 
 /// An annotated image.
@@ -73,8 +76,8 @@ pub struct AnnotatedObject {
 pub struct Annotations {
     /// The images in the order of their ids.
     pub images: Vec<AnnotatedImage>,
-    /// The ids of the categories, ascending.
-    pub categories: Vec<i64>,
+    /// The categories in the order of their ids.
+    pub categories: Vec<Category>,
     /// The objects in the order of the images; those of one image in the order of the file.
     objects: Vec<AnnotatedObject>,
 }
@@ -91,10 +94,10 @@ impl Annotations {
     }
 
     fn index(file: InstancesFile) -> Result<Self, String> {
-        let InstancesFile { images: mut entries, mut annotations, categories } = file;
-        let mut categories: Vec<i64> = categories.iter().map(|category| category.id).collect();
-        categories.sort_unstable();
-        check_unique("category", &categories)?;
+        let InstancesFile { images: mut entries, mut annotations, mut categories } = file;
+        categories.sort_by_key(|category| category.id);
+        let category_ids: Vec<i64> = categories.iter().map(|category| category.id).collect();
+        check_unique("category", &category_ids)?;
         entries.sort_by_key(|image| image.id);
         let ids: Vec<i64> = entries.iter().map(|image| image.id).collect();
         check_unique("image", &ids)?;
@@ -112,7 +115,7 @@ impl Annotations {
         for entry in entries {
             let first = objects.len();
             while let Some(annotation) = rest.next_if(|annotation| annotation.image_id == entry.id) {
-                objects.push(object(&annotation, &entry, &categories)?);
+                objects.push(object(&annotation, &entry, &category_ids)?);
             }
             let size = (entry.width as usize, entry.height as usize);
             images.push(AnnotatedImage { id: entry.id, file: entry.file_name, size, first });
@@ -122,6 +125,23 @@ impl Annotations {
         }
         rest.next().map_or(Ok(()), |unknown| Err(unknown_image(&unknown)))?;
         Ok(Annotations { images, categories, objects })
+    }
+
+    /// Checks that a model with `classes` classes has one for each category: that of its id if `by_id`, otherwise that of
+    /// its rank.
+    pub fn check_classes(&self, classes: usize, by_id: bool) -> Result<(), String> {
+        let class = |(rank, category): &(usize, &Category)| if by_id { category.id } else { *rank as i64 };
+        let is_class = |class: i64| usize::try_from(class).is_ok_and(|class| class < classes);
+        let Some((rank, category)) = self.categories.iter().enumerate().find(|entry| !is_class(class(entry))) else {
+            return Ok(());
+        };
+        let Category { id, name } = category;
+        let place = if by_id { String::new() } else { format!(", which is number {rank} from 0,") };
+        Err(format!(
+            "category {id} (`{}`){place} is not a class of the model, whose {classes} classes count from 0: set `classes` \
+             to that of the weights, or use the annotations with which the model was trained",
+            name.escape_debug()
+        ))
     }
 
     /// Returns the objects of an image.
@@ -141,7 +161,7 @@ impl Annotations {
         for (at, (image, bytes)) in self.images.iter().zip(file_bytes).enumerate() {
             hash.update(format!("{} {}\0{bytes} {:?}\n", image.id, image.file, image.size));
             for AnnotatedObject { bbox, area, class, is_crowd } in self.objects(at) {
-                hash.update(format!("{} {bbox:?} {area:?} {is_crowd}\n", self.categories[*class as usize]));
+                hash.update(format!("{} {bbox:?} {area:?} {is_crowd}\n", self.categories[*class as usize].id));
             }
         }
         hexadecimal(&hash.finalize())

@@ -49,6 +49,7 @@ fn options() -> CocoOptions {
         images: "images".into(),
         annotations: "instances.json".into(),
         category_ids: false,
+        model_classes: None,
         move_boxes: false,
         pixel_mask: false,
     }
@@ -151,6 +152,22 @@ fn refused(change: impl Fn(&mut Value)) -> String {
     let mut file = instances();
     change(&mut file);
     open_text(&file.to_string(), options()).err().unwrap()
+}
+
+#[test]
+fn a_category_that_is_not_a_class_of_the_model_is_named() {
+    let open = |classes: usize, category_ids: bool| {
+        let options = CocoOptions { model_classes: Some(classes), category_ids, ..options() };
+        open_text(&instances().to_string(), options).err()
+    };
+    assert_eq!((open(2, false), open(91, true)), (None, None));
+    let hint = "set `classes` to that of the weights, or use the annotations with which the model was trained";
+    let by_rank = "`instances.json`: category 90 (`toothbrush`), which is number 1 from 0, is not a class of the model, whose \
+                   1 classes count from 0: ";
+    assert_eq!(open(1, false), Some(format!("{by_rank}{hint}")));
+    let by_id =
+        "`instances.json`: category 90 (`toothbrush`) is not a class of the model, whose 90 classes count from 0: ";
+    assert_eq!(open(90, true), Some(format!("{by_id}{hint}")));
 }
 
 #[test]

@@ -90,6 +90,7 @@ fn drawn_boxes_match_their_description_and_have_several_sizes_and_classes() {
         images: "images".into(),
         annotations: "instances.json".into(),
         category_ids: true,
+        model_classes: Some(91),
         move_boxes: false,
         pixel_mask: true,
     };

@@ -53,6 +53,18 @@ fn read(prompts: &Prompts, index: usize) -> Result<Vec<Vec<i64>>, String> {
 }
 
 #[test]
+fn a_tokenizer_without_the_token_that_pads_belongs_to_another_model() {
+    let error = |pad: i64| {
+        let padding = PaddingOptions { pad, ..options().padding };
+        open(b"the cat", &PromptOptions { vocabulary: Some(1000), padding, ..options() }).err()
+    };
+    assert_eq!(error(6), None);
+    let expected =
+        "`t.json`: the tokenizer has no token 999, which pads (`pad`), among its 8: it belongs to another model";
+    assert_eq!(error(999).as_deref(), Some(expected));
+}
+
+#[test]
 fn a_prompt_is_padded_with_its_mask_and_length() {
     let prompts = open(b"the cat sat\n\nwho\n", &options()).unwrap();
     assert_eq!(prompts.len(), 2);

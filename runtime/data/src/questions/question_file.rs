@@ -16,6 +16,8 @@ use flagperf_core::hash::hash_reader;
 pub const CHOICES: [&str; 4] = ["A", "B", "C", "D"];
 /// Number of columns: the question, four answers, and the letter of the right one.
 const COLUMNS: usize = 6;
+/// What some programs write at the beginning of a file of UTF-8 text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Largest size of a file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
@@ -117,11 +119,41 @@ fn find_records(file: &File) -> Result<Vec<RecordPosition>, String> {
         let mut bytes = vec![0; length];
         file.read_exact_at(&mut bytes, begin.byte()).map_err(|error| error.to_string())?;
         // The record begins after empty lines and after the second byte of the end of the line before.
-        let before = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+        let before = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
         // A file of at most `FILE_BYTES_MAX` bytes has fewer lines than fit.
-        let line = begin.line() as u32 + before.filter(|byte| **byte == b'\n').count() as u32;
-        Question::parse(&record).map_err(|reason| format!("line {line}: {reason}"))?;
+        let line_at =
+            |at: usize| begin.line() as u32 + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u32;
+        let line = line_at(before);
+        if let Some(quote) = find_open_quote(&bytes[before..]) {
+            return Err(format!("line {}: a quote begins here and is not closed", line_at(before + quote)));
+        }
+        Question::parse(&record).map_err(|reason| {
+            let last = line_at(bytes.trim_ascii_end().len());
+            let lines =
+                if last > line { format!(" (up to line {last}: a quote may lack its end)") } else { String::new() };
+            format!("line {line}{lines}: {reason}")
+        })?;
         let bytes = u32::try_from(length).map_err(|_| format!("line {line}: the question is too long"))?;
         records.push(RecordPosition { offset: begin.byte(), bytes, line });
     }
+}
+
+/// Returns where the quoted text begins that does not end in a record. Quotes count only at the beginning of a column;
+/// two within a quoted text are one of its characters.
+fn find_open_quote(record: &[u8]) -> Option<usize> {
+    let (mut open, mut is_first, mut at) = (None, true, 0);
+    if record.starts_with(BYTE_ORDER_MARK) {
+        at = BYTE_ORDER_MARK.len();
+    }
+    while let Some(byte) = record.get(at) {
+        match (open, byte) {
+            (None, b'"') if is_first => open = Some(at),
+            (Some(_), b'"') if record.get(at + 1) == Some(&b'"') => at += 1,
+            (Some(_), b'"') => open = None,
+            _ => {}
+        }
+        is_first = open.is_none() && *byte == b',';
+        at += 1;
+    }
+    open
 }

@@ -138,7 +138,12 @@ fn bad_questions_are_named_with_file_and_line() {
     let cases = [
         ("q,1,2,3,4,A\nq,1,2,3,4,E\n", "line 2: the answer is `E`, not A, B, C or D"),
         ("q,1,2,3,A\n", "line 1: has 5 columns, not the 6 of question, A, B, C, D, answer"),
-        ("q,1,2,3,4,A\n\"q,1,2,3,4,A\nq,1,2,3,4,A", "line 2: has 1 columns, not the 6 of question, A, B, C, D, answer"),
+        ("q,1,2,3,4,A\n\"q,1,2,3,4,A\nq,1,2,3,4,A", "line 2: a quote begins here and is not closed"),
+        ("\"q\"\"\n\",1,2,3,4,\"A\n\n", "line 2: a quote begins here and is not closed"),
+        (
+            "\"q,1,2,3,4,A\nq,\"1\",2,3,4,A\n",
+            "line 1 (up to line 2: a quote may lack its end): has 5 columns, not the 6 of question, A, B, C, D, answer",
+        ),
         ("", "has no questions"),
     ];
     for (text, reason) in cases {

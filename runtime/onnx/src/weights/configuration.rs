@@ -1,10 +1,11 @@
-//! Compares what a model computes besides its weights with the `config.json` that transformers writes beside them.
+//! Compares what a model computes besides its weights with the `config.json` that transformers writes beside them, and
+//! with the metadata of a GGUF file.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{MappedFile, WeightError};
+use super::{MappedFile, WeightError, gguf, safetensors as format};
 
 /// The largest file in bytes.
 const BYTES_MAX: usize = 1 << 20;
@@ -12,13 +13,22 @@ const BYTES_MAX: usize = 1 << 20;
 /// A number that the file must have under a key if it has the key; `None` if the key must be absent or null.
 pub type ConfigurationValue = (String, Option<f64>);
 
-/// Compares the `config.json` beside a file of weights with the values of the model. Returns the path if there is one.
+/// Compares the values of the model with the metadata of its file of weights, if that is a GGUF file, and with the
+/// `config.json` beside it. Returns the path of the latter if there is one.
 ///
 /// # Errors
-/// When the file is no JSON, or has another value.
+/// When a file cannot be read, or has another value.
 pub(super) fn check(weights: &Path, expected: &[ConfigurationValue]) -> Result<Option<PathBuf>, WeightError> {
+    if expected.is_empty() {
+        return Ok(None);
+    }
+    let file = format::open(weights)?;
+    if gguf::is_gguf(file.bytes()) {
+        let metadata = gguf::read_configuration(weights, file.bytes())?;
+        compare(weights, expected, |key| metadata.get(key).map(|(name, value)| (*name, value)))?;
+    }
     let path = weights.with_file_name("config.json");
-    if expected.is_empty() || path.symlink_metadata().is_err() {
+    if path.symlink_metadata().is_err() {
         return Ok(None);
     }
     let failed = |reason: String| WeightError::Configuration { path: path.clone(), reason };
@@ -28,18 +38,32 @@ pub(super) fn check(weights: &Path, expected: &[ConfigurationValue]) -> Result<O
     }
     let config: Value =
         serde_json::from_slice(file.bytes()).map_err(|error| failed(format!("is not JSON: {error}")))?;
+    compare(&path, expected, |key| Some((key, value(&config, key)?)))?;
+    Ok(Some(path))
+}
+
+/// Compares the values of the model with those of a file; `find` returns the file's own name of a key and its value.
+fn compare<'a>(
+    path: &Path,
+    expected: &'a [ConfigurationValue],
+    find: impl Fn(&'a str) -> Option<(&'a str, &'a Value)>,
+) -> Result<(), WeightError> {
     for (key, expected) in expected {
-        let Some(actual) = value(&config, key).filter(|actual| !actual.is_null()) else { continue };
+        let Some((name, actual)) = find(key).filter(|(_, actual)| !actual.is_null()) else { continue };
         let is_equal = match (expected, actual.as_f64()) {
             (Some(expected), Some(actual)) => (actual - expected).abs() <= 1e-9 * expected.abs(),
             _ => false,
         };
         if !is_equal {
             let expected = expected.map_or("none".to_owned(), |number| number.to_string());
-            return Err(failed(format!("has the `{key}` {actual}, but the model of this case has {expected}")));
+            let reason = format!(
+                "has the `{name}` {actual}, but the model of this case has {expected}: choose the weights of this model, or \
+                 correct `{key}` in the script"
+            );
+            return Err(WeightError::Configuration { path: path.to_owned(), reason });
         }
     }
-    Ok(Some(path))
+    Ok(())
 }
 
 /// Returns the value of a key. Since version 5, transformers writes what concerns rotary embeddings under `rope_parameters`.
@@ -63,7 +87,9 @@ mod tests {
         std::fs::write(folder.path().join("config.json"), text).unwrap();
         let expected = [("rms_norm_eps", Some(1e-5)), ("rope_theta", Some(5e5)), ("rope_scaling", None)];
         let expected = expected.map(|(key, number)| (key.to_owned(), number));
-        check(&folder.path().join("model.safetensors"), &expected).map_err(|error| {
+        let weights = folder.path().join("model.safetensors");
+        std::fs::write(&weights, "").unwrap();
+        check(&weights, &expected).map_err(|error| {
             let text = error.to_string();
             text[text.find("config.json").unwrap()..].to_owned()
         })
@@ -78,19 +104,23 @@ mod tests {
         ] {
             assert!(compared(text).unwrap().is_some());
         }
-        assert_eq!(check(Path::new("missing/model.safetensors"), &[("a".to_owned(), None)]).unwrap(), None);
+        let weights = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(check(weights.path(), &[("a".to_owned(), None)]).unwrap(), None);
     }
 
     #[test]
     fn a_configuration_of_another_model_is_refused_with_both_values() {
+        let differs = |what: &str, key: &str| {
+            format!("has the {what}: choose the weights of this model, or correct `{key}` in the script")
+        };
+        let epsilon = "`rms_norm_eps` 1e-6, but the model of this case has 0.00001";
+        let theta = "`rope_theta` 10000.0, but the model of this case has 500000";
+        let scaling = "`rope_scaling` \"llama3\", but the model of this case has none";
         for (text, reason) in [
-            (r#"{"rms_norm_eps": 1e-6}"#, "has the `rms_norm_eps` 1e-6, but the model of this case has 0.00001"),
-            (r#"{"rope_theta": 10000.0}"#, "has the `rope_theta` 10000.0, but the model of this case has 500000"),
-            (
-                r#"{"rope_parameters": {"rope_type": "llama3"}}"#,
-                "has the `rope_scaling` \"llama3\", but the model of this case has none",
-            ),
-            ("[", "is not JSON: EOF while parsing a list at line 1 column 1"),
+            (r#"{"rms_norm_eps": 1e-6}"#, differs(epsilon, "rms_norm_eps")),
+            (r#"{"rope_theta": 10000.0}"#, differs(theta, "rope_theta")),
+            (r#"{"rope_parameters": {"rope_type": "llama3"}}"#, differs(scaling, "rope_scaling")),
+            ("[", "is not JSON: EOF while parsing a list at line 1 column 1".to_owned()),
         ] {
             assert_eq!(compared(text).unwrap_err(), format!("config.json` {reason}"));
         }

@@ -55,6 +55,16 @@ pub enum WeightError {
         /// What it has instead.
         reason: String,
     },
+    /// An index lists a file that is missing, or that has other tensors than the index says.
+    #[error("the index `{index}` lists the file `{shard}`, which {reason}", index = index.display())]
+    Shard {
+        /// The index.
+        index: PathBuf,
+        /// The file as the index names it.
+        shard: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The index of several files is malformed.
     #[error("`{path}` is not an index of safetensors files: {reason}", path = path.display())]
     MalformedIndex {
@@ -99,6 +109,34 @@ pub enum WeightError {
         graph: String,
         /// All differences.
         report: Box<WeightMismatches>,
+    },
+    /// Two tensors of the file differ, although the graph has one weight for both.
+    #[error("the tensors `{copy}` and `{original}` in `{path}` differ: {reason}", path = path.display())]
+    Unequal {
+        /// The file, or the index or folder of several.
+        path: PathBuf,
+        /// The tensor that the graph does not use.
+        copy: String,
+        /// The tensor that the graph uses.
+        original: String,
+        /// How they differ, and what to do.
+        reason: String,
+    },
+    /// A tensor has values that are NaN or infinite.
+    #[error(
+        "tensor `{name}` in `{path}` has {count} values of {elements} that are NaN or infinite: the file is damaged or was \
+         converted wrongly",
+        path = path.display()
+    )]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The number of such values.
+        count: usize,
+        /// The number of all values.
+        elements: usize,
     },
     /// The graph has no weight of this name.
     #[error("graph `{graph}` has no weight `{name}`")]
@@ -153,7 +191,9 @@ pub struct WeightMismatches {
     /// Names in the file, but not in the graph.
     pub unexpected: Vec<String>,
     /// Tensors whose specifications differ: name, specification in the graph, specification in the file.
-    pub mismatched: Vec<(String, TensorSpec, String)>,
+    pub mismatched: Vec<(String, TensorSpec, TensorSpec)>,
+    /// Tensors whose element types are not supported: name and description.
+    pub unsupported: Vec<(String, String)>,
     /// The option with which the names would fit.
     pub hint: Option<String>,
 }
@@ -161,7 +201,10 @@ pub struct WeightMismatches {
 impl WeightMismatches {
     /// Returns whether there are no differences.
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
+        self.missing.is_empty()
+            && self.unexpected.is_empty()
+            && self.mismatched.is_empty()
+            && self.unsupported.is_empty()
     }
 }
 
@@ -180,6 +223,13 @@ impl std::fmt::Display for WeightMismatches {
             write!(f, "\n    `{name}` is `{graph}` in the graph and `{file}` in the file")?;
         }
         f.write_str(&more(self.mismatched.len()))?;
+        if !self.unsupported.is_empty() {
+            write!(f, "\n  of an unsupported type ({}):", self.unsupported.len())?;
+        }
+        for (name, description) in self.unsupported.iter().take(LISTED) {
+            write!(f, "\n    `{name}` has {description}")?;
+        }
+        f.write_str(&more(self.unsupported.len()))?;
         self.hint.iter().try_for_each(|hint| write!(f, "\n  hint: {hint}"))
     }
 }

@@ -4,6 +4,7 @@
 //! checked before it is used. Knows nothing about graphs.
 
 mod blocks;
+mod header;
 mod names;
 
 use std::collections::HashMap;
@@ -11,27 +12,27 @@ use std::ops::Range;
 use std::path::Path;
 
 use self::blocks::{BlockType, Expand};
+use self::header::{Configuration, Description, Metadata, read_metadata};
 use self::names::Projection;
-use super::{MappedFile, TensorListing, WeightError};
+use super::{MappedFile, TensorListing, UnsupportedTensor, WeightError, join_names};
 use crate::{DType, Tensor, TensorSpec, byte_count};
 
 const MAGIC: &[u8] = b"GGUF";
 
-/// Limits of a header: that of a vocabulary of 256,000 tokens has about 15 MiB.
-const HEADER_BYTES: usize = 64 << 20;
-const TENSORS_MAX: u64 = 1 << 20;
-const ENTRIES_MAX: u64 = 1 << 20;
-const NAME_BYTES: usize = 1024;
-/// The most dimensions of a tensor, which is ggml's own limit.
-const RANK: u32 = 4;
-
-/// Numbers of the types of metadata that are more than a number.
-const TEXT: u32 = 8;
-const LIST: u32 = 9;
-
 /// Returns whether the first bytes of a file are those of a GGUF file.
 pub(super) fn is_gguf(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
+}
+
+/// Returns the metadata that says how the model computes.
+///
+/// # Errors
+/// When the file is truncated or its header contradicts itself.
+pub(super) fn read_configuration(path: &Path, file: &[u8]) -> Result<Configuration, WeightError> {
+    match read_metadata(file) {
+        Ok((_, _, metadata)) => Ok(metadata.configuration),
+        Err(reason) => Err(WeightError::MalformedGguf { path: path.to_owned(), reason }),
+    }
 }
 
 /// An open GGUF file.
@@ -52,29 +53,6 @@ struct StoredTensor {
     head: Option<usize>,
 }
 
-/// The metadata that the tensors depend on.
-struct Metadata<'a> {
-    architecture: &'a [u8],
-    alignment: u64,
-    query_heads: Option<u64>,
-    key_heads: Option<u64>,
-}
-
-/// A value of the metadata.
-enum Value<'a> {
-    Integer(u64),
-    Text(&'a [u8]),
-    Other,
-}
-
-/// The description of a tensor.
-struct Description<'a> {
-    name: &'a str,
-    shape: Vec<usize>,
-    kind: u32,
-    offset: u64,
-}
-
 impl GgufFile {
     /// Reads the names, shapes and types of the tensors, and checks that each lies in the file apart from the others.
     ///
@@ -88,9 +66,14 @@ impl GgufFile {
 
     /// Returns the specification of every tensor. Quantised ones have the type f32.
     pub(super) fn list_tensors(&self) -> TensorListing {
+        let supported = join_names(blocks::supported_names());
         let spec = |StoredTensor { shape, kind, .. }: &StoredTensor| match kind.1 {
             Some(known) => Ok(TensorSpec::new(shape.iter().copied(), known.dtype)),
-            None => Err(format!("{shape:?} {}", blocks::type_name(kind.0))),
+            None => Err(UnsupportedTensor {
+                kind: blocks::type_name(kind.0),
+                shape: shape.clone(),
+                supported: supported.clone(),
+            }),
         };
         self.tensors.iter().map(|(name, tensor)| (name.clone(), spec(tensor))).collect()
     }
@@ -98,8 +81,8 @@ impl GgufFile {
     /// Returns one tensor. Its elements are copied if they are quantised, or their rows reordered.
     ///
     /// # Errors
-    /// When the tensor is missing, has another shape than `shape` or an unsupported type, or there is not enough memory
-    /// for a copy.
+    /// When the tensor is missing, has another shape than `shape` or an unsupported type, when quantised numbers expand to
+    /// NaN or infinity, or when there is not enough memory for a copy.
     pub(super) fn tensor(&self, path: &Path, name: &str, shape: &[usize]) -> Result<Tensor, WeightError> {
         let malformed = |reason: &str| WeightError::MalformedGguf {
             path: path.to_owned(),
@@ -125,7 +108,11 @@ impl GgufFile {
             }
             None => Tensor::from_bytes(shape, kind.dtype, &tensor.reorder(stored).ok_or_else(out_of_memory)?),
         };
-        read.map_err(|error| malformed(&error.to_string()))
+        let read = read.map_err(|error| malformed(&error.to_string()))?;
+        if kind.expand.is_some() {
+            super::reader::check_finite(path, name, &read)?;
+        }
+        Ok(read)
     }
 }
 
@@ -157,15 +144,7 @@ impl StoredTensor {
 
 /// Reads the header of a file.
 fn read_tensors(file: &[u8]) -> Result<HashMap<String, StoredTensor>, String> {
-    let mut header = Header { bytes: &file[..file.len().min(HEADER_BYTES)], at: MAGIC.len() };
-    check_version(header.u32()?)?;
-    let (count, entries) = (header.u64()?, header.u64()?);
-    for (what, count, most) in [("tensors", count, TENSORS_MAX), ("entries of metadata", entries, ENTRIES_MAX)] {
-        if count > most {
-            return Err(format!("it has {count} {what} by its header (at most {most})"));
-        }
-    }
-    let metadata = header.metadata(entries)?;
+    let (mut header, count, metadata) = read_metadata(file)?;
     let described = (0..count).map(|_| header.description()).collect::<Result<Vec<_>, _>>()?;
     let start = (header.at as u64).next_multiple_of(metadata.alignment);
     let mut tensors = HashMap::new();
@@ -185,14 +164,6 @@ fn read_tensors(file: &[u8]) -> Result<HashMap<String, StoredTensor>, String> {
     }
     check_apart(&tensors)?;
     Ok(tensors)
-}
-
-fn check_version(version: u32) -> Result<(), String> {
-    match version {
-        2 | 3 => Ok(()),
-        _ if matches!(version.swap_bytes(), 1..=3) => Err("it is big-endian (supported: little-endian)".to_owned()),
-        _ => Err(format!("its version is {version} (supported: 2 and 3)")),
-    }
 }
 
 /// Checks that no two tensors share bytes.
@@ -242,8 +213,8 @@ impl Description<'_> {
         let projection = names::projection(self.name).filter(|_| metadata.architecture == names::LLAMA);
         let Some(projection) = projection else { return Ok(None) };
         let heads = match projection {
-            Projection::Query => metadata.query_heads,
-            Projection::Key => metadata.key_heads.or(metadata.query_heads),
+            Projection::Query => metadata.heads("num_attention_heads"),
+            Projection::Key => metadata.heads("num_key_value_heads").or(metadata.heads("num_attention_heads")),
         };
         let heads = heads.ok_or("the metadata has no number of heads (`llama.attention.head_count`)")?;
         let rows = self.shape.first().copied().unwrap_or(0);
@@ -256,126 +227,6 @@ impl Description<'_> {
             false => Err("its blocks contain several rows".to_owned()),
         }
     }
-}
-
-/// Reads the header from the beginning to its end.
-struct Header<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Header<'a> {
-    fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
-        let end = usize::try_from(count).ok().and_then(|count| self.at.checked_add(count));
-        let taken = end.and_then(|end| self.bytes.get(self.at..end)).ok_or_else(|| {
-            let (at, length) = (self.at, self.bytes.len());
-            let limit = if length == HEADER_BYTES { " or the limit" } else { "" };
-            format!("its header needs {count} bytes at {at}, beyond the end of the file{limit} at {length}")
-        })?;
-        self.at += taken.len();
-        Ok(taken)
-    }
-
-    fn u32(&mut self) -> Result<u32, String> {
-        Ok(little_endian(self.take(4)?) as u32)
-    }
-
-    fn u64(&mut self) -> Result<u64, String> {
-        Ok(little_endian(self.take(8)?))
-    }
-
-    fn text(&mut self) -> Result<&'a [u8], String> {
-        let length = self.u64()?;
-        self.take(length)
-    }
-
-    fn metadata(&mut self, entries: u64) -> Result<Metadata<'a>, String> {
-        let mut metadata = Metadata { architecture: b"", alignment: 32, query_heads: None, key_heads: None };
-        for _ in 0..entries {
-            let key = self.text()?;
-            let name = || String::from_utf8_lossy(&key[..key.len().min(NAME_BYTES)]);
-            let kind = self.u32()?;
-            let value = self.value(kind).map_err(|reason| format!("metadata `{}`: {reason}", name()))?;
-            match (key, value) {
-                (b"general.architecture", Value::Text(text)) => metadata.architecture = text,
-                (b"general.alignment", Value::Integer(bytes)) if bytes.is_power_of_two() && bytes <= 1 << 31 => {
-                    metadata.alignment = bytes;
-                }
-                (b"llama.attention.head_count", Value::Integer(heads)) => metadata.query_heads = Some(heads),
-                (b"llama.attention.head_count_kv", Value::Integer(heads)) => metadata.key_heads = Some(heads),
-                (b"split.count", Value::Integer(0 | 1)) => {}
-                (b"split.count", Value::Integer(parts)) => {
-                    return Err(format!("it is one of {parts} parts of a model (join them with `llama-gguf-split`)"));
-                }
-                (
-                    b"general.architecture"
-                    | b"general.alignment"
-                    | b"llama.attention.head_count"
-                    | b"llama.attention.head_count_kv"
-                    | b"split.count",
-                    _,
-                ) => return Err(format!("metadata `{}` has an unsupported value", name())),
-                _ => {}
-            }
-        }
-        Ok(metadata)
-    }
-
-    fn value(&mut self, kind: u32) -> Result<Value<'a>, String> {
-        match kind {
-            TEXT => return Ok(Value::Text(self.text()?)),
-            LIST => {
-                let (kind, count) = (self.u32()?, self.u64()?);
-                match kind {
-                    TEXT => (0..count).try_for_each(|_| self.text().map(drop))?,
-                    LIST => return Err("a list of lists is not supported".to_owned()),
-                    kind => drop(self.take(count.saturating_mul(number_size(kind)?))?),
-                }
-                return Ok(Value::Other);
-            }
-            _ => {}
-        }
-        let bytes = self.take(number_size(kind)?)?;
-        Ok(if is_integer(kind) { Value::Integer(little_endian(bytes)) } else { Value::Other })
-    }
-
-    fn description(&mut self) -> Result<Description<'a>, String> {
-        let name = self.text()?;
-        let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME_BYTES);
-        let name =
-            name.ok_or_else(|| format!("the name of a tensor is not UTF-8 text of at most {NAME_BYTES} bytes"))?;
-        let rank = self.u32()?;
-        if rank > RANK {
-            return Err(format!("tensor `{name}`: it has {rank} dimensions (at most {RANK})"));
-        }
-        let mut shape = Vec::new();
-        for _ in 0..rank {
-            let size = self.u64()?;
-            shape.push(usize::try_from(size).map_err(|_| format!("tensor `{name}`: its size {size} is too large"))?);
-        }
-        shape.reverse();
-        Ok(Description { name, shape, kind: self.u32()?, offset: self.u64()? })
-    }
-}
-
-/// Returns the size of a number of the metadata.
-fn number_size(kind: u32) -> Result<u64, String> {
-    match kind {
-        0 | 1 | 7 => Ok(1),
-        2 | 3 => Ok(2),
-        4..=6 => Ok(4),
-        10..=12 => Ok(8),
-        _ => Err(format!("unknown type {kind} of a value")),
-    }
-}
-
-fn is_integer(kind: u32) -> bool {
-    matches!(kind, 0..=5 | 10 | 11)
-}
-
-/// Returns the number of up to eight bytes.
-fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::{MappedFile, TensorListing, WeightError, safetensors as format};
+use super::{MappedFile, TensorListing, UnsupportedTensor, WeightError, safetensors as format};
 use crate::TensorSpec;
 
 /// The largest index in bytes. The index of 100,000 tensors has about 10 MiB.
@@ -24,8 +24,7 @@ pub(super) struct FileTensor {
     pub path: Arc<Path>,
     /// The name under which the file has it.
     pub key: String,
-    /// Shape and type, or a description of an unsupported type.
-    pub spec: Result<TensorSpec, String>,
+    pub spec: Result<TensorSpec, UnsupportedTensor>,
 }
 
 /// The tensors of one file or of several, by name.
@@ -148,27 +147,29 @@ impl WeightFiles {
             names.entry(file).or_default().insert(tensor);
         }
         for (name, expected) in &names {
+            let failed = |reason: String| WeightError::Shard { index: path.to_owned(), shard: name.clone(), reason };
             let mut parts = Path::new(name).components();
             if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-                return Err(malformed(format!("its file `{name}` does not lie beside it")));
+                return Err(failed("is not in the folder of the index: put both into one folder".to_owned()));
             }
             let shard = path.with_file_name(name);
             let listing = list_tensors(&shard).map_err(|error| match error {
                 WeightError::Open { source, .. } => {
-                    let tensor = expected.iter().min().map_or("", |tensor| tensor);
-                    malformed(format!("cannot open its file `{name}`, which has tensor `{tensor}`: {source}"))
+                    let (others, tensor) = (expected.len() - 1, expected.iter().min().map_or("", |tensor| tensor));
+                    failed(format!(
+                        "cannot be opened: {source} (it must be in the folder of the index, with tensor `{tensor}` and \
+                         {others} others)"
+                    ))
                 }
                 error => error,
             })?;
             let other = |tensor: &String| files.get(tensor).filter(|file| *file != name);
             if let Some((tensor, other)) = listing.keys().find_map(|tensor| Some((tensor, other(tensor)?))) {
-                return Err(malformed(format!(
-                    "its file `{name}` has tensor `{tensor}`, which belongs to its file `{other}`"
-                )));
+                return Err(failed(format!("has tensor `{tensor}`, which is in `{other}` by the index")));
             }
             self.add(&shard, &listing, None, Some(expected));
             if let Some(absent) = expected.iter().find(|tensor| !self.tensors.contains_key(*tensor)) {
-                return Err(malformed(format!("its file `{name}` has no tensor `{absent}`")));
+                return Err(failed(format!("does not have tensor `{absent}`, although the index says so")));
             }
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! Loads weights from files, matched to a graph by name.
 //!
-//! Reads names and shapes only; the values follow when a session loads.
+//! Reads names and shapes only; the values follow when a session loads, except those that must be equal.
 
 use std::path::{Path, PathBuf};
 
 use super::listing::{FileTensor, WeightFiles};
-use super::{ConfigurationValue, WeightError, WeightMismatches, configuration};
+use super::{ConfigurationValue, WeightError, WeightMismatches, configuration, reader};
 use crate::{Graph, TensorSpec, WeightRole, WeightSource};
 
 /// The suffix of the counters that PyTorch stores for training and that inference does not use.
@@ -21,8 +21,11 @@ pub struct WeightOptions {
     pub state_dict: Option<String>,
     /// Names of tensors in the file that the graph does not use, with the prefix; a final `*` stands for any text.
     pub ignore: Vec<String>,
-    /// What the `config.json` beside the weights must have, where it has these keys.
+    /// What the `config.json` beside the weights and the metadata of a GGUF file must have, where they have these keys.
     pub configuration: Vec<ConfigurationValue>,
+    /// Pairs of tensors in the file, by their names there. The graph does not use the first; if the file has it, it must
+    /// equal the second.
+    pub equal: Vec<(String, String)>,
 }
 
 impl WeightOptions {
@@ -31,7 +34,9 @@ impl WeightOptions {
             Some(beginning) => name.starts_with(beginning),
             None => name == pattern,
         };
-        name.rsplit('.').next() == Some(IGNORED_SUFFIX) || self.ignore.iter().any(matches)
+        name.rsplit('.').next() == Some(IGNORED_SUFFIX)
+            || self.ignore.iter().any(matches)
+            || self.equal.iter().any(|(copy, _)| copy == name)
     }
 }
 
@@ -65,6 +70,9 @@ impl Graph {
                 report: Box::new(report),
             });
         }
+        for (copy, original) in &options.equal {
+            self.check_equal(path, &files, copy, original)?;
+        }
         self.declares_random_weights = false;
         for (name, weight) in &mut self.weights {
             if weight.role == WeightRole::Constant {
@@ -75,6 +83,37 @@ impl Graph {
             }
         }
         Ok(files.read)
+    }
+
+    /// Checks that the tensor `copy`, if there is one, has the type, shape and bytes of `original`.
+    fn check_equal(&self, path: &Path, files: &WeightFiles, copy: &str, original: &str) -> Result<(), WeightError> {
+        let Some(found) = files.tensors.get(copy) else { return Ok(()) };
+        let differ = |difference: String| WeightError::Unequal {
+            path: path.to_owned(),
+            copy: copy.to_owned(),
+            original: original.to_owned(),
+            reason: format!(
+                "{difference}; graph `{}` uses `{original}` in place of both: choose weights in which they are equal, or \
+                 give the graph a weight `{copy}`",
+                self.name
+            ),
+        };
+        let other = files.tensors.get(original).ok_or_else(|| differ(format!("there is no `{original}`")))?;
+        let shape = match (&found.spec, &other.spec) {
+            (Ok(spec), Ok(other)) if spec == other => spec.fixed_shape().unwrap_or_default(),
+            (Ok(spec), Ok(other)) => return Err(differ(format!("they are `{spec}` and `{other}`"))),
+            (Err(unsupported), _) | (_, Err(unsupported)) => {
+                return Err(differ(format!("one has {}", unsupported.describe())));
+            }
+        };
+        let read = |tensor: &FileTensor| reader::read_stored(&tensor.path, &tensor.key, &shape);
+        let (found, other) = (read(found)?, read(other)?);
+        let size = found.dtype().size();
+        let elements = found.bytes().chunks_exact(size).zip(other.bytes().chunks_exact(size));
+        match elements.filter(|(a, b)| a != b).count() {
+            0 => Ok(()),
+            count => Err(differ(format!("{count} of {} elements are not equal", found.len()))),
+        }
     }
 
     /// Sets the seed of every weight with random values.
@@ -104,9 +143,10 @@ fn find_mismatches(graph: &Graph, files: &WeightFiles, options: &WeightOptions) 
             report.missing.push(name.clone());
             continue;
         };
-        if !found.spec.as_ref().is_ok_and(|found| is_loadable(&weight.spec, found)) {
-            let text = found.spec.as_ref().map_or_else(Clone::clone, ToString::to_string);
-            report.mismatched.push((name.clone(), weight.spec.clone(), text));
+        match &found.spec {
+            Ok(found) if is_loadable(&weight.spec, found) => {}
+            Ok(found) => report.mismatched.push((name.clone(), weight.spec.clone(), found.clone())),
+            Err(unsupported) => report.unsupported.push((name.clone(), unsupported.describe())),
         }
     }
     // A buffer that is a constant of the graph (a table of positions) is computed, not read.
@@ -123,8 +163,13 @@ fn is_loadable(graph: &TensorSpec, file: &TensorSpec) -> bool {
     graph.dims == file.dims && (graph.dtype == file.dtype || graph.dtype.is_float() && file.dtype.is_float())
 }
 
-/// Returns the option with which the names would fit, if there is one.
+/// Returns what to do, such as the option with which the names would fit, if there is one.
 fn find_hint(report: &WeightMismatches, files: &WeightFiles, options: &WeightOptions) -> Option<String> {
+    if let Some((name, _)) = report.unsupported.first()
+        && let Some(Err(tensor)) = files.tensors.get(&format!("{}{name}", options.prefix)).map(|found| &found.spec)
+    {
+        return Some(format!("convert the file to one of the supported types: {}", tensor.supported));
+    }
     if report.missing.is_empty() && report.mismatched.is_empty() {
         let prefix = match options.prefix.as_str() {
             "" => String::new(),

@@ -12,7 +12,7 @@ use ndarray::Dimension;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::pickle::{PickleError, PickledTensor, read_state_dict};
-use super::{MappedFile, TensorListing, WeightError};
+use super::{MappedFile, TensorListing, UnsupportedTensor, WeightError, join_names};
 use crate::{DType, Tensor, TensorSpec, byte_count};
 
 /// The storage classes of the supported element types.
@@ -108,9 +108,14 @@ impl PthFile {
 
     /// Returns the specification of every tensor.
     pub(super) fn list_tensors(&self) -> TensorListing {
+        let supported = join_names(STORAGES.iter().map(|(class, _)| *class));
         let spec = |tensor: &PickledTensor| match dtype(tensor) {
             Some(dtype) => Ok(TensorSpec::new(tensor.shape.iter().copied(), dtype)),
-            None => Err(format!("{:?} {}", tensor.shape, tensor.storage)),
+            None => Err(UnsupportedTensor {
+                kind: tensor.storage.to_string(),
+                shape: tensor.shape.clone(),
+                supported: supported.clone(),
+            }),
         };
         self.tensors.iter().map(|(name, tensor)| (name.clone(), spec(tensor))).collect()
     }

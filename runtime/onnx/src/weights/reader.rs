@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
-use crate::{DType, Element, Graph, Tensor, TensorError, Weight, WeightSource, byte_count};
+use crate::{DType, Element, Graph, Tensor, TensorError, WeightRole, WeightSource, byte_count};
 use flagperf_core::tensor::{bf16_from_f64, f16_from_f64};
 
 /// Reads the weights of one graph. Every file is opened once.
@@ -40,7 +40,8 @@ impl<'a> WeightReader<'a> {
     /// largest value (±65504).
     ///
     /// # Errors
-    /// When there is no such weight, its shape is not fixed, or its file is missing, truncated, or no longer contains it.
+    /// When there is no such weight, its shape is not fixed, or its file is missing, truncated, or no longer contains it;
+    /// also when a parameter is converted, or expanded from quantised numbers, and has values that are NaN or infinite.
     pub fn tensor(&mut self, name: &str) -> Result<Tensor, WeightError> {
         let unknown = || WeightError::UnknownWeight { graph: self.graph.name.clone(), name: name.to_owned() };
         let weight = self.graph.weights.get(name).ok_or_else(unknown)?;
@@ -59,27 +60,19 @@ impl<'a> WeightReader<'a> {
                 let values = seed::random_values(*seed, name, *init, bytes / DType::F32.size()).ok_or_else(memory)?;
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
-            WeightSource::File { path, key } => self.read_key(name, weight, path, key)?,
+            WeightSource::File { path, key } => {
+                let stored = self.open(path, true)?.tensor(name, path, key, &shape)?;
+                // Only a conversion reads every value anyway. A buffer may have infinite ones: a mask of attention.
+                if weight.role == WeightRole::Parameter && stored.dtype() != weight.spec.dtype {
+                    check_finite(path, key, &stored)?;
+                }
+                stored
+            }
             WeightSource::External { path, offset, length, dtype } => {
                 self.read_external(name, &shape, *dtype, (path, *offset, *length))?
             }
         };
         Ok(cast_saturating(&stored, weight.spec.dtype))
-    }
-
-    fn read_key(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
-        let opened = self.open(path, true)?;
-        let shape = weight.spec.fixed_shape().unwrap_or_default();
-        if let Some(pth) = &opened.pth {
-            return pth.tensor(path, key, &shape);
-        }
-        if let Some(gguf) = &opened.gguf {
-            return gguf.tensor(path, key, &shape);
-        }
-        let not_found =
-            || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
-        let (dtype, offset, length) = *opened.keys.get(key).ok_or_else(not_found)?;
-        tensor_from_range(name, &shape, dtype, &opened.file, offset..offset + length)
     }
 
     fn read_external(
@@ -129,6 +122,20 @@ impl OpenFile {
         let keys = tensor_ranges(&file, &format::parse(path, &file)?);
         Ok(OpenFile { keys, ..OpenFile::without_names(file) })
     }
+
+    /// Returns the tensor `key` of the file as it is stored; `name` is that of the weight.
+    fn tensor(&self, name: &str, path: &Path, key: &str, shape: &[usize]) -> Result<Tensor, WeightError> {
+        if let Some(pth) = &self.pth {
+            return pth.tensor(path, key, shape);
+        }
+        if let Some(gguf) = &self.gguf {
+            return gguf.tensor(path, key, shape);
+        }
+        let not_found =
+            || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
+        let (dtype, offset, length) = *self.keys.get(key).ok_or_else(not_found)?;
+        tensor_from_range(name, shape, dtype, &self.file, offset..offset + length)
+    }
 }
 
 impl Graph {
@@ -139,6 +146,14 @@ impl Graph {
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightError> {
         WeightReader::new(self).tensor(name)
     }
+}
+
+/// Returns a tensor of a file as it is stored.
+///
+/// # Errors
+/// When the file cannot be read, has no such tensor, or the tensor has another shape.
+pub(super) fn read_stored(path: &Path, key: &str, shape: &[usize]) -> Result<Tensor, WeightError> {
+    OpenFile::with_named_tensors(path, format::open(path)?)?.tensor(super::split_key(key).1, path, key, shape)
 }
 
 fn tensor_ranges(file: &MappedFile, tensors: &SafeTensors<'_>) -> HashMap<String, (DType, usize, usize)> {
@@ -186,6 +201,26 @@ fn narrow<T: Element>(tensor: &Tensor, largest: f64, to: impl Fn(f64) -> T) -> T
         Err(_) => tensor.to_f64().into_iter().map(convert).collect(),
     };
     Tensor::from_vec(tensor.shape(), values).expect("a conversion keeps the number of elements")
+}
+
+/// Checks that the values of a tensor of a file are neither NaN nor infinite.
+pub(super) fn check_finite(path: &Path, key: &str, tensor: &Tensor) -> Result<(), WeightError> {
+    let count = match tensor.dtype() {
+        DType::F64 => count_elements(tensor, |x: f64| !x.is_finite()),
+        DType::F32 => count_elements(tensor, |x: f32| !x.is_finite()),
+        DType::F16 => count_elements(tensor, |x: f16| !x.is_finite()),
+        DType::BF16 => count_elements(tensor, |x: bf16| !x.is_finite()),
+        _ => 0,
+    };
+    if count == 0 {
+        return Ok(());
+    }
+    let name = super::split_key(key).1.to_owned();
+    Err(WeightError::NotFinite { path: path.to_owned(), name, count, elements: tensor.len() })
+}
+
+fn count_elements<T: Element>(tensor: &Tensor, counts: impl Fn(T) -> bool) -> usize {
+    tensor.as_slice::<T>().map_or(0, |elements| elements.iter().filter(|x| counts(**x)).count())
 }
 
 fn tensor_error(name: &str, source: TensorError) -> WeightError {

@@ -222,6 +222,30 @@ fn overlapping_tensors_are_refused_without_blaming_one_of_them() {
 }
 
 #[test]
+fn a_tensor_that_the_header_describes_wrongly_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wrong.safetensors");
+    let reason = |shape: &str, kind: &str, end: usize, data: usize| {
+        let entry = format!(r#"{{"dtype":"{kind}","shape":{shape},"data_offsets":[8,{end}]}}"#);
+        let header = format!(r#"{{"a":{{"dtype":"F32","shape":[2],"data_offsets":[0,8]}},"b":{entry}}}"#);
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat();
+        std::fs::write(&path, bytes).unwrap();
+        let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
+        error.split_once("wrong.safetensors` is not a complete safetensors file: ").unwrap().1.to_owned()
+    };
+    assert_eq!(
+        reason("[3]", "F32", 16, 16),
+        "tensor `b`: its shape [3] of F32 takes 12 bytes, but its offsets are 8..16"
+    );
+    assert_eq!(
+        reason("[2]", "F32", 16, 12),
+        "tensor `b`: its bytes 8..16 exceed the 12 bytes after the header: the file is cut short"
+    );
+    assert!(reason("[2]", "F33", 16, 16).starts_with("tensor `b`: unknown variant `F33`, expected one of"));
+    assert!(reason("[4611686018427387904, 8]", "F32", 16, 16).starts_with("tensor `b`: its shape"));
+}
+
+#[test]
 fn a_long_report_of_names_is_shortened_and_contains_the_number_of_omitted_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.safetensors");

@@ -57,7 +57,7 @@ fn tensors_of_llama_have_the_names_and_the_order_of_transformers() {
 }
 
 #[test]
-fn a_tensor_of_an_unsupported_type_is_named_with_its_number() {
+fn a_tensor_of_an_unsupported_type_is_named_with_its_type_and_the_known_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let mut bytes = std::fs::read(reference("blocks.gguf")).unwrap();
@@ -68,7 +68,8 @@ fn a_tensor_of_an_unsupported_type_is_named_with_its_number() {
     std::fs::write(&path, bytes).unwrap();
     let options = WeightOptions { ignore: vec!["*".to_owned()], ..WeightOptions::default() };
     let error = graph(&[("Q6_K", "2,256,f32")]).load_weights_with(&path, &options).unwrap_err().to_string();
-    let expected = "`Q6_K` is `2,256,f32` in the graph and `[2, 256] Q5_K (type 13, not supported)` in the file";
+    let expected = "of an unsupported type (1):\n    `Q6_K` has the type Q5_K (number 13) and the shape [2, 256]\n  hint: convert \
+                    the file to one of the supported types: F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K";
     assert!(error.contains("model.gguf") && error.ends_with(expected), "{error}");
     graph(&[("Q4_0", "2,256,f32")]).load_weights_with(&path, &options).unwrap();
 }
@@ -94,4 +95,22 @@ fn a_truncated_file_is_refused_with_its_name_and_one_that_changed_later_does_not
     std::fs::rename(other, &path).unwrap();
     let error = graph.tensor("Q4_K").unwrap_err().to_string();
     assert!(error.ends_with("tensor `Q4_K`: it is missing"), "{error}");
+}
+
+#[test]
+fn metadata_of_another_model_is_refused_with_both_values() {
+    let load = |key: &str, number: Option<f64>| {
+        let options = WeightOptions {
+            ignore: vec!["*".to_owned()],
+            configuration: vec![(key.to_owned(), number)],
+            ..WeightOptions::default()
+        };
+        graph(&[("model.norm.weight", "32,f32")]).load_weights_with(&reference("llama.gguf"), &options)
+    };
+    load("num_attention_heads", Some(4.0)).unwrap();
+    load("rope_theta", Some(1e4)).unwrap();
+    let error = load("num_key_value_heads", Some(4.0)).unwrap_err().to_string();
+    let expected = "llama.gguf` has the `llama.attention.head_count_kv` 2, but the model of this case has 4: choose the \
+                    weights of this model, or correct `num_key_value_heads` in the script";
+    assert!(error.ends_with(expected), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flagperf_onnx::layers::{Linear, linear};
-use flagperf_onnx::{Graph, GraphBuilder, WeightOptions};
+use flagperf_onnx::{DType, Graph, GraphBuilder, WeightOptions};
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
 fn linear_graph() -> Graph {
@@ -49,26 +49,28 @@ fn an_index_of_other_folders_or_of_missing_tensors_is_refused() {
     let reason = |entries: &str| {
         let path = index(folder.path(), entries);
         let error = linear_graph().load_weights(&path).unwrap_err().to_string();
-        error.split(": ").skip(1).collect::<Vec<_>>().join(": ")
+        error.replace(&path.display().to_string(), "INDEX")
     };
-    assert_eq!(reason(r#""fc.weight": "../a.safetensors""#), "its file `../a.safetensors` does not lie beside it");
-    assert_eq!(reason(r#""fc.bias": "a.safetensors""#), "its file `a.safetensors` has no tensor `fc.bias`");
+    let in_index = |shard: &str, rest: &str| format!("the index `INDEX` lists the file `{shard}`, which {rest}");
+    let elsewhere = in_index("../a.safetensors", "is not in the folder of the index: put both into one folder");
+    assert_eq!(reason(r#""fc.weight": "../a.safetensors""#), elsewhere);
+    let absent = in_index("a.safetensors", "does not have tensor `fc.bias`, although the index says so");
+    assert_eq!(reason(r#""fc.bias": "a.safetensors""#), absent);
     assert!(reason(r#""fc.bias": 7"#).contains("invalid type"));
     let twice = r#""fc.weight": "a.safetensors", "fc.weight": "b.safetensors""#;
     assert!(reason(twice).contains("it names tensor `fc.weight` twice"));
     let gone = reason(r#""fc.weight": "a.safetensors", "fc.bias": "gone.safetensors""#);
-    assert!(
-        gone.starts_with("cannot open its file `gone.safetensors`, which has tensor `fc.bias`: No such file"),
-        "{gone}"
-    );
+    assert!(gone.starts_with(&in_index("gone.safetensors", "cannot be opened: No such file")), "{gone}");
+    let tensors = "(it must be in the folder of the index, with tensor `fc.bias` and 0 others)";
+    assert!(gone.ends_with(tensors), "{gone}");
     write(&folder.path().join("b.safetensors"), &[("fc.weight", vec![3, 2]), ("fc.bias", vec![3])]);
     assert_eq!(
         reason(r#""fc.weight": "a.safetensors", "fc.bias": "b.safetensors""#),
-        "its file `b.safetensors` has tensor `fc.weight`, which belongs to its file `a.safetensors`"
+        in_index("b.safetensors", "has tensor `fc.weight`, which is in `a.safetensors` by the index")
     );
     std::os::unix::fs::symlink("/dev/zero", folder.path().join("zero")).unwrap();
-    let device = "cannot open its file `zero`, which has tensor `fc.bias`: is a device, not a regular file";
-    assert_eq!(reason(r#""fc.bias": "zero""#), device);
+    let device = in_index("zero", "cannot be opened: is a device, not a regular file");
+    assert!(reason(r#""fc.bias": "zero""#).starts_with(&device));
 }
 
 #[test]
@@ -131,4 +133,53 @@ fn ignored_names_are_those_of_the_file_with_and_without_the_prefix() {
     assert!(error.contains("unexpected (1): `text.ids`\n  hint: `ignore` lists"), "{error}");
     let error = load(&["text.ids"]).unwrap_err();
     assert!(error.contains("unexpected (1): `unet.fc.weight`\n  hint: `ignore` lists"), "{error}");
+}
+
+/// Writes a file for the graph: its bias, its weight of zeros, and further tensors of one dimension.
+fn write_bias(path: &Path, bias: [f32; 3], further: &[(&str, &[f32])]) {
+    let tensors = [&[("fc.bias", &bias[..]), ("fc.weight", &[0.0; 6])], further].concat();
+    let bytes: Vec<Vec<u8>> =
+        tensors.iter().map(|(_, values)| values.iter().flat_map(|value| value.to_le_bytes()).collect()).collect();
+    let view = |(name, values): &(&str, &[f32]), bytes| {
+        let shape = if *name == "fc.weight" { vec![3, 2] } else { vec![values.len()] };
+        ((*name).to_owned(), TensorView::new(Dtype::F32, shape, bytes).unwrap())
+    };
+    serialize_to_file(tensors.iter().zip(&bytes).map(|(tensor, bytes)| view(tensor, bytes)), None, path).unwrap();
+}
+
+#[test]
+fn a_tensor_that_must_equal_another_is_compared_if_the_file_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let equal = vec![("copy".to_owned(), "fc.bias".to_owned())];
+    let options = WeightOptions { equal, ..WeightOptions::default() };
+    let load = |further: &[(&str, &[f32])]| {
+        write_bias(&path, [1.0, 2.0, 3.0], further);
+        let loaded = linear_graph().load_weights_with(&path, &options).map(drop);
+        loaded.map_err(|error| error.to_string().replace(&path.display().to_string(), "F"))
+    };
+    assert_eq!(load(&[]), Ok(()));
+    assert_eq!(load(&[("copy", &[1.0, 2.0, 3.0])]), Ok(()));
+    for (copy, difference) in
+        [(&[1.0, 2.0, 4.0][..], "1 of 3 elements are not equal"), (&[1.0, 2.0], "they are `2,f32` and `3,f32`")]
+    {
+        let expected = format!(
+            "the tensors `copy` and `fc.bias` in `F` differ: {difference}; graph `linear` uses `fc.bias` in place of both: \
+             choose weights in which they are equal, or give the graph a weight `copy`"
+        );
+        assert_eq!(load(&[("copy", copy)]), Err(expected));
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_are_counted_where_a_parameter_is_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    write_bias(&path, [1.0, f32::NAN, f32::INFINITY], &[]);
+    let mut graph = linear_graph();
+    graph.weights["fc.bias"].spec.dtype = DType::F16;
+    graph.load_weights(&path).unwrap();
+    let error = graph.tensor("fc.bias").unwrap_err().to_string();
+    let expected = "has 2 values of 3 that are NaN or infinite: the file is damaged or was converted wrongly";
+    assert!(error.starts_with("tensor `fc.bias` in `") && error.ends_with(expected), "{error}");
 }

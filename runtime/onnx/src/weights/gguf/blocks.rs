@@ -78,11 +78,14 @@ pub(super) fn find_type(number: u32) -> Option<&'static BlockType> {
     SUPPORTED.iter().find(|known| known.number == number)
 }
 
+pub(super) fn supported_names() -> impl Iterator<Item = &'static str> {
+    SUPPORTED.iter().map(|kind| kind.name)
+}
+
 /// Returns the name of a type, with its number if it is not supported.
 pub(super) fn type_name(number: u32) -> String {
     let unsupported = || UNSUPPORTED.iter().find(|known| known.0 == number).map_or("unknown", |known| known.1);
-    find_type(number)
-        .map_or_else(|| format!("{} (type {number}, not supported)", unsupported()), |known| known.name.to_owned())
+    find_type(number).map_or_else(|| format!("{} (number {number})", unsupported()), |known| known.name.to_owned())
 }
 
 fn half_at(block: &[u8], at: usize) -> f32 {

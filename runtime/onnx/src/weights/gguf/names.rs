@@ -21,6 +21,16 @@ const BLOCK: [(&str, &str); 9] = [
     ("ffn_down", "mlp.down_proj"),
 ];
 
+/// Entries of the metadata that say what the shapes of tensors do not show, and the keys of transformers' `config.json`
+/// with the same meaning.
+pub(super) const CONFIGURATION: [(&str, &str); 5] = [
+    ("llama.attention.head_count", "num_attention_heads"),
+    ("llama.attention.head_count_kv", "num_key_value_heads"),
+    ("llama.attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    ("llama.rope.freq_base", "rope_theta"),
+    ("llama.rope.scaling.type", "rope_scaling"),
+];
+
 /// Projections whose rows llama.cpp reorders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Projection {

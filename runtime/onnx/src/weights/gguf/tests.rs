@@ -1,5 +1,8 @@
 //! Tests of the header of GGUF files.
 
+use serde_json::Value as Json;
+
+use super::header::{F32, F64, LIST, TEXT};
 use super::*;
 
 fn text(text: &str) -> Vec<u8> {
@@ -85,7 +88,7 @@ fn a_tensor_whose_description_is_wrong_is_named_with_its_shape_and_type() {
             "tensor `a` ([8] F32): its offset 4 is not a multiple of 32, the alignment of the file",
         ),
         (tensor("a", &[8], 0, 1 << 40), "tensor `a` ([8] F32): its bytes 1099511627840..1099511627872 exceed the 192"),
-        (tensor("a", &[8], 77, 1 << 40), "tensor `a` ([8] unknown (type 77, not supported)): its bytes 10995"),
+        (tensor("a", &[8], 77, 1 << 40), "tensor `a` ([8] unknown (number 77)): its bytes 10995"),
         (
             tensor("a", &[1 << 62, 1 << 62], 0, 0),
             "tensor `a` ([4611686018427387904, 4611686018427387904] F32): its shape",
@@ -123,4 +126,24 @@ fn metadata_that_changes_the_tensors_is_checked() {
     let twice = [tensor("output.weight", &[8], 0, 0), tensor("lm_head.weight", &[8], 0, 32)];
     assert_eq!(refused(&llama(2, &[]), &twice), "it has several tensors `lm_head.weight`");
     read_tensors(&file(&[], &twice, 256)).unwrap();
+}
+
+#[test]
+fn metadata_that_says_how_the_model_computes_has_the_keys_of_transformers() {
+    let read = |entries: &[Vec<u8>]| read_configuration(Path::new("m.gguf"), &file(entries, &[], 0));
+    let entries = [
+        entry("llama.attention.layer_norm_rms_epsilon", F32, &1e-5f32.to_le_bytes()),
+        entry("llama.rope.freq_base", F64, &5e5f64.to_le_bytes()),
+        entry("llama.rope.scaling.type", TEXT, &text("none")),
+    ];
+    let expected = [
+        ("num_attention_heads", ("llama.attention.head_count", Json::from(9))),
+        ("rms_norm_eps", ("llama.attention.layer_norm_rms_epsilon", Json::from(1e-5))),
+        ("rope_theta", ("llama.rope.freq_base", Json::from(5e5))),
+        ("rope_scaling", ("llama.rope.scaling.type", Json::Null)),
+    ];
+    assert_eq!(read(&llama(9, &entries)).unwrap(), Configuration::from(expected));
+    let not_a_number = entry("llama.rope.freq_base", F32, &f32::NAN.to_le_bytes());
+    let error = read(&[not_a_number]).unwrap_err().to_string();
+    assert!(error.ends_with("metadata `llama.rope.freq_base` has an unsupported value"), "{error}");
 }

@@ -158,7 +158,8 @@ pub(super) mod functions {
     /// categories, as some models number them, in place of their ranks. With `move_boxes: true`, as a training needs them,
     /// `boxes` are in pixels of the transformed image and clipped to it; `counts` leaves out those of which less than one
     /// pixel across or down remains, and `areas` shrink with their boxes. With `pixel_mask: true`, there is an input field
-    /// `pixel_mask` (`N,H,W,i64`): 1 for pixels of the image and 0 for the padding of `fit`.
+    /// `pixel_mask` (`N,H,W,i64`): 1 for pixels of the image and 0 for the padding of `fit`. `classes` is the number of classes
+    /// of the model: a category of which it has no class is an error.
     ///
     /// ```rhai
     /// data::coco("val2017", "instances.json", #{category_ids: true}).resize_to(800, 800, "bilinear")
@@ -175,9 +176,10 @@ pub(super) mod functions {
         let category_ids = options.flag("category_ids", false)?;
         let move_boxes = options.flag("move_boxes", false)?;
         let pixel_mask = options.flag("pixel_mask", false)?;
+        let model_classes = options.size("classes")?;
         options.finish()?;
         let (images, annotations) = (relative_path(images)?, relative_path(annotations)?);
-        let options = CocoOptions { images, annotations, category_ids, move_boxes, pixel_mask };
+        let options = CocoOptions { images, annotations, category_ids, model_classes, move_boxes, pixel_mask };
         Ok(pipeline_of(SampleSource::Coco(options)))
     }
 

@@ -87,6 +87,15 @@ fn configuration(values: Map) -> Fallible<Vec<ConfigurationValue>> {
     values.into_iter().map(number).collect()
 }
 
+/// Reads the tensors that must equal others.
+fn equal_names(names: Map) -> Fallible<Vec<(String, String)>> {
+    let pair = |(copy, original): (rhai::Identifier, Dynamic)| match original.into_immutable_string() {
+        Ok(original) => Ok((copy.to_string(), original.to_string())),
+        Err(actual) => Err(format!("`weights`: `equal` must name a tensor for `{copy}`, not {actual}").into()),
+    };
+    names.into_iter().map(pair).collect()
+}
+
 fn weight_options(options: Map) -> Fallible<WeightOptions> {
     let mut options = FunctionOptions::new("weights", options);
     let read = WeightOptions {
@@ -94,6 +103,7 @@ fn weight_options(options: Map) -> Fallible<WeightOptions> {
         state_dict: options.text("state_dict")?.map(|key| key.to_string()),
         ignore: ignored_names(options.value("ignore"))?,
         configuration: configuration(options.map("configuration")?)?,
+        equal: equal_names(options.map("equal")?)?,
     };
     options.finish()?;
     Ok(read)
@@ -147,7 +157,9 @@ pub(super) mod functions {
     /// `*` stands for all names that begin so; a `*` elsewhere is an error. A weight of the graph is loaded even if
     /// `ignore` contains its name. Several graphs share a file if each ignores the names of the others. `configuration`: numbers
     /// that the `config.json` beside the weights must have under these keys of transformers, if it has them, and `()` for keys
-    /// that must be null: what the shapes of weights do not show, such as the number of heads.
+    /// that must be null: what the shapes of weights do not show, such as the number of heads. The metadata of a GGUF file of
+    /// the architecture `llama` is compared, too. `equal`: names of tensors in the file that the graph does not need because
+    /// they equal others, each with the name of the other, as in `ignore`; a file in which the two differ is an error.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
