@@ -111,14 +111,12 @@ pub enum WeightError {
         report: Box<WeightMismatches>,
     },
     /// Two tensors of the file differ, although the graph has one weight for both.
-    #[error("the tensors `{copy}` and `{original}` in `{path}` differ: {reason}", path = path.display())]
+    #[error("the tensors `{}` and `{}` in `{}` differ: {reason}", names[0], names[1], path.display())]
     Unequal {
         /// The file, or the index or folder of several.
         path: PathBuf,
-        /// The tensor that the graph does not use.
-        copy: String,
-        /// The tensor that the graph uses.
-        original: String,
+        /// The tensor that the graph does not use, and the one that it uses.
+        names: Box<[String; 2]>,
         /// How they differ, and what to do.
         reason: String,
     },

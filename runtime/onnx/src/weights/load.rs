@@ -90,8 +90,7 @@ impl Graph {
         let Some(found) = files.tensors.get(copy) else { return Ok(()) };
         let differ = |difference: String| WeightError::Unequal {
             path: path.to_owned(),
-            copy: copy.to_owned(),
-            original: original.to_owned(),
+            names: Box::new([copy, original].map(str::to_owned)),
             reason: format!(
                 "{difference}; graph `{}` uses `{original}` in place of both: choose weights in which they are equal, or \
                  give the graph a weight `{copy}`",
