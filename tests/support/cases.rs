@@ -1,11 +1,12 @@
 //! The models that the scripts of the cases build.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_onnx::{Graph, Model};
-use flagperf_script::{CaseScripts, HostServices, ScriptChoice};
+use flagperf_script::{CaseScripts, HostServices, ScriptChoice, ScriptError};
 use indexmap::IndexMap;
 use serde_json::json;
 
@@ -22,13 +23,22 @@ pub fn case_graph(case: &str) -> Graph {
 
 /// Returns the model that a case's `create_model` builds from the given settings, without values for its weights.
 pub fn case_model(case: &str, settings: &serde_json::Value, choice: &ScriptChoice) -> Model {
+    model_of_scripts(&support::root().join("scripts").join(case), settings, choice, support::root()).expect("a model")
+}
+
+/// Returns the model that the scripts of a folder build from the given settings and the files of a data directory, or the error.
+pub fn model_of_scripts(
+    scripts: &Path,
+    settings: &serde_json::Value,
+    choice: &ScriptChoice,
+    data_dir: &Path,
+) -> Result<Model, ScriptError> {
     let host = HostServices { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
-    let scripts = support::root().join("scripts").join(case);
     let mut config: IndexMap<String, serde_json::Value> =
         IndexMap::from([("weights".to_owned(), json!(null)), ("seed".to_owned(), json!(0))]);
     config.extend(settings.as_object().expect("a map").clone());
-    let scripts = CaseScripts::load(&scripts, choice, &Limits::default(), host).expect("scripts");
-    scripts.create_model(&config, support::root()).expect("a model")
+    let scripts = CaseScripts::load(scripts, choice, &Limits::default(), host).expect("scripts");
+    scripts.create_model(&config, data_dir)
 }
 
 /// Returns the choice of scripts of the cases that classify images.

@@ -2,6 +2,7 @@
 //!
 //! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets, and reads no clock.
 
+mod available_memory;
 pub mod backend;
 mod deviations;
 mod interpreter;
@@ -24,6 +25,7 @@ mod table;
 mod tract;
 mod value;
 
+pub use available_memory::available_memory;
 pub use flagperf_core::engine_error::{EngineError, Unavailable};
 pub use flagperf_core::lent_memory::{HeapMemory, LentMemory};
 pub use load::{Artifact, LoadOptions};

@@ -9,8 +9,9 @@ use super::{MappedFile, WeightError};
 /// The largest file in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A number that the file must have under a key if it has the key; `None` if the key must be absent or null.
-pub type ConfigurationValue = (String, Option<f64>);
+/// What the file must have under a key if it has the key: a number, a text, or an object with such values; null if the
+/// key must be absent or null.
+pub type ConfigurationValue = (String, Value);
 
 /// Compares the `config.json` beside a file of weights with the values of the model. Returns the path if there is one.
 ///
@@ -29,26 +30,34 @@ pub(super) fn check(weights: &Path, expected: &[ConfigurationValue]) -> Result<O
     let config: Value =
         serde_json::from_slice(file.bytes()).map_err(|error| failed(format!("is not JSON: {error}")))?;
     for (key, expected) in expected {
-        let Some(actual) = value(&config, key).filter(|actual| !actual.is_null()) else { continue };
-        let is_equal = match (expected, actual.as_f64()) {
-            (Some(expected), Some(actual)) => (actual - expected).abs() <= 1e-9 * expected.abs(),
-            _ => false,
-        };
-        if !is_equal {
-            let expected = expected.map_or("none".to_owned(), |number| number.to_string());
-            return Err(failed(format!("has the `{key}` {actual}, but the model of this case has {expected}")));
-        }
+        let actual = value(&config, key).filter(|actual| expected.is_object() || !actual.is_null());
+        let Some(actual) = actual.filter(|actual| !is_equal(expected, actual)) else { continue };
+        let [expected, actual] =
+            [expected, actual].map(|value| if value.is_null() { "none".to_owned() } else { value.to_string() });
+        return Err(failed(format!("has the `{key}` {actual}, but the model of this case has {expected}")));
     }
     Ok(Some(path))
+}
+
+/// Returns whether a value is as expected. Of an object, only the keys of the expected one count.
+fn is_equal(expected: &Value, actual: &Value) -> bool {
+    match (expected.as_f64(), actual.as_f64(), expected) {
+        (Some(expected), Some(actual), _) => (actual - expected).abs() <= 1e-9 * expected.abs(),
+        // Before version 4.43, transformers called the type of a scaling `type`.
+        (_, _, Value::Object(expected)) => expected.iter().all(|(key, expected)| {
+            let older = if key == "rope_type" { &actual["type"] } else { &Value::Null };
+            is_equal(expected, actual.get(key).unwrap_or(older))
+        }),
+        _ => expected == actual,
+    }
 }
 
 /// Returns the value of a key. Since version 5, transformers writes what concerns rotary embeddings under `rope_parameters`.
 fn value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
     let rotary = &config["rope_parameters"];
     match key {
-        "rope_scaling" if !rotary["rope_type"].is_null() => {
-            Some(&rotary["rope_type"]).filter(|kind| *kind != "default")
-        }
+        "rope_scaling" if rotary["rope_type"] == "default" => Some(&Value::Null),
+        "rope_scaling" if !rotary["rope_type"].is_null() => Some(rotary),
         "rope_theta" if !rotary[key].is_null() => Some(&rotary[key]),
         _ => config.get(key),
     }
@@ -56,13 +65,19 @@ fn value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn compared(text: &str) -> Result<Option<PathBuf>, String> {
+        compared_with(json!({"rms_norm_eps": 1e-5, "rope_theta": 5e5, "rope_scaling": null}), text)
+    }
+
+    fn compared_with(expected: Value, text: &str) -> Result<Option<PathBuf>, String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), text).unwrap();
-        let expected = [("rms_norm_eps", Some(1e-5)), ("rope_theta", Some(5e5)), ("rope_scaling", None)];
-        let expected = expected.map(|(key, number)| (key.to_owned(), number));
+        let Value::Object(expected) = expected else { panic!("an object") };
+        let expected: Vec<_> = expected.into_iter().collect();
         check(&folder.path().join("model.safetensors"), &expected).map_err(|error| {
             let text = error.to_string();
             text[text.find("config.json").unwrap()..].to_owned()
@@ -78,21 +93,44 @@ mod tests {
         ] {
             assert!(compared(text).unwrap().is_some());
         }
-        assert_eq!(check(Path::new("missing/model.safetensors"), &[("a".to_owned(), None)]).unwrap(), None);
+        assert_eq!(check(Path::new("missing/model.safetensors"), &[("a".to_owned(), Value::Null)]).unwrap(), None);
     }
 
     #[test]
     fn a_configuration_of_another_model_is_refused_with_both_values() {
         for (text, reason) in [
-            (r#"{"rms_norm_eps": 1e-6}"#, "has the `rms_norm_eps` 1e-6, but the model of this case has 0.00001"),
-            (r#"{"rope_theta": 10000.0}"#, "has the `rope_theta` 10000.0, but the model of this case has 500000"),
+            (r#"{"rms_norm_eps": 1e-6}"#, "has the `rms_norm_eps` 1e-6, but the model of this case has 1e-5"),
+            (r#"{"rope_theta": 10000.0}"#, "has the `rope_theta` 10000.0, but the model of this case has 500000.0"),
             (
                 r#"{"rope_parameters": {"rope_type": "llama3"}}"#,
-                "has the `rope_scaling` \"llama3\", but the model of this case has none",
+                r#"has the `rope_scaling` {"rope_type":"llama3"}, but the model of this case has none"#,
             ),
             ("[", "is not JSON: EOF while parsing a list at line 1 column 1"),
         ] {
             assert_eq!(compared(text).unwrap_err(), format!("config.json` {reason}"));
+        }
+    }
+
+    #[test]
+    fn the_scaling_of_rotary_embeddings_is_compared_in_the_spelling_of_each_version() {
+        let expected = || json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0}});
+        for text in [
+            "{}",
+            r#"{"rope_scaling": {"type": "linear", "factor": 2}}"#,
+            r#"{"rope_scaling": {"rope_type": "linear", "type": "linear", "factor": 2.0}}"#,
+            r#"{"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}"#,
+        ] {
+            assert!(compared_with(expected(), text).unwrap().is_some(), "{text}");
+        }
+        let model = r#"but the model of this case has {"factor":2.0,"rope_type":"linear"}"#;
+        for (text, actual) in [
+            (r#"{"rope_scaling": null}"#, "none"),
+            (r#"{"rope_parameters": {"rope_type": "default"}}"#, "none"),
+            (r#"{"rope_scaling": {"type": "linear", "factor": 4}}"#, r#"{"factor":4,"type":"linear"}"#),
+            (r#"{"rope_parameters": {"rope_type": "llama3", "factor": 2}}"#, r#"{"factor":2,"rope_type":"llama3"}"#),
+        ] {
+            let error = compared_with(expected(), text).unwrap_err();
+            assert_eq!(error, format!("config.json` has the `rope_scaling` {actual}, {model}"));
         }
     }
 }

@@ -44,6 +44,11 @@ impl<'a> WeightReader<'a> {
     pub fn tensor(&mut self, name: &str) -> Result<Tensor, WeightError> {
         let unknown = || WeightError::UnknownWeight { graph: self.graph.name.clone(), name: name.to_owned() };
         let weight = self.graph.weights.get(name).ok_or_else(unknown)?;
+        self.values(name, weight)
+    }
+
+    /// Returns the values of a weight whose random values are drawn for `name`.
+    fn values(&mut self, name: &str, weight: &Weight) -> Result<Tensor, WeightError> {
         let not_fixed = || WeightError::NoFixedShape { graph: self.graph.name.clone(), name: name.to_owned() };
         let shape = weight.spec.fixed_shape().ok_or_else(not_fixed)?;
         let stored = match &weight.source {
@@ -59,6 +64,7 @@ impl<'a> WeightReader<'a> {
                 let values = seed::random_values(*seed, name, *init, bytes / DType::F32.size()).ok_or_else(memory)?;
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
+            WeightSource::Int8 { name, of, part } => super::int8::round(&self.values(name, of)?, *part),
             WeightSource::File { path, key } => self.read_key(name, weight, path, key)?,
             WeightSource::External { path, offset, length, dtype } => {
                 self.read_external(name, &shape, *dtype, (path, *offset, *length))?
