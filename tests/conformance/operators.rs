@@ -51,7 +51,7 @@ pub const OPERATORS: &[(&str, Make)] = &[
     ("RMSNormalization", || unary(TOKENS, |g, x| layers::rms_norm(g, "norm", x, 1e-5))),
     ("RotaryEmbedding", || {
         binary(["N,2,5,8,f32", "N,5,i64"], |g, x, positions| {
-            let angles = RotaryAngles { positions: 16, width: 8, theta: 100.0, interleaved: false };
+            let angles = RotaryAngles { positions: 16, width: 8, theta: 100.0, interleaved: false, scaling: None };
             let rotary = layers::rotary(g, "rotary", positions, angles)?;
             layers::rotate(g, "rotated", x, &rotary)
         })

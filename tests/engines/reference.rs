@@ -14,6 +14,7 @@ mod models;
 mod networks;
 mod pixels;
 mod rewrites;
+mod rotary;
 mod sidecars;
 
 use std::path::{Path, PathBuf};

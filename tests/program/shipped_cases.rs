@@ -204,6 +204,49 @@ fn the_language_models_score_and_continue_prompts() {
 }
 
 #[test]
+fn the_language_models_run_with_weights_in_int8() {
+    let checkout = support::checkout();
+    let bytes_of_model = |record: &Value| {
+        let graphs = record["phases"][1]["model"]["files"].as_object().expect("graphs").clone();
+        graphs
+            .values()
+            .flat_map(|files| files.as_array().expect("files"))
+            .map(|file| file["size_bytes"].as_u64().expect("a size"))
+            .sum::<u64>()
+    };
+    for task in ["task=mmlu", "task=generation"] {
+        let settings = ["prompt_length=8", "new_tokens=4", task];
+        let plain = run(checkout.path(), &["llama3_8b_mmlu"], &settings).remove(0);
+        let int8 =
+            run(checkout.path(), &["llama3_8b_mmlu"], &[&settings[..], &["weight_type=int8"]].concat()).remove(0);
+        check(&int8);
+        let departures = int8["departures"].as_array().expect("departures");
+        assert!(departures.contains(&json!("weight_type=int8")), "{departures:?}");
+        // The small size has 18,432 numbers in the matrices of its two layers.
+        let saved = bytes_of_model(&plain) - bytes_of_model(&int8);
+        assert!((2 * 18_432..3 * 18_432).contains(&saved), "{saved}");
+        assert_eq!(int8["phases"][0]["model"]["parameters"], plain["phases"][0]["model"]["parameters"]);
+    }
+    let refused = ["plan", "--case", "llama3_8b_mmlu", "--set", "size=tiny", "--set", "weight_type=int4"];
+    let output = program::flagperf(checkout.path(), &refused);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("weight_type is int4, but must be int8 or null"), "{errors}");
+}
+
+#[test]
+fn the_language_models_answer_the_questions_of_the_sample() {
+    let checkout = support::checkout();
+    let settings = ["questions=mmlu", "default_data=datasets/sample_tokens", "max_length=256"];
+    for record in run(checkout.path(), &LANGUAGE_MODELS, &settings) {
+        check(&record);
+        let phase = &record["phases"][0];
+        assert_eq!(phase["measured"][0]["counted"]["accuracy"], 12);
+        let made_from = phase["dataset"]["pipeline"].to_string();
+        assert!(made_from.contains("questions mmlu, test of 3 subjects, 5 shots"), "{made_from}");
+    }
+}
+
+#[test]
 fn settings_without_meaning_are_refused_before_anything_runs() {
     let checkout = support::checkout();
     for (setting, reason) in [

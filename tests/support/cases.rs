@@ -33,12 +33,21 @@ pub fn case_model_in(
     settings: &serde_json::Value,
     choice: &ScriptChoice,
 ) -> Result<Model, ScriptError> {
+    model_of_scripts(&support::root().join("scripts").join(case), settings, choice, data_dir)
+}
+
+/// Returns the model that the scripts of a folder build from the given settings and the files of a data directory, or the error.
+pub fn model_of_scripts(
+    scripts: &Path,
+    settings: &serde_json::Value,
+    choice: &ScriptChoice,
+    data_dir: &Path,
+) -> Result<Model, ScriptError> {
     let host = HostServices { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
-    let scripts = support::root().join("scripts").join(case);
     let mut config: IndexMap<String, serde_json::Value> =
         IndexMap::from([("weights".to_owned(), json!(null)), ("seed".to_owned(), json!(0))]);
     config.extend(settings.as_object().expect("a map").clone());
-    let scripts = CaseScripts::load(&scripts, choice, &Limits::default(), host).expect("scripts");
+    let scripts = CaseScripts::load(scripts, choice, &Limits::default(), host).expect("scripts");
     scripts.create_model(&config, data_dir)
 }
 

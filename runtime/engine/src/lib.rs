@@ -4,6 +4,7 @@
 //! tokens of an answer arrive are measured here.
 
 mod answers;
+mod available_memory;
 pub mod backend;
 mod deviations;
 mod interpreter;
@@ -29,6 +30,7 @@ mod tract;
 mod value;
 
 pub use answers::AnswerTimes;
+pub use available_memory::available_memory;
 pub use flagperf_core::engine_error::{EngineError, Unavailable};
 pub use flagperf_core::lent_memory::{HeapMemory, LentMemory};
 pub use load::{Artifact, LoadOptions};

@@ -11,6 +11,7 @@ use super::op::Op;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
 use super::reference::{Array, ReferenceOps};
+use flagperf_onnx::DType;
 
 /// The value of a slot, if it has one.
 pub(super) type SlotValue<O> = Option<Value<<O as TensorOps>::Tensor>>;
@@ -162,7 +163,13 @@ impl<O: TensorOps> Program<O> {
         let constant = |slot: &Slot| self.constants[*slot].is_some();
         // How long a loop runs is not known: loading does not wait for it.
         let may_be_long = matches!(step.op, Op::Control(Control::Loop | Control::Scan(_)));
-        if may_be_long || !step.inputs.iter().flatten().all(constant) {
+        // Weights in int8 stay so in memory: the numbers of a layer exist while it runs.
+        let is_int8 = |slot: &Slot| match &self.constants[*slot] {
+            Some(Value::Library(tensor)) => ops.dtype(tensor) == DType::I8,
+            _ => false,
+        };
+        let widens = matches!(step.op, Op::Cast { .. }) && step.inputs.iter().flatten().any(is_int8);
+        if may_be_long || widens || !step.inputs.iter().flatten().all(constant) {
             self.steps.push(loaded);
             return Ok(());
         }

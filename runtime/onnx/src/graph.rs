@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 
 use crate::rewrite::VendorOperator;
-use crate::{DType, Tensor, TensorSpec};
+use crate::{DType, Int8Part, Tensor, TensorSpec};
 
 /// A model: one graph, or several that a forward function drives (text encoder, denoiser, decoder).
 #[derive(Clone, Debug, Default)]
@@ -208,6 +208,15 @@ pub enum WeightSource {
         /// The element type in the file.
         dtype: DType,
     },
+    /// A part of a weight in int8, computed from its values: see [`Graph::store_as_int8`].
+    Int8 {
+        /// The name of the weight.
+        name: String,
+        /// The weight in f32.
+        of: Box<Weight>,
+        /// Which part.
+        part: Int8Part,
+    },
 }
 
 impl WeightSource {
@@ -215,7 +224,16 @@ impl WeightSource {
     pub fn path(&self) -> Option<&Path> {
         match self {
             WeightSource::File { path, .. } | WeightSource::External { path, .. } => Some(path),
+            WeightSource::Int8 { of, .. } => of.source.path(),
             WeightSource::Seed { .. } | WeightSource::Value(_) => None,
+        }
+    }
+
+    /// Returns the source of the values from which a part of a weight in int8 is computed, or this source.
+    pub(crate) fn original(&self) -> &WeightSource {
+        match self {
+            WeightSource::Int8 { of, .. } => of.source.original(),
+            own => own,
         }
     }
 }

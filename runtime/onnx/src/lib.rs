@@ -44,4 +44,6 @@ pub use training::{
     StepScalars, TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, UPDATE, UPDATE_NUMBERS, UpdateRule,
     WarmUp, training_step,
 };
-pub use weights::{ConfigurationValue, WeightError, WeightMismatches, WeightOptions, WeightReader, find_weights_file};
+pub use weights::{
+    ConfigurationValue, Int8Part, WeightError, WeightMismatches, WeightOptions, WeightReader, find_weights_file,
+};

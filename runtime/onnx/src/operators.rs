@@ -19,8 +19,8 @@ use row::op;
 
 use crate::operator_set::conversions as convert;
 use crate::shape_inference::dtypes::{
-    AND_INDICES, AND_MASK, AND_RUNNING_STATISTICS, AND_STATISTICS, ANY, CAST, FILL, FLOAT, LIKE_SECOND, LIKE_THIRD,
-    SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
+    AND_INDICES, AND_MASK, AND_RUNNING_STATISTICS, AND_STATISTICS, ANY, CAST, DEQUANTIZED, FILL, FLOAT, LIKE_SECOND,
+    LIKE_THIRD, SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
 };
 use crate::shape_inference::rules::{self, Arithmetic, BROADCAST, FIRST, UNKNOWN, VARIADIC};
 use crate::{Graph, Node, OPSET, count, gradient, lower};
@@ -84,7 +84,7 @@ static OPERATORS: [Operator; 203] = [
     op("DFT",                       17, ANY,            UNKNOWN),
     op("DeformConv",                19, ANY,            UNKNOWN).counts(count::unknown),
     op("DepthToSpace",              1,  ANY,            Some(rules::depth_to_space)).derives(gradient::depth_to_space),
-    op("DequantizeLinear",          10, ANY,            UNKNOWN).lowers(lower::dequantize_linear),
+    op("DequantizeLinear",          10, DEQUANTIZED,    FIRST).lowers(lower::dequantize_linear).f32(),
     op("Det",                       11, ANY,            UNKNOWN),
     op("Div",                       1,  SAME,           Some(|n| rules::arithmetic(n, &ops::Div, Arithmetic::Other))).converts(7, convert::broadcast)
         .derives(gradient::div),

@@ -98,6 +98,7 @@ fn origin(source: &WeightSource) -> String {
         WeightSource::Seed { seed, init } => format!("seed {seed}, {init:?}"),
         WeightSource::Value(tensor) => format!("{:p}", tensor.bytes()),
         WeightSource::External { path, offset, .. } => format!("{}: {offset}", path.display()),
+        WeightSource::Int8 { of, part, .. } => format!("{part:?} of {}", origin(&of.source)),
     }
 }
 

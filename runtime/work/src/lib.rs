@@ -12,6 +12,7 @@ mod input_check;
 mod lend;
 mod load;
 mod measured_loop;
+mod memory_need;
 mod model_files;
 mod modules;
 mod operations;

@@ -16,6 +16,7 @@ use super::load::{
     convert_precision, is_server, load_model, load_model_input, load_profiled_input, load_profiled_model,
 };
 use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
+use super::memory_need;
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::{DrawnSamples, ValidationOutputs};
 use super::reference;
@@ -94,6 +95,7 @@ impl Worker<'_> {
             let dataset = self.open_dataset(&scripts)?;
             let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
             let model = convert_precision(model, &job.settings, &job.parameters.keep_f32)?;
+            memory_need::check(model.graphs.values(), job)?;
             let (facts, weights) = facts::model_facts(&model, &job.data_dir, &scripts.model_files())?;
             Ok((dataset, model, facts, weights))
         })?;
@@ -261,6 +263,7 @@ impl Worker<'_> {
             }
         };
         (self.emit)(Event::Model(model.facts.clone()));
+        memory_need::check(model.graphs.values(), self.job)?;
         let sessions = self.load_timed(|| load_model_input(input, files.as_ref(), self.job))?;
         Ok((sessions, model, files))
     }

@@ -105,7 +105,7 @@ fn a_wrong_folder_name_or_description_is_refused() {
     --- stdout
     --- stderr
     error: there is no `data/dataset.yaml`
-      hint: name the dataset with --of NAME (known: bert_tokens, digits, drawn, drawn_boxes, drawn_masks, imagenet, imagenet_samples, sample_tokens, smollm2_135m, squad, stable_diffusion_v1_4)
+      hint: name the dataset with --of NAME (known: bert_tokens, digits, drawn, drawn_boxes, drawn_masks, imagenet, imagenet_samples, mmlu, sample_tokens, smollm2_135m, squad, stable_diffusion_v1_4)
     $ flagperf dataset check nowhere
     exit code 2
     --- stdout
@@ -122,6 +122,6 @@ fn a_wrong_folder_name_or_description_is_refused() {
     exit code 2
     --- stdout
     --- stderr
-    error: unknown dataset `drwan` (known: bert_tokens, digits, drawn, drawn_boxes, drawn_masks, imagenet, imagenet_samples, sample_tokens, smollm2_135m, squad, stable_diffusion_v1_4; nearest: drawn)
+    error: unknown dataset `drwan` (known: bert_tokens, digits, drawn, drawn_boxes, drawn_masks, imagenet, imagenet_samples, mmlu, sample_tokens, smollm2_135m, squad, stable_diffusion_v1_4; nearest: drawn)
     ");
 }

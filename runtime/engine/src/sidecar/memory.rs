@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::{MmapMut, MmapOptions};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use crate::LentMemory;
+use crate::available_memory::available_memory;
 use flagperf_core::tensor::HostMemory;
 
 /// The regions that are lent to one sidecar.
@@ -96,16 +96,6 @@ impl Region {
     pub(super) fn buffer(&self) -> u32 {
         self.buffer
     }
-}
-
-/// Returns the available memory in bytes. The host checks it before an allocation, because the system kills processes
-/// instead of refusing shared memory.
-fn available_memory() -> u64 {
-    let memory = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    // Where the system does not report its memory, the allocation itself decides.
-    let Ok(system) = System::new_with_specifics(memory) else { return u64::MAX };
-    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
-    system.available_memory().min(limit)
 }
 
 impl HostMemory for Region {

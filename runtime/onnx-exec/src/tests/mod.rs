@@ -12,6 +12,8 @@ mod gradient;
 #[cfg(feature = "cpu")]
 mod fused;
 #[cfg(feature = "cpu")]
+mod int8;
+#[cfg(feature = "cpu")]
 mod mixed_precision;
 #[cfg(feature = "cpu")]
 mod multi_head_attention;

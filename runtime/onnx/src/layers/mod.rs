@@ -40,7 +40,7 @@ pub use normalization::{BatchNorm, batch_norm, dropout, group_norm, instance_nor
 pub use pool::{Pool2d, avg_pool2d, global_avg_pool, max_pool2d};
 pub use reduction::{Reduction, arg_max, cumulative_sum, mean, reduce};
 pub use resize::{Interpolation, ResizeTo, interpolate};
-pub use rotary::{Rotary, RotaryAngles, rotary, rotate};
+pub use rotary::{Rotary, RotaryAngles, RotaryScaling, rotary, rotate};
 pub use selection::{
     Fill, Slice, choose, concat, gather, gather_elements, pad, roll, select, slice, split, stack, top_k,
 };

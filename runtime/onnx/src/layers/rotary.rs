@@ -6,7 +6,8 @@ use crate::{Attribute, BuildError, Dim, GraphBuilder, Tensor, Var};
 /// The most elements of a table.
 const ELEMENTS_MAX: usize = 1 << 26;
 
-/// The angles of a rotary embedding; the fields are those of Hugging Face's configurations.
+/// The angles of a rotary embedding; the fields are those of Hugging Face's configurations. Angle `i` of position `p` is
+/// `p · theta^(-2i/width)`: equation 15 of Su et al. 2021, "RoFormer".
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RotaryAngles {
     /// Number of positions in the tables.
@@ -17,6 +18,77 @@ pub struct RotaryAngles {
     pub theta: f32,
     /// Whether elements `2i` and `2i + 1` form a pair, instead of `i` and `i + width/2`.
     pub interleaved: bool,
+    /// How the angles are scaled.
+    pub scaling: Option<RotaryScaling>,
+}
+
+/// The scaling of angles for contexts longer than those of the first training. Names and formulas are those of Hugging
+/// Face's `rope_scaling`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RotaryScaling {
+    /// All angles are divided by the factor.
+    Linear {
+        /// At least 1.
+        factor: f64,
+    },
+    /// The scaling of Llama 3.1: angles whose wavelength is above `original_positions / low_freq_factor` are divided by
+    /// the factor, those whose wavelength is below `original_positions / high_freq_factor` stay, and those between are
+    /// interpolated.
+    Llama3 {
+        /// At least 1.
+        factor: f64,
+        /// Above 0.
+        low_freq_factor: f64,
+        /// Above `low_freq_factor`.
+        high_freq_factor: f64,
+        /// Number of positions in the first training.
+        original_positions: usize,
+    },
+}
+
+impl RotaryScaling {
+    fn check(self) -> Result<(), String> {
+        let (RotaryScaling::Linear { factor } | RotaryScaling::Llama3 { factor, .. }) = self;
+        if !factor.is_finite() || factor < 1.0 {
+            return Err(format!("the factor of the scaling must be at least 1, not {factor}"));
+        }
+        match self {
+            RotaryScaling::Llama3 { low_freq_factor: low, high_freq_factor: high, original_positions, .. }
+                if !(0.0 < low && low < high && high.is_finite() && original_positions > 0) =>
+            {
+                Err(format!(
+                    "`low_freq_factor` ({low}) must be above 0 and below `high_freq_factor` ({high}), and \
+                     `original_max_position_embeddings` ({original_positions}) above 0"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the scaled frequency in radians per position.
+    fn scale(self, frequency: f64) -> f64 {
+        match self {
+            RotaryScaling::Linear { factor } => frequency / factor,
+            RotaryScaling::Llama3 { factor, low_freq_factor: low, high_freq_factor: high, original_positions } => {
+                let wavelengths = original_positions as f64 * frequency / std::f64::consts::TAU;
+                let kept = ((wavelengths - low) / (high - low)).clamp(0.0, 1.0);
+                frequency * (kept + (1.0 - kept) / factor)
+            }
+        }
+    }
+}
+
+impl RotaryAngles {
+    /// Returns the angle of each pair of elements at position 1, in radians.
+    pub fn frequencies(&self) -> Vec<f32> {
+        let RotaryAngles { width, theta, scaling, .. } = *self;
+        let frequency = |i: usize| theta.powf((2 * i) as f32 / width as f32).recip();
+        let scaled = |frequency: f32| match scaling {
+            None => frequency,
+            Some(scaling) => scaling.scale(f64::from(frequency)) as f32,
+        };
+        (0..width / 2).map(frequency).map(scaled).collect()
+    }
 }
 
 /// A rotary embedding of some positions, for any number of layers.
@@ -27,11 +99,11 @@ pub struct Rotary {
     tables: [Var; 2],
 }
 
-/// Declares the tables of a rotary embedding of `positions` (`N,L,i64`). Angle `i` of position `p`
-/// is `p · theta^(-2i/width)`: equation 15 of Su et al. 2021, "RoFormer".
+/// Declares the tables of a rotary embedding of `positions` (`N,L,i64`).
 ///
 /// # Errors
-/// When the width is odd, the tables are too large, or the positions are not `N,L,i64`.
+/// When the width is odd, the tables are too large, a number of the scaling has no meaning, or the positions are not
+/// `N,L,i64`.
 pub fn rotary(
     builder: &mut GraphBuilder,
     name: &str,
@@ -45,10 +117,11 @@ pub fn rotary(
         let reason = format!("the width must be even, theta above 0, positions * width / 2 at most {ELEMENTS_MAX}");
         return Err(argument_error(name, reason));
     }
+    angles.scaling.map_or(Ok(()), RotaryScaling::check).map_err(|reason| argument_error(name, reason))?;
     if positions.spec().dims.len() != 2 {
         return Err(argument_error(name, format!("the positions must be `N,L,i64`, not `{}`", positions.spec())));
     }
-    let frequencies: Vec<f32> = (0..half).map(|i| theta.powf((2 * i) as f32 / width as f32).recip()).collect();
+    let frequencies = angles.frequencies();
     let mut table = |part: &str, function: fn(f32) -> f32| {
         let angles = (0..count).flat_map(|position| frequencies.iter().map(move |f| position as f32 * f));
         let values = Tensor::from_vec([count, half], angles.map(function).collect());

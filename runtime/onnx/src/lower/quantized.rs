@@ -81,8 +81,13 @@ pub(crate) fn dequantize_linear(nodes: &mut NodeList<'_>, node: &Node) -> Result
         return Err("`output_dtype` is not the type of the scale".to_owned());
     }
     let scale = along(nodes, scale, axis, rank)?;
-    let integers = centred(nodes, x, input(node, 2), |nodes, value| along(nodes, value, axis, rank))?;
-    let numbers = nodes.cast(&integers, DType::F32);
+    let numbers = match input(node, 2) {
+        None => nodes.cast(x, DType::F32),
+        zero_point => {
+            let integers = centred(nodes, x, zero_point, |nodes, value| along(nodes, value, axis, rank))?;
+            nodes.cast(&integers, DType::F32)
+        }
+    };
     let wide = nodes.widen(&scale, dtype);
     let result = nodes.add("Mul", &[&numbers, &wide]);
     nodes.define_as(&result, dtype, &node.outputs[0]);

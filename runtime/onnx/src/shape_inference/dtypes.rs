@@ -26,6 +26,8 @@ enum OutputType {
     Fixed(DType),
     /// An attribute contains it.
     Attribute(fn(Attributes<'_>) -> Result<DType, InferError>),
+    /// The attribute `output_dtype` contains it; without one, or with 0, it is that of an input.
+    DeclaredOrInput(usize),
 }
 
 /// Any inputs; the outputs have the type of input 0.
@@ -58,6 +60,8 @@ pub(crate) const LIKE_THIRD: Types = Types { output: OutputType::Input(2), ..ANY
 pub(crate) const SELECTED: Types = Types { equal_from: Some(1), ..LIKE_SECOND };
 /// The attribute `to` is the type of the output.
 pub(crate) const CAST: Types = Types { output: OutputType::Attribute(cast_to), ..ANY };
+/// The output has the type of the attribute `output_dtype`, or else of input 1.
+pub(crate) const DEQUANTIZED: Types = Types { output: OutputType::DeclaredOrInput(1), ..ANY };
 /// The output has the type of the attribute `value`.
 pub(crate) const FILL: Types = Types { output: OutputType::Attribute(fill_type), ..ANY };
 
@@ -81,6 +85,10 @@ pub fn output_dtypes(
         OutputType::Input(index) => Ok(input(index)),
         OutputType::Fixed(dtype) => Ok(Some(dtype)),
         OutputType::Attribute(read) => read(attributes).map(Some),
+        OutputType::DeclaredOrInput(index) => match attributes.int("output_dtype")?.unwrap_or(0) {
+            0 => Ok(input(index)),
+            code => Ok(crate::file::dtype_from_onnx(code)),
+        },
     };
     let first = output(types.output)?;
     let others = types.others.map_or(Ok(first), output)?;

@@ -10,8 +10,9 @@ use super::{MappedFile, WeightError, gguf, safetensors as format};
 /// The largest file in bytes.
 const BYTES_MAX: usize = 1 << 20;
 
-/// A number that the file must have under a key if it has the key; `None` if the key must be absent or null.
-pub type ConfigurationValue = (String, Option<f64>);
+/// What the file must have under a key if it has the key: a number, a text, or an object with such values; null if the
+/// key must be absent or null.
+pub type ConfigurationValue = (String, Value);
 
 /// Compares the values of the model with the metadata of its file of weights, if that is a GGUF file, and with the
 /// `config.json` beside it. Returns the path of the latter if there is one.
@@ -49,30 +50,38 @@ fn compare<'a>(
     find: impl Fn(&'a str) -> Option<(&'a str, &'a Value)>,
 ) -> Result<(), WeightError> {
     for (key, expected) in expected {
-        let Some((name, actual)) = find(key).filter(|(_, actual)| !actual.is_null()) else { continue };
-        let is_equal = match (expected, actual.as_f64()) {
-            (Some(expected), Some(actual)) => (actual - expected).abs() <= 1e-9 * expected.abs(),
-            _ => false,
-        };
-        if !is_equal {
-            let expected = expected.map_or("none".to_owned(), |number| number.to_string());
-            let reason = format!(
-                "has the `{name}` {actual}, but the model of this case has {expected}: choose the weights of this model, or \
-                 correct `{key}` in the script"
-            );
-            return Err(WeightError::Configuration { path: path.to_owned(), reason });
-        }
+        let actual = find(key).filter(|(_, actual)| expected.is_object() || !actual.is_null());
+        let Some((name, actual)) = actual.filter(|(_, actual)| !is_equal(expected, actual)) else { continue };
+        let [expected, actual] =
+            [expected, actual].map(|value| if value.is_null() { "none".to_owned() } else { value.to_string() });
+        let reason = format!(
+            "has the `{name}` {actual}, but the model of this case has {expected}: choose the weights of this model, or \
+             correct `{key}` in the script"
+        );
+        return Err(WeightError::Configuration { path: path.to_owned(), reason });
     }
     Ok(())
+}
+
+/// Returns whether a value is as expected. Of an object, only the keys of the expected one count.
+fn is_equal(expected: &Value, actual: &Value) -> bool {
+    match (expected.as_f64(), actual.as_f64(), expected) {
+        (Some(expected), Some(actual), _) => (actual - expected).abs() <= 1e-9 * expected.abs(),
+        // Before version 4.43, transformers called the type of a scaling `type`.
+        (_, _, Value::Object(expected)) => expected.iter().all(|(key, expected)| {
+            let older = if key == "rope_type" { &actual["type"] } else { &Value::Null };
+            is_equal(expected, actual.get(key).unwrap_or(older))
+        }),
+        _ => expected == actual,
+    }
 }
 
 /// Returns the value of a key. Since version 5, transformers writes what concerns rotary embeddings under `rope_parameters`.
 fn value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
     let rotary = &config["rope_parameters"];
     match key {
-        "rope_scaling" if !rotary["rope_type"].is_null() => {
-            Some(&rotary["rope_type"]).filter(|kind| *kind != "default")
-        }
+        "rope_scaling" if rotary["rope_type"] == "default" => Some(&Value::Null),
+        "rope_scaling" if !rotary["rope_type"].is_null() => Some(rotary),
         "rope_theta" if !rotary[key].is_null() => Some(&rotary[key]),
         _ => config.get(key),
     }
@@ -80,13 +89,19 @@ fn value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn compared(text: &str) -> Result<Option<PathBuf>, String> {
+        compared_with(json!({"rms_norm_eps": 1e-5, "rope_theta": 5e5, "rope_scaling": null}), text)
+    }
+
+    fn compared_with(expected: Value, text: &str) -> Result<Option<PathBuf>, String> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("config.json"), text).unwrap();
-        let expected = [("rms_norm_eps", Some(1e-5)), ("rope_theta", Some(5e5)), ("rope_scaling", None)];
-        let expected = expected.map(|(key, number)| (key.to_owned(), number));
+        let Value::Object(expected) = expected else { panic!("an object") };
+        let expected: Vec<_> = expected.into_iter().collect();
         let weights = folder.path().join("model.safetensors");
         std::fs::write(&weights, "").unwrap();
         check(&weights, &expected).map_err(|error| {
@@ -105,7 +120,7 @@ mod tests {
             assert!(compared(text).unwrap().is_some());
         }
         let weights = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(check(weights.path(), &[("a".to_owned(), None)]).unwrap(), None);
+        assert_eq!(check(weights.path(), &[("a".to_owned(), Value::Null)]).unwrap(), None);
     }
 
     #[test]
@@ -113,9 +128,9 @@ mod tests {
         let differs = |what: &str, key: &str| {
             format!("has the {what}: choose the weights of this model, or correct `{key}` in the script")
         };
-        let epsilon = "`rms_norm_eps` 1e-6, but the model of this case has 0.00001";
-        let theta = "`rope_theta` 10000.0, but the model of this case has 500000";
-        let scaling = "`rope_scaling` \"llama3\", but the model of this case has none";
+        let epsilon = "`rms_norm_eps` 1e-6, but the model of this case has 1e-5";
+        let theta = "`rope_theta` 10000.0, but the model of this case has 500000.0";
+        let scaling = r#"`rope_scaling` {"rope_type":"llama3"}, but the model of this case has none"#;
         for (text, reason) in [
             (r#"{"rms_norm_eps": 1e-6}"#, differs(epsilon, "rms_norm_eps")),
             (r#"{"rope_theta": 10000.0}"#, differs(theta, "rope_theta")),
@@ -123,6 +138,29 @@ mod tests {
             ("[", "is not JSON: EOF while parsing a list at line 1 column 1".to_owned()),
         ] {
             assert_eq!(compared(text).unwrap_err(), format!("config.json` {reason}"));
+        }
+    }
+
+    #[test]
+    fn the_scaling_of_rotary_embeddings_is_compared_in_the_spelling_of_each_version() {
+        let expected = || json!({"rope_scaling": {"rope_type": "linear", "factor": 2.0}});
+        for text in [
+            "{}",
+            r#"{"rope_scaling": {"type": "linear", "factor": 2}}"#,
+            r#"{"rope_scaling": {"rope_type": "linear", "type": "linear", "factor": 2.0}}"#,
+            r#"{"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}"#,
+        ] {
+            assert!(compared_with(expected(), text).unwrap().is_some(), "{text}");
+        }
+        let model = r#"but the model of this case has {"factor":2.0,"rope_type":"linear"}"#;
+        for (text, actual) in [
+            (r#"{"rope_scaling": null}"#, "none"),
+            (r#"{"rope_parameters": {"rope_type": "default"}}"#, "none"),
+            (r#"{"rope_scaling": {"type": "linear", "factor": 4}}"#, r#"{"factor":4,"type":"linear"}"#),
+            (r#"{"rope_parameters": {"rope_type": "llama3", "factor": 2}}"#, r#"{"factor":2,"rope_type":"llama3"}"#),
+        ] {
+            let error = compared_with(expected(), text).unwrap_err();
+            assert_eq!(error, format!("config.json` has the `rope_scaling` {actual}, {model}"));
         }
     }
 }

@@ -47,6 +47,14 @@ pub enum WeightError {
         /// What differs.
         reason: String,
     },
+    /// A name of weights that should be stored as int8 matches none.
+    #[error("graph `{graph}` has no weight `{name}` of a fully connected layer")]
+    NoLinearWeight {
+        /// The graph.
+        graph: String,
+        /// The name, or the beginning of it before a `*`.
+        name: String,
+    },
     /// A folder does not have exactly one set of weights.
     #[error("the folder `{path}` has {reason}", path = path.display())]
     Folder {

@@ -30,13 +30,18 @@ pub struct WeightOptions {
 
 impl WeightOptions {
     fn ignores(&self, name: &str) -> bool {
-        let matches = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == pattern,
-        };
+        let matches = |pattern: &String| matches_name(pattern, name);
         name.rsplit('.').next() == Some(IGNORED_SUFFIX)
             || self.ignore.iter().any(matches)
             || self.equal.iter().any(|(copy, _)| copy == name)
+    }
+}
+
+/// Returns whether a name is the pattern, or begins with it if the pattern ends with `*`.
+pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
     }
 }
 
@@ -129,7 +134,7 @@ impl Graph {
     /// false.
     pub fn weights_are_random(&self) -> bool {
         let random = |weight: &crate::Weight| {
-            weight.role != WeightRole::Constant && matches!(weight.source, WeightSource::Seed { .. })
+            weight.role != WeightRole::Constant && matches!(weight.source.original(), WeightSource::Seed { .. })
         };
         self.declares_random_weights || self.weights.values().any(random)
     }

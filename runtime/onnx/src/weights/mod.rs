@@ -5,6 +5,7 @@
 mod configuration;
 mod error;
 mod gguf;
+mod int8;
 mod listing;
 mod load;
 mod mapped;
@@ -16,6 +17,7 @@ mod seed;
 
 pub use configuration::ConfigurationValue;
 pub use error::{WeightError, WeightMismatches};
+pub use int8::Int8Part;
 pub use listing::find_weights_file;
 pub use load::WeightOptions;
 pub(crate) use mapped::MappedFile;

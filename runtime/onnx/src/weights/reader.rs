@@ -45,6 +45,11 @@ impl<'a> WeightReader<'a> {
     pub fn tensor(&mut self, name: &str) -> Result<Tensor, WeightError> {
         let unknown = || WeightError::UnknownWeight { graph: self.graph.name.clone(), name: name.to_owned() };
         let weight = self.graph.weights.get(name).ok_or_else(unknown)?;
+        self.values(name, weight)
+    }
+
+    /// Returns the values of a weight whose random values are drawn for `name`.
+    fn values(&mut self, name: &str, weight: &Weight) -> Result<Tensor, WeightError> {
         let not_fixed = || WeightError::NoFixedShape { graph: self.graph.name.clone(), name: name.to_owned() };
         let shape = weight.spec.fixed_shape().ok_or_else(not_fixed)?;
         let stored = match &weight.source {
@@ -60,6 +65,7 @@ impl<'a> WeightReader<'a> {
                 let values = seed::random_values(*seed, name, *init, bytes / DType::F32.size()).ok_or_else(memory)?;
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
+            WeightSource::Int8 { name, of, part } => super::int8::round(&self.values(name, of)?, *part),
             WeightSource::File { path, key } => {
                 let stored = self.open(path, true)?.tensor(name, path, key, &shape)?;
                 // Only a conversion reads every value anyway. A buffer may have infinite ones: a mask of attention.

@@ -97,7 +97,7 @@ fn both_kinds_of_rotary_embeddings_rotate_their_pairs() {
     for (interleaved, pairs) in [(false, [(0, 2), (1, 3)]), (true, [(0, 1), (2, 3)])] {
         let rotated = graph("1,1,2,4,f32", |b, x| {
             let positions = b.constant("positions", Tensor::from_vec([1, 2], vec![0i64, 5]).unwrap())?;
-            let angles = RotaryAngles { positions: 8, width: 4, theta: 100.0, interleaved };
+            let angles = RotaryAngles { positions: 8, width: 4, theta: 100.0, interleaved, scaling: None };
             let rotary = layers::rotary(b, "rotary", &positions, angles)?;
             layers::rotate(b, "rotated", x, &rotary)
         });

@@ -103,6 +103,11 @@ impl FunctionOptions {
         number(&value).map(Some).ok_or_else(|| self.type_error(key, "a number", &value).into())
     }
 
+    /// Reads a required number.
+    pub(super) fn required_number(&mut self, key: &'static str) -> Fallible<f64> {
+        self.number(key)?.ok_or_else(|| self.missing(key).into())
+    }
+
     /// Removes the option and returns true if its value is the text `expected`; leaves any other value in place.
     pub(super) fn take_if_text(&mut self, key: &'static str, expected: &str) -> bool {
         let is_expected = self

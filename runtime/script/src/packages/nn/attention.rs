@@ -1,6 +1,6 @@
 //! Attention, rotary embeddings and windows: methods of a graph's values.
 
-use flagperf_onnx::layers::{self, Attention, Rotary as RotaryLayer, RotaryAngles};
+use flagperf_onnx::layers::{self, Attention, Rotary as RotaryLayer, RotaryAngles, RotaryScaling};
 use flagperf_onnx::{BuildError, Var};
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, Map};
@@ -29,6 +29,28 @@ fn node_option(options: &mut FunctionOptions, key: &'static str) -> Fallible<Opt
         .try_cast::<Node>()
         .map(Some)
         .ok_or_else(|| format!("`{key}` must be a value of the graph, not {actual}").into())
+}
+
+/// Reads the option `scaling` of a rotary embedding, whose keys are those of `rope_scaling` in a config.json of transformers.
+fn rotary_scaling(scaling: Map) -> Fallible<Option<RotaryScaling>> {
+    if scaling.is_empty() {
+        return Ok(None);
+    }
+    let mut options = FunctionOptions::new("scaling", scaling);
+    let kind = options.required_text("rope_type")?;
+    let factor = options.required_number("factor")?;
+    let scaling = match kind.as_str() {
+        "linear" => RotaryScaling::Linear { factor },
+        "llama3" => RotaryScaling::Llama3 {
+            factor,
+            low_freq_factor: options.required_number("low_freq_factor")?,
+            high_freq_factor: options.required_number("high_freq_factor")?,
+            original_positions: options.required_size("original_max_position_embeddings")?,
+        },
+        other => return Err(format!("`scaling`: `rope_type` must be `linear` or `llama3`, not `{other}`").into()),
+    };
+    options.finish()?;
+    Ok(Some(scaling))
 }
 
 #[export_module]
@@ -87,11 +109,14 @@ pub(super) mod functions {
     }
 
     /// Prepares the rotary embedding of `positions` (`N,length,i64`). Options: `width` (of a head), `count` (of
-    /// positions in its tables), `theta` (10000), `interleaved` (false: elements `i` and `i + width / 2` form a pair).
+    /// positions in its tables), `theta` (10000), `interleaved` (false: elements `i` and `i + width / 2` form a pair),
+    /// `scaling` (none; or the `rope_scaling` of transformers: a map with the `rope_type` `linear` and a `factor`, or with the
+    /// `rope_type` `llama3`, a `factor`, `low_freq_factor`, `high_freq_factor` and `original_max_position_embeddings`).
     ///
     /// ```rhai
     /// let positions = nn::graph("small").input("positions", "N,16,i64");
     /// let rotary = nn::rotary(positions, #{width: 64, count: 2048});
+    /// let longer = nn::rotary(positions, #{width: 64, count: 4096, scaling: #{rope_type: "linear", factor: 2.0}});
     /// ```
     #[rhai_fn(return_raw)]
     pub fn rotary(positions: Node, options: Map) -> Fallible<Rotary> {
@@ -101,6 +126,7 @@ pub(super) mod functions {
             positions: options.required_size("count")?,
             theta: options.number("theta")?.unwrap_or(10_000.0) as f32,
             interleaved: options.flag("interleaved", false)?,
+            scaling: rotary_scaling(options.map("scaling")?)?,
         };
         options.finish()?;
         positions.graph.build(|builder| {

@@ -7,23 +7,31 @@ use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
 
 use super::graph::{Graph, GraphState, build_error};
+use crate::names::script_type;
 use crate::packages::data::relative_path;
 use crate::packages::options::FunctionOptions;
 use crate::sandbox::{Fallible, ScriptState, catch_panic, lock, script_state};
 
 impl Graph {
-    /// Completes the graph and sets the source of every weight: `file`, or random values with `seed`.
-    fn finish(&self, script: &ScriptState, file: Option<(&Path, WeightOptions)>, seed: u64) -> Fallible<()> {
+    /// Completes the graph and sets the source of every weight: `file`, or random values with `seed`. Those that match a
+    /// name in `int8` are stored as int8.
+    fn finish(
+        &self,
+        script: &ScriptState,
+        file: Option<&Path>,
+        (options, int8): &(WeightOptions, Vec<String>),
+        seed: u64,
+    ) -> Fallible<()> {
         let mut state = lock(&self.state);
         let GraphState::Building(builder) = std::mem::replace(&mut *state, GraphState::Taken) else {
             return Err(format!("graph `{}` already has its weights", self.name).into());
         };
         let mut graph = catch_panic(|| builder.finish())?.map_err(build_error)?;
         match file {
-            Some((file, options)) => {
+            Some(file) => {
                 let read = script
                     .budget
-                    .paused(|| catch_panic(|| graph.load_weights_with(file, &options)))?
+                    .paused(|| catch_panic(|| graph.load_weights_with(file, options)))?
                     .map_err(|error| error.to_string())?;
                 let data_dir = lock(&script.data_dir);
                 read.iter()
@@ -35,6 +43,7 @@ impl Graph {
             }
             None => graph.seed_weights(seed),
         }
+        graph.store_as_int8(int8).map_err(|error| error.to_string())?;
         *state = GraphState::Complete(Box::new(graph));
         Ok(())
     }
@@ -59,32 +68,31 @@ fn check_inside(what: &str, data_dir: &Path, file: &Path, name: &str) -> Fallibl
     Ok(())
 }
 
-/// Reads the names that a graph does not need.
-fn ignored_names(names: Option<Dynamic>) -> Fallible<Vec<String>> {
+/// Reads the names of weights in an option, of which each may end with `*`.
+fn weight_names(option: &str, names: Option<Dynamic>) -> Fallible<Vec<String>> {
     let names = names.and_then(|names| names.try_cast::<Array>()).unwrap_or_default().into_iter();
     let names: Vec<String> = names
         .map(|name| name.into_immutable_string().map(|name| name.to_string()))
         .collect::<Result<_, _>>()
-        .map_err(|actual| format!("`weights`: `ignore` must be a list of names, not of {actual}"))?;
+        .map_err(|actual| format!("`weights`: `{option}` must be a list of names, not of {actual}"))?;
     match names.iter().find(|name| name.strip_suffix('*').unwrap_or(name).contains('*')) {
-        Some(name) => Err(format!("`weights`: `ignore` contains `{name}`: `*` may only be the last character").into()),
+        Some(name) => {
+            Err(format!("`weights`: `{option}` contains `{name}`: `*` may only be the last character").into())
+        }
         None => Ok(names),
     }
 }
 
-/// Reads the numbers that a configuration must have; `()` for keys that it must not have.
+/// Reads what a configuration must have: numbers, texts and maps of them; `()` for keys that it must not have.
 fn configuration(values: Map) -> Fallible<Vec<ConfigurationValue>> {
-    let number = |(key, value): (rhai::Identifier, Dynamic)| {
-        let expected = match value.as_float().or_else(|_| value.as_int().map(|number| number as f64)) {
-            Ok(number) => Some(number),
-            Err(_) if value.is_unit() => None,
-            Err(actual) => {
-                return Err(format!("`weights`: `configuration.{key}` must be a number, not {actual}").into());
-            }
-        };
-        Ok((key.to_string(), expected))
+    let expected = |(key, value): (rhai::Identifier, Dynamic)| match rhai::serde::from_dynamic(&value) {
+        Ok(value) => Ok((key.to_string(), value)),
+        Err(_) => {
+            let actual = script_type(&value);
+            Err(format!("`weights`: `configuration.{key}` must be a number, a text or a map, not {actual}").into())
+        }
     };
-    values.into_iter().map(number).collect()
+    values.into_iter().map(expected).collect()
 }
 
 /// Reads the tensors that must equal others.
@@ -96,17 +104,19 @@ fn equal_names(names: Map) -> Fallible<Vec<(String, String)>> {
     names.into_iter().map(pair).collect()
 }
 
-fn weight_options(options: Map) -> Fallible<WeightOptions> {
+/// Reads the options of `weights`, and the names of the weights that become int8.
+fn weight_options(options: Map) -> Fallible<(WeightOptions, Vec<String>)> {
     let mut options = FunctionOptions::new("weights", options);
     let read = WeightOptions {
         prefix: options.text("prefix")?.unwrap_or_default().to_string(),
         state_dict: options.text("state_dict")?.map(|key| key.to_string()),
-        ignore: ignored_names(options.value("ignore"))?,
+        ignore: weight_names("ignore", options.value("ignore"))?,
         configuration: configuration(options.map("configuration")?)?,
         equal: equal_names(options.map("equal")?)?,
     };
+    let int8 = weight_names("int8", options.value("int8"))?;
     options.finish()?;
-    Ok(read)
+    Ok((read, int8))
 }
 
 #[export_module]
@@ -155,11 +165,13 @@ pub(super) mod functions {
     /// state_dict, or the path of keys to it (`model.state`), needed if the file has several; `ignore`, names in the file
     /// that the graph does not need, written as in the file: with the `prefix`, if they have it. A name that ends with
     /// `*` stands for all names that begin so; a `*` elsewhere is an error. A weight of the graph is loaded even if
-    /// `ignore` contains its name. Several graphs share a file if each ignores the names of the others. `configuration`: numbers
-    /// that the `config.json` beside the weights must have under these keys of transformers, if it has them, and `()` for keys
-    /// that must be null: what the shapes of weights do not show, such as the number of heads. The metadata of a GGUF file of
-    /// the architecture `llama` is compared, too. `equal`: names of tensors in the file that the graph does not need because
-    /// they equal others, each with the name of the other, as in `ignore`; a file in which the two differ is an error.
+    /// `ignore` contains its name. Several graphs share a file if each ignores the names of the others. `configuration`: numbers,
+    /// texts and maps of them that the `config.json` beside the weights must have under these keys of transformers, if it has
+    /// them, and `()` for keys that must be null: what the shapes of weights do not show, such as the number of heads. The metadata
+    /// of a GGUF file of the architecture `llama` is compared, too. `equal`: names of tensors in the file that the graph does not
+    /// need because they equal others, each with the name of the other, as in `ignore`; a file in which the two differ is an error.
+    /// `int8`: names of weights of `linear`, written as in the graph and with `*` as in `ignore`, that are stored as int8 with
+    /// one symmetric scale for each output; the graph computes their numbers before each layer (ONNX's DequantizeLinear).
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -177,11 +189,11 @@ pub(super) mod functions {
         let script = script_state(&context)?;
         let options = weight_options(options)?;
         if file.is_unit() {
-            return graph.finish(&script, None, seed as u64);
+            return graph.finish(&script, None, &options, seed as u64);
         }
         let file: ImmutableString =
             file.into_immutable_string().map_err(|actual| format!("the weights must be a path or (), not {actual}"))?;
         let path = resolve_file("weights", &lock(&script.data_dir), &file)?;
-        graph.finish(&script, Some((&path, options)), seed as u64)
+        graph.finish(&script, Some(&path), &options, seed as u64)
     }
 }
