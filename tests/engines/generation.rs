@@ -93,11 +93,21 @@ fn answers_of_another_length_are_refused() {
         send(connection, &[1, 2]);
     });
     assert_eq!(fewer, "the server `URL/completions`: the answer in row 0 has 2 of the 3 tokens that were requested");
+    // Tokens after the end do not count.
+    let late = error_of(|request, connection| {
+        begin(connection);
+        drop(connection.write_all(b"data: [DONE]\n\n"));
+        count_up(request, connection);
+    });
+    assert!(late.ends_with("the answer in row 0 has 0 of the 3 tokens that were requested"), "{late}");
     let more = error_of(|_, connection| {
         begin(connection);
         while send(connection, &[1]) {}
     });
-    assert_eq!(more, "the server `URL/completions`, row 0: an answer has more than the 3 tokens that were requested");
+    assert_eq!(
+        more,
+        "the server `URL/completions`, row 0: an answer has more than the 3 tokens that were requested, after 3 of 3 tokens"
+    );
 }
 
 #[test]
@@ -126,7 +136,10 @@ fn what_a_server_does_wrong_is_named() {
             |_, connection| drop(connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ndata: {")),
             "row 0: ",
         ),
-        (|_, _| thread::sleep(Duration::from_secs(5)), "timeout"),
+        (
+            |_, _| thread::sleep(Duration::from_secs(5)),
+            "no complete answer within 2 s (`time_limit_s`), after 0 of 3 tokens",
+        ),
         (
             |_, connection| {
                 begin(connection);
@@ -134,7 +147,7 @@ fn what_a_server_does_wrong_is_named() {
                     thread::sleep(Duration::from_millis(10));
                 }
             },
-            "timeout",
+            "no complete answer within 2 s (`time_limit_s`), after 0 of 3 tokens",
         ),
     ];
     for (answer, part) in cases {
@@ -173,6 +186,9 @@ fn options_that_mean_nothing_are_refused_without_a_server() {
         (json!({"base_url": null}), "option `base_url`: required: the address of the server"),
         (json!({"base_url": "https://127.0.0.1/v1"}), "HTTPS is not supported"),
         (json!({"base_url": "127.0.0.1:8000"}), "is not an address such as `http://127.0.0.1:8000/v1`"),
+        (json!({"base_url": "http://user:secret@127.0.0.1/v1"}), "an address with a user, a password"),
+        (json!({"base_url": "http://127.0.0.1:99999/v1"}), "is not an address such as"),
+        (json!({"base_url": "http://127.0.0.1:0/v1"}), "is not an address such as"),
         (json!({"base_url": "http://a b"}), "`http://a b` is not an address such as"),
         (json!({"base_url": "http://a", "request": {"prompt": "x"}}), "option `request`: `prompt` is set by the host"),
         (json!({"base_url": "http://a", "time_limit_s": 0}), "option `time_limit_s`: "),

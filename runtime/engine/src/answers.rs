@@ -101,20 +101,28 @@ impl Answer {
         Answer { tokens: Vec::new(), times: AnswerTimes { sent: at, arrivals: Vec::new() } }
     }
 
+    /// The number of tokens that arrived.
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// Adds tokens that arrived.
     ///
     /// # Errors
-    /// When there are more than the case asks for.
+    /// When there are more than the case asks for, or one is negative.
     pub(crate) fn add(&mut self, tokens: &[i64], at: Nanos, prompts: &Prompts) -> Result<(), String> {
         if tokens.is_empty() {
             return Ok(());
         }
+        if let Some(token) = tokens.iter().find(|token| **token < 0) {
+            return Err(format!("an answer has the token {token}, which no vocabulary has"));
+        }
+        if self.tokens.len() + tokens.len() > prompts.new_tokens {
+            return Err(format!("an answer has more than the {} tokens that were requested", prompts.new_tokens));
+        }
         self.tokens.extend(tokens);
         self.times.arrivals.push((at, tokens.len() as u64));
-        match self.tokens.len() > prompts.new_tokens {
-            true => Err(format!("an answer has more than the {} tokens that were requested", prompts.new_tokens)),
-            false => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -182,6 +190,7 @@ mod tests {
         assert_eq!(error, "the answer in row 0 has 2 of the 3 tokens that were requested");
         let error = answer(&[&[1, 2, 3], &[4]]).unwrap_err();
         assert_eq!(error, "an answer has more than the 3 tokens that were requested");
+        assert_eq!(answer(&[&[1, -1]]).unwrap_err(), "an answer has the token -1, which no vocabulary has");
         let (outputs, times) = collect(vec![answer(&[&[1], &[], &[2, 3]]).unwrap()], &prompts).unwrap();
         let tensor = outputs[0].to_host().unwrap();
         assert_eq!((tensor.shape(), tensor.as_slice::<i64>().unwrap()), (&[1, 3][..], &[1, 2, 3][..]));

@@ -6,12 +6,14 @@
 mod client;
 mod reply;
 
+use std::ops::ControlFlow;
 use std::thread;
 
 use serde_json::{Map, Value as Json, json};
 
 use super::answers::{Answer, Prompts, collect};
 use super::options::EngineOptions;
+use super::printable::printable_line;
 use super::{AnswerTimes, Artifact, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value};
 use client::{Client, Connected};
 use flagperf_core::description::{Delivery, EngineDescription, EngineOption, OptionKind, Roles};
@@ -19,7 +21,10 @@ use flagperf_core::event::ServerFacts;
 use flagperf_core::measure::{Clock as _, MonotonicClock};
 use flagperf_core::units::Seconds;
 use flagperf_onnx::ValueInfo;
+use reply::Line;
 
+/// Bytes kept of a name.
+const NAME: usize = 200;
 const BASE_URL: &str = "base_url";
 const MODEL: &str = "model";
 const PATH: &str = "path";
@@ -109,7 +114,7 @@ impl Engine for OpenAi {
         request.insert("max_tokens".to_owned(), prompts.new_tokens.into());
         request.insert("temperature".to_owned(), 0.into());
         request.insert("stream".to_owned(), true.into());
-        let server = ServerFacts { url: client.base_url().to_owned(), model, says };
+        let server = ServerFacts { url: client.base_url().to_owned(), model: printable_line(&model, NAME), says };
         Ok(Box::new(OpenAiSession { client, prompts, request, server, answer_times: Vec::new() }))
     }
 }
@@ -153,13 +158,16 @@ impl OpenAiSession {
         request.insert("prompt".to_owned(), json!(prompt));
         let body = serde_json::to_vec(&request).expect("a request is plain data");
         let mut answer = Answer::sent(clock.now());
-        self.client.stream(&body, |line| {
+        let read = self.client.stream(&body, |line| {
             let at = clock.now();
-            match reply::read_event(line)? {
-                Some(tokens) => answer.add(&tokens, at, &self.prompts),
-                None => Ok(()),
+            match reply::read_line(line)? {
+                Line::Tokens(tokens) => answer.add(&tokens, at, &self.prompts).map(ControlFlow::Continue),
+                Line::Other => Ok(ControlFlow::Continue(())),
+                Line::End => Ok(ControlFlow::Break(())),
             }
-        })?;
+        });
+        let known = |reason: String| format!("{reason}, after {} of {} tokens", answer.len(), self.prompts.new_tokens);
+        read.map_err(known)?;
         Ok(answer)
     }
 }

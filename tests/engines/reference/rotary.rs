@@ -82,7 +82,7 @@ fn a_case_passes_its_scaling_to_the_angles_and_to_the_comparison_with_the_config
     settings["weights"] = "model.safetensors".into();
     write_tensors(&checkout.path().join("model.safetensors"), &formula::weights(graph));
     create(&settings).unwrap();
-    fs::write(checkout.path().join("config.json"), r#"{"rope_scaling": {"rope_type": "linear", "factor": 8.0}}"#)
+    fs::write(checkout.path().join("config.json"), r#"{"rope_scaling": {"factor": 8.0, "rope_type": "linear"}}"#)
         .unwrap();
     let error = create(&settings).unwrap_err().to_string();
     let expected =

@@ -1,6 +1,7 @@
 //! Requests to a server over HTTP.
 
 use std::io::{BufRead, BufReader, Read};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -25,6 +26,7 @@ const NAME: usize = 200;
 pub(super) struct Client {
     base_url: String,
     url: String,
+    limit: Seconds,
     agent: Agent,
 }
 
@@ -54,8 +56,16 @@ impl Client {
     pub(super) fn new(base_url: &str, path: &str, limit: Seconds) -> Result<Self, String> {
         let base_url = base_url.trim_end_matches('/');
         let url = format!("{base_url}/{}", path.trim_start_matches('/'));
-        let is_http =
-            |parsed: Uri| parsed.scheme_str() == Some("http") && parsed.host().is_some_and(|host| !host.is_empty());
+        // The record would contain a password.
+        if base_url.contains(['@', '?', '#']) {
+            return Err("an address with a user, a password, a query or a fragment is not supported".to_owned());
+        }
+        let is_http = |parsed: Uri| {
+            let has_host = parsed.host().is_some_and(|host| !host.is_empty());
+            let named = parsed.authority().map_or("", |authority| authority.as_str());
+            let has_port = parsed.host() == Some(named) || parsed.port_u16().is_some_and(|port| port > 0);
+            parsed.scheme_str() == Some("http") && has_host && has_port
+        };
         if !url.parse().is_ok_and(is_http) {
             return Err(format!(
                 "`{base_url}` is not an address such as `http://127.0.0.1:8000/v1` (HTTPS is not supported)"
@@ -66,7 +76,15 @@ impl Client {
         let config =
             Agent::config_builder().http_status_as_error(false).max_idle_connections(0).max_redirects(0).proxy(None);
         let agent = config.timeout_global(Some(Duration::from_secs_f64(limit.0))).build().into();
-        Ok(Client { base_url: base_url.to_owned(), url, agent })
+        Ok(Client { base_url: base_url.to_owned(), url, limit, agent })
+    }
+
+    /// Describes why there is no answer.
+    fn describe(&self, error: ureq::Error) -> String {
+        match error {
+            ureq::Error::Timeout(_) => format!("no complete answer within {} s (`time_limit_s`)", self.limit.0),
+            other => other.to_string(),
+        }
     }
 
     pub(super) fn base_url(&self) -> &str {
@@ -118,13 +136,17 @@ impl Client {
         Ok(Connected { model: chosen.id.clone(), says })
     }
 
-    /// Sends a request, and hands over each line of the reply when it has arrived, without its end.
+    /// Sends a request, and hands over each line of the reply when it has arrived, without its end, until `line` breaks.
     ///
     /// # Errors
     /// When the server refuses, the connection breaks, the time is over, or `line` returns an error.
-    pub(super) fn stream(&self, body: &[u8], mut line: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+    pub(super) fn stream(
+        &self,
+        body: &[u8],
+        mut line: impl FnMut(&[u8]) -> Result<ControlFlow<()>, String>,
+    ) -> Result<(), String> {
         let request = self.agent.post(&self.url).header("Content-Type", "application/json");
-        let response = request.send(body).map_err(|error| error.to_string())?;
+        let response = request.send(body).map_err(|error| self.describe(error))?;
         if !response.status().is_success() {
             return read_whole(response).map(drop);
         }
@@ -132,15 +154,17 @@ impl Client {
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
-            let read =
-                reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut bytes).map_err(|error| error.to_string())?;
+            let read = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut bytes);
+            let read = read.map_err(|error| self.describe(error.into()))?;
             if read == 0 {
                 return Ok(());
             }
             if read as u64 == LINE_MAX {
                 return Err(format!("a line of the reply is longer than {LINE_MAX} bytes"));
             }
-            line(bytes.trim_ascii_end())?;
+            if line(bytes.trim_ascii_end())?.is_break() {
+                return Ok(());
+            }
         }
     }
 }

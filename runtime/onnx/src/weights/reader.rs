@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
-use crate::{DType, Element, Graph, Tensor, TensorError, WeightRole, WeightSource, byte_count};
+use crate::{DType, Element, Graph, Tensor, TensorError, Weight, WeightRole, WeightSource, byte_count};
 use flagperf_core::tensor::{bf16_from_f64, f16_from_f64};
 
 /// Reads the weights of one graph. Every file is opened once.

@@ -99,17 +99,17 @@ fn a_truncated_file_is_refused_with_its_name_and_one_that_changed_later_does_not
 
 #[test]
 fn metadata_of_another_model_is_refused_with_both_values() {
-    let load = |key: &str, number: Option<f64>| {
+    let load = |key: &str, value: serde_json::Value| {
         let options = WeightOptions {
             ignore: vec!["*".to_owned()],
-            configuration: vec![(key.to_owned(), number)],
+            configuration: vec![(key.to_owned(), value)],
             ..WeightOptions::default()
         };
         graph(&[("model.norm.weight", "32,f32")]).load_weights_with(&reference("llama.gguf"), &options)
     };
-    load("num_attention_heads", Some(4.0)).unwrap();
-    load("rope_theta", Some(1e4)).unwrap();
-    let error = load("num_key_value_heads", Some(4.0)).unwrap_err().to_string();
+    load("num_attention_heads", 4.into()).unwrap();
+    load("rope_theta", 1e4.into()).unwrap();
+    let error = load("num_key_value_heads", 4.into()).unwrap_err().to_string();
     let expected = "llama.gguf` has the `llama.attention.head_count_kv` 2, but the model of this case has 4: choose the \
                     weights of this model, or correct `num_key_value_heads` in the script";
     assert!(error.ends_with(expected), "{error}");
