@@ -128,7 +128,7 @@ mod tests {
         let differs = |what: &str, key: &str| {
             format!("has the {what}: choose the weights of this model, or correct `{key}` in the script")
         };
-        let epsilon = "`rms_norm_eps` 1e-6, but the model of this case has 1e-5";
+        let epsilon = "`rms_norm_eps` 1e-6, but the model of this case has 0.00001";
         let theta = "`rope_theta` 10000.0, but the model of this case has 500000.0";
         let scaling = r#"`rope_scaling` {"rope_type":"llama3"}, but the model of this case has none"#;
         for (text, reason) in [

@@ -115,8 +115,7 @@ pub(super) mod functions {
     ///
     /// ```rhai
     /// let positions = nn::graph("small").input("positions", "N,16,i64");
-    /// let rotary = nn::rotary(positions, #{width: 64, count: 2048});
-    /// let longer = nn::rotary(positions, #{width: 64, count: 4096, scaling: #{rope_type: "linear", factor: 2.0}});
+    /// let rotary = nn::rotary(positions, #{width: 64, count: 4096, scaling: #{rope_type: "linear", factor: 2.0}});
     /// ```
     #[rhai_fn(return_raw)]
     pub fn rotary(positions: Node, options: Map) -> Fallible<Rotary> {

@@ -97,9 +97,12 @@ fn configuration(values: Map) -> Fallible<Vec<ConfigurationValue>> {
 
 /// Reads the tensors that must equal others.
 fn equal_names(names: Map) -> Fallible<Vec<(String, String)>> {
-    let pair = |(copy, original): (rhai::Identifier, Dynamic)| match original.into_immutable_string() {
-        Ok(original) => Ok((copy.to_string(), original.to_string())),
-        Err(actual) => Err(format!("`weights`: `equal` must name a tensor for `{copy}`, not {actual}").into()),
+    let pair = |(copy, original): (rhai::Identifier, Dynamic)| {
+        let actual = script_type(&original);
+        match original.into_immutable_string() {
+            Ok(original) => Ok((copy.to_string(), original.to_string())),
+            Err(_) => Err(format!("`weights`: `equal` must name a tensor for `{copy}`, not {actual}").into()),
+        }
     };
     names.into_iter().map(pair).collect()
 }
