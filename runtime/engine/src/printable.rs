@@ -1,6 +1,4 @@
 //! Makes the text of a sidecar or a server safe for messages and records: control characters are escaped and the length is limited.
-//!
-//! Does not depend on the protocol.
 
 use flagperf_core::text::{escape_lines, one_line, truncate};
 
