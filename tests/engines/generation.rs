@@ -82,7 +82,7 @@ fn each_prompt_is_a_request_and_each_token_has_a_time() {
     }
     let server_facts = session.facts().server.expect("a server");
     assert_eq!((server_facts.model.as_str(), server_facts.url.as_str()), ("tiny", server.base_url().as_str()));
-    assert_eq!(server_facts.says, ["server: test/1", "owned_by: flagperf's tests"]);
+    assert_eq!(server_facts.reported, ["server: test/1", "owned_by: flagperf's tests"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The program as users see it: command, exit code, standard output, standard error.
 
+mod ablate;
 mod commands;
 mod compare;
 mod dataset;

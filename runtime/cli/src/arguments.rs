@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::ablate::AblateArguments;
 use super::argument_values::{AuditArgument, dimension_size};
 use super::compare::CompareArguments;
 use super::exit_codes::exit_code_lines;
@@ -101,6 +102,13 @@ pub(super) enum Command {
     /// so that what changes on the machine concerns both; each block is a run with a result of its own. The exit code says only
     /// whether the comparison was possible.
     Compare(CompareArguments),
+    /// Measure what each switch of a case changes: alone, added to those before it, and left out of the whole.
+    ///
+    /// `switches` in configurations.yaml, or in the vendor's overlay, lists settings with their values off and on. Each combination
+    /// is measured `--rounds` times, in turns; each block is a run with a result of its own. Prints the change of throughput by each
+    /// switch with a 95 % confidence interval, and whether the outputs still agree with those of all switches off. A switch that the
+    /// engine does not have is named. Exits with 1 if a combination fails or its outputs differ.
+    Ablate(AblateArguments),
     /// Write the times of a result as a trace: steps, passes, batches and their parts.
     Trace(TraceArguments),
     /// Show an ONNX file, or what differs between two

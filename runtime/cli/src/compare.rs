@@ -2,31 +2,26 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::{Args, ValueHint};
 use flagperf_comparison::{Comparison, ComparisonError, Side, compare};
 
+use super::blocks::{Block, Blocks};
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
 use super::output::{print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, locate_checkout, prepare_process, print_findings, report_mistakes};
-use flagperf_config::{Overrides, env};
+use flagperf_config::Overrides;
 use flagperf_core::exit_code;
-use flagperf_core::measure::MonotonicClock;
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::RECORD_FILE;
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_fleet::needs_fleet;
-use flagperf_host::THIS_PROGRAM;
-use flagperf_plan::AuditScope;
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::columns;
-use flagperf_result::{Record, Status};
-use flagperf_run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, RunOptions, conduct};
+use flagperf_result::Record;
 use flagperf_verify::{Standing, Trust, find_results, verify_result};
 
 /// Largest record in bytes.
@@ -168,62 +163,37 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
             return Ok(Err(print_mistake("`compare` measures one case on one device of this machine")));
         }
     }
-    let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+    let blocks = match Blocks::start(&prepared[0].plan.site, "compares")? {
+        Ok(blocks) => blocks,
+        Err(code) => return Ok(Err(code)),
+    };
     drop(exits);
-    let about = format!("process {} compares", std::process::id());
-    let mut on_notice = |notice: &LockNotice| print_message(&format!("note: {notice}"));
-    let site = &prepared[0].plan.site;
-    let lock = HostLock::take(&env::host_lock(), (&about, &about), site.busy_host, &interrupt, &mut on_notice);
-    let host_use = match lock {
-        Ok(lock) => HostUse::new(lock, Vec::new()),
-        Err(busy) => return Ok(Err(print_mistake(&format!("{busy}\n  hint: {}", HostBusy::HINT)))),
-    };
-    let options = RunOptions {
-        has_live_display: false,
-        audit: AuditScope::Standard,
-        worker: vec![THIS_PROGRAM.into(), "work".into()],
-        clock: Arc::new(MonotonicClock::start()),
-        folder: None,
-        program: Some(CheckoutState::read(&site.flagperf_path).provenance()),
-        resumed: None,
-        barrier: None,
-        host_use,
-    };
     let mut sides = names.map(|name| Side { name: one_line(name).into_owned(), results: Vec::new() });
-    let blocks = 2 * usize::from(arguments.pairs);
-    for block in 0..blocks {
+    let count = 2 * usize::from(arguments.pairs);
+    for block in 0..count {
         // First, second, second, first: what changes steadily with time then favours neither.
         let side = usize::from(matches!(block % 4, 1 | 2));
-        print_message(&format!("block {} of {blocks}: {}", block + 1, sides[side].name));
-        let Prepared { plan, values } = &prepared[side];
-        let outcome = conduct(plan, values, &options, &interrupt, &mut |_| ());
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => return Ok(Err(print_mistake(&error.to_string()))),
-        };
-        if outcome.interrupted {
-            let pairs = sides.iter().map(|side| side.results.len()).min().unwrap_or(0);
-            print_message(&format!("interrupted after {pairs} of {} pairs", arguments.pairs));
-            if pairs == 0 {
-                let folders = sides.iter().flat_map(|side| &side.results).map(|(folder, _)| relative_path(folder));
-                folders.for_each(|folder| print_message(&format!("  result {}", folder.display())));
-                return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
+        print_message(&format!("block {} of {count}: {}", block + 1, sides[side].name));
+        let (folder, record) = match blocks.measure(&prepared[side]) {
+            Block::Measured(folder, record) => (folder, *record),
+            Block::Failed(folder, reason) => {
+                let shown = relative_path(&folder).display().to_string();
+                print_message(&format!("error: block {} failed: {reason}\n  result {shown}", block + 1));
+                return Ok(Err(ExitCode::from(exit_code::FAILED)));
             }
-            sides.iter_mut().for_each(|side| side.results.truncate(pairs));
-            return Ok(Ok((sides, exit_code::INTERRUPTED)));
-        }
-        let Some(record) = outcome.records.into_iter().next() else {
-            return Ok(Err(print_mistake(&format!("block {} has no result", block + 1))));
+            Block::NotRun(reason) => return Ok(Err(print_mistake(&format!("block {}: {reason}", block + 1)))),
+            Block::Interrupted => {
+                let pairs = sides.iter().map(|side| side.results.len()).min().unwrap_or(0);
+                print_message(&format!("interrupted after {pairs} of {} pairs", arguments.pairs));
+                if pairs == 0 {
+                    let folders = sides.iter().flat_map(|side| &side.results).map(|(folder, _)| relative_path(folder));
+                    folders.for_each(|folder| print_message(&format!("  result {}", folder.display())));
+                    return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
+                }
+                sides.iter_mut().for_each(|side| side.results.truncate(pairs));
+                return Ok(Ok((sides, exit_code::INTERRUPTED)));
+            }
         };
-        let folder = find_results(&outcome.folder).ok().and_then(|found| found.into_iter().next());
-        let folder = folder.unwrap_or(outcome.folder);
-        if record.status != Status::Ok {
-            let reason =
-                record.failures.first().map(|failure| one_line(&failure.reason).into_owned()).unwrap_or_default();
-            let shown = relative_path(&folder).display().to_string();
-            print_message(&format!("error: block {} failed: {reason}\n  result {shown}", block + 1));
-            return Ok(Err(ExitCode::from(exit_code::FAILED)));
-        }
         sides[side].results.push((folder, record));
         let [first, second] = &sides;
         if block == 1

@@ -2,11 +2,15 @@
 //!
 //! Decides nothing about a measurement.
 
+mod ablate;
+mod ablate_page;
+mod ablate_text;
 mod agent;
 mod argument_errors;
 mod argument_values;
 mod arguments;
 mod backend;
+mod blocks;
 mod check;
 mod closed_stdout;
 mod compare;
@@ -98,6 +102,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Verify(arguments) => verify::verify(&arguments),
         Command::Sign(arguments) => verify::sign(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
+        Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Graph { command } => graph::graph(&command),
         Command::Operator { command } => operator::operator(&command),

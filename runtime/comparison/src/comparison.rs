@@ -111,20 +111,21 @@ fn check_usable(side: &Side) -> Result<(), ComparisonError> {
     }
 }
 
-/// A throughput with the relative half width of its interval.
-type Figure = fn(&Measurement) -> Option<(f64, Option<f64>)>;
+/// Returns a throughput of a measured loop with the relative half width of its interval.
+pub(super) type Figure = fn(&Measurement) -> Option<(f64, Option<f64>)>;
 
-fn core(measured: &Measurement) -> Option<(f64, Option<f64>)> {
+pub(super) fn core(measured: &Measurement) -> Option<(f64, Option<f64>)> {
     let width = measured.throughput_core_interval.map(|interval| interval.relative_half_width);
     Some((measured.throughput_core_samples_per_s?.0, width))
 }
 
-fn whole(measured: &Measurement) -> Option<(f64, Option<f64>)> {
+pub(super) fn whole(measured: &Measurement) -> Option<(f64, Option<f64>)> {
     let width = measured.throughput_whole_interval.map(|interval| interval.relative_half_width);
     Some((measured.throughput_whole_samples_per_s?.0, width))
 }
 
-fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Option<Speed> {
+/// Returns the throughputs of two sides; `None` if a result lacks the figure.
+pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Option<Speed> {
     let figures = sides.map(|side| {
         let figures = side.results.iter().map(|(_, record)| headline(record).and_then(figure));
         figures.collect::<Option<Vec<(f64, Option<f64>)>>>()

@@ -1,12 +1,17 @@
-//! Compares two sides of one case, each with one or several results: speed, outputs and accuracy.
+//! Compares two sides of one case, each with one or several results: speed, outputs and accuracy. From the results of a
+//! case with some of its switches on, computes what each switch changes.
 //!
 //! Reads records and what they store; never touches a running case.
 
+mod ablation;
 mod comparable;
 mod comparison;
 mod outputs;
 mod ratio;
 
+pub use ablation::{
+    Ablation, Combination, CombinationFigures, Effect, MeasuredCombination, SwitchEffects, combinations,
+};
 pub use comparable::{Difference, differences};
 pub use comparison::{Comparison, ComparisonError, MetricPair, Side, Speed, compare};
 pub use outputs::{Errors, OutputErrors};

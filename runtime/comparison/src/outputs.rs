@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use flagperf_core::metric::{AgreementMeter, OutputAgreement};
 use flagperf_core::step::Phase;
 use flagperf_core::tensor::Tensor;
 use flagperf_evaluation::{StoredPass, file_name, name_outputs};
@@ -32,38 +33,61 @@ pub struct OutputErrors {
     pub relative: Errors,
 }
 
-/// The outputs of each sample by name.
-type Samples = HashMap<u64, Vec<(String, Vec<f64>)>>;
+/// The outputs of each sample by name, each with one row.
+type Samples = HashMap<u64, Vec<(String, Tensor)>>;
 
-/// Compares the outputs that two results store.
+/// Compares the outputs that two results store. Outputs that are not floating-point numbers have no errors.
 ///
 /// # Errors
 /// When a file cannot be read, or the results store no common sample.
 pub fn compare_outputs(first: &Path, second: &Path) -> Result<IndexMap<String, OutputErrors>, String> {
-    let [first, second] = [read(first)?, read(second)?];
     let mut pairs: IndexMap<String, (u64, Vec<[f64; 2]>)> = IndexMap::new();
+    for_each_pair(first, second, |name, a, b| {
+        if a.dtype().is_float() && !a.is_empty() {
+            let (count, all) = pairs.entry(name.to_owned()).or_default();
+            *count += 1;
+            all.extend(a.to_f64().into_iter().zip(b.to_f64()).map(|(a, b)| [a, b]));
+        }
+    })?;
+    if pairs.is_empty() {
+        return Err(NO_COMMON_SAMPLE.to_owned());
+    }
+    Ok(pairs.into_iter().map(|(name, (samples, pairs))| (name, errors(samples, &pairs))).collect())
+}
+
+/// Returns how closely the outputs of the second result match those of the first, over all samples that both store.
+///
+/// # Errors
+/// The same as for [`compare_outputs`].
+pub fn agreement_of(first: &Path, second: &Path) -> Result<IndexMap<String, OutputAgreement>, String> {
+    let mut meters: IndexMap<String, AgreementMeter> = IndexMap::new();
+    for_each_pair(first, second, |name, a, b| {
+        meters.entry(name.to_owned()).or_default().push(a, b);
+    })?;
+    let found: IndexMap<String, OutputAgreement> =
+        meters.into_iter().filter_map(|(name, meter)| Some((name, meter.finish()?))).collect();
+    if found.is_empty() { Err(NO_COMMON_SAMPLE.to_owned()) } else { Ok(found) }
+}
+
+const NO_COMMON_SAMPLE: &str = "the results store the outputs of no common sample";
+
+/// Passes each output of each common sample to `pair`, in the order of the samples.
+fn for_each_pair(first: &Path, second: &Path, mut pair: impl FnMut(&str, &Tensor, &Tensor)) -> Result<(), String> {
+    let [first, second] = [read(first)?, read(second)?];
     let mut samples: Vec<&u64> = first.keys().collect();
     samples.sort_unstable();
     for sample in samples {
         let Some(others) = second.get(sample) else { continue };
-        for (name, values) in &first[sample] {
+        for (name, row) in &first[sample] {
             let Some((_, other)) = others.iter().find(|(other, _)| other == name) else { continue };
-            if values.len() != other.len() {
-                return Err(format!(
-                    "output `{name}` of sample {sample} has {} and {} elements",
-                    values.len(),
-                    other.len()
-                ));
+            if row.shape() != other.shape() {
+                let [a, b] = [row, other].map(Tensor::spec);
+                return Err(format!("output `{name}` of sample {sample} is `{a}` and `{b}`"));
             }
-            let (count, all) = pairs.entry(name.clone()).or_default();
-            *count += 1;
-            all.extend(values.iter().zip(other).map(|(a, b)| [*a, *b]));
+            pair(name, row, other);
         }
     }
-    if pairs.is_empty() {
-        return Err("the results store the outputs of no common sample".to_owned());
-    }
-    Ok(pairs.into_iter().map(|(name, (samples, pairs))| (name, errors(samples, &pairs))).collect())
+    Ok(())
 }
 
 fn read(result: &Path) -> Result<Samples, String> {
@@ -72,23 +96,14 @@ fn read(result: &Path) -> Result<Samples, String> {
     let mut samples = Samples::new();
     for (_, step) in pass.steps() {
         for (name, tensor) in name_outputs(&step.output) {
-            for (row, values) in rows(&tensor).into_iter().enumerate() {
-                let Some(sample) = step.samples.get(row) else { continue };
-                samples.entry(*sample).or_default().push((name.clone(), values));
+            let rows = tensor.shape().first().copied().unwrap_or(0);
+            for (row, sample) in step.samples.iter().enumerate().take(rows) {
+                let taken = tensor.take_rows(&[row]).expect("the row is below the number of rows");
+                samples.entry(*sample).or_default().push((name.clone(), taken));
             }
         }
     }
     Ok(samples)
-}
-
-/// Returns the elements of each row of a floating-point tensor; other outputs have no errors.
-fn rows(tensor: &Tensor) -> Vec<Vec<f64>> {
-    let count = tensor.shape().first().copied().unwrap_or(0);
-    if !tensor.dtype().is_float() || count == 0 || tensor.is_empty() {
-        return Vec::new();
-    }
-    let values = tensor.to_f64();
-    values.chunks_exact(values.len() / count).map(<[f64]>::to_vec).collect()
 }
 
 fn errors(samples: u64, pairs: &[[f64; 2]]) -> OutputErrors {

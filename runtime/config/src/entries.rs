@@ -67,6 +67,15 @@ pub(super) fn check_target(key: &str, metric: &str, node: &Node) -> Result<(), F
     Err(Finding::unplaced(format!("`{key}`: `{metric}` must be {expected}, not {found}")).with_hint(hint))
 }
 
+/// Lists words as alternatives: `` `fail` or `count` ``.
+pub(super) fn list_alternatives(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 /// Describes a value of the wrong type, for a message.
 pub(super) fn describe_node(node: &Node) -> String {
     match &node.content {

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::entries::{check_agreement_limits, check_target, describe_node, is_target};
+use super::entries::{check_agreement_limits, check_target, describe_node, is_target, list_alternatives};
 use super::file::ConfigFile;
 use super::finding::{missing_key, nearest_note};
+use super::switches::check_switches;
 use super::yaml::{self, Content, Node};
 use super::{Finding, Origin, Sourced, Values, list_names, nearest, parse_flops};
 
@@ -82,6 +83,8 @@ pub enum ValueKind {
     Targets,
     /// Limits of agreement, by precision.
     Limits,
+    /// The switches of a case.
+    Switches,
     /// A path below a folder: relative and without `..`.
     RelativePath,
     /// A SHA-256 in hexadecimal.
@@ -125,6 +128,7 @@ impl ValueKind {
             ValueKind::TextMap => "a mapping of keys to strings",
             ValueKind::Targets => "a value for each metric, such as `{top1: 0.76}`",
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
+            ValueKind::Switches => "a list of switches",
             ValueKind::RelativePath => "a path below the data directory, without `..`",
             ValueKind::Sha256 => "64 lower-case hexadecimal digits",
             ValueKind::OptionalSha256 => "64 lower-case hexadecimal digits or null",
@@ -154,6 +158,7 @@ impl ValueKind {
             (ValueKind::Limits, Content::Map(entries)) => {
                 entries.iter().all(|(precision, n)| check_agreement_limits(precision, n).is_ok()).then(|| node.value())
             }
+            (ValueKind::Switches, _) => check_switches(node).is_ok().then(|| node.value()),
             (_, Content::Scalar { text, plain, value }) => self.read_scalar(text, *plain, value),
             _ => None,
         }
@@ -198,15 +203,6 @@ impl ValueKind {
             }
             _ => None,
         }
-    }
-}
-
-/// Lists words as alternatives: `` `fail` or `count` ``.
-pub(super) fn list_alternatives(words: &[&str]) -> String {
-    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-    match quoted.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-        _ => quoted.concat(),
     }
 }
 
@@ -292,6 +288,7 @@ impl ConfigKey {
             (ValueKind::Limits, Content::Map(entries)) => {
                 entries.iter().find_map(|(precision, entry)| check_agreement_limits(precision, entry).err())
             }
+            (ValueKind::Switches, _) => check_switches(node).err(),
             _ => None,
         };
         of_entry.unwrap_or_else(|| self.kind.refused(self.name, node))

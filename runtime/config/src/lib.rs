@@ -36,6 +36,7 @@ mod settings;
 mod site;
 mod size_section;
 mod stand_in;
+mod switches;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -71,6 +72,7 @@ pub use section::{SectionKey, SectionKind};
 pub use settings::{SETTINGS, SettingsFile, TRAINING_SETTINGS};
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
 pub use size_section::is_size_section;
+pub use switches::Switch;
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, OperatorShell, PackageEntry, PluginEntry, Vendor, VendorDevice,
     option_of_entry,

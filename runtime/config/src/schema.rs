@@ -138,6 +138,7 @@ fn value_schema(kind: ValueKind) -> Value {
         ValueKind::TextMap => json!({"type": "object", "additionalProperties": {"type": "string"}}),
         ValueKind::Targets => targets(),
         ValueKind::Limits => limits(),
+        ValueKind::Switches => switches(),
         ValueKind::RelativePath => json!({"type": "string", "pattern": r"^\.?[^./][^/]*(/\.?[^./][^/]*)*$"}),
         ValueKind::Sha256 => json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
         ValueKind::OptionalSha256 => json!({"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"}),
@@ -186,6 +187,13 @@ fn limits() -> Value {
     let precisions: Map<String, Value> =
         Precision::NAMES.iter().map(|name| ((*name).to_owned(), limits.clone())).collect();
     json!({"type": "object", "properties": precisions, "additionalProperties": false})
+}
+
+fn switches() -> Value {
+    let settings = json!({"type": "object", "minProperties": 1});
+    let parts = json!({"name": {"type": "string", "pattern": "^[a-z0-9_.-]{1,32}$"}, "off": settings, "on": settings});
+    let switch = json!({"type": "object", "properties": parts, "required": ["name", "off", "on"], "additionalProperties": false});
+    json!({"type": "array", "items": switch, "maxItems": 16})
 }
 
 /// Returns a pattern that matches a word in any letter case.

@@ -153,6 +153,13 @@ pub const SETTINGS: &[ConfigKey] = &[
         about: "a file that the compiler wrote earlier, to load instead of compiling",
         owner: Owner::CaseOrVendor,
     },
+    ConfigKey {
+        name: "switches",
+        kind: ValueKind::Switches,
+        default: Some("[]"),
+        about: "settings whose effects `flagperf ablate` measures, in this order: `[{name: amp, off: {fp16: false}, on: {fp16: true}}]`",
+        owner: Owner::CaseOrVendor,
+    },
 ];
 
 /// The keys of training.yaml: those of FlagPerf's `_base.py` that the host reads, under one name in every case.

@@ -44,6 +44,9 @@ pub enum EngineError {
     /// An unknown option, or an invalid value.
     #[error("engine `{engine}`: option `{option}`: {reason}")]
     Option { engine: &'static str, option: String, reason: String },
+    /// A value of the case for which the engine is unsuitable.
+    #[error("engine `{engine}`: `{key}`: {reason}")]
+    CaseKey { engine: &'static str, key: &'static str, reason: String },
     /// An unknown question, or an invalid argument.
     #[error("{}question `{question}`: {reason}", engine_prefix(*.engine))]
     Question {

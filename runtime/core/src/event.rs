@@ -345,7 +345,7 @@ pub struct ServerFacts {
     /// The model that it was asked for, by its own name.
     pub model: String,
     /// What the server's replies say it is: the header `Server`, and the owner of the model.
-    pub says: Vec<String>,
+    pub reported: Vec<String>,
 }
 
 /// An engine that a vendor supplies as a process.

@@ -40,21 +40,25 @@ impl Prompts {
     ///
     /// # Errors
     /// When the case does not generate text, or draws tokens at random.
-    pub(crate) fn of(options: &LoadOptions) -> Result<Self, EngineError> {
+    pub(crate) fn of(engine: &'static str, options: &LoadOptions) -> Result<Self, EngineError> {
+        let refused = |key, reason: String| Err(EngineError::CaseKey { engine, key, reason });
         if let Some(task) = options.config.get("task").and_then(serde_json::Value::as_str).filter(|t| *t != GENERATION)
         {
-            let reason = format!("the engine only generates text, but `task` is `{task}`: set `task={GENERATION}`");
-            return Err(EngineError::Failed(reason));
+            return refused(
+                "task",
+                format!("it only generates text, but the task is `{task}`: set `task={GENERATION}`"),
+            );
         }
         let found = options.config.get(NEW_TOKENS).and_then(serde_json::Value::as_u64);
         let Some(new_tokens) = found.filter(|count| (1..=NEW_TOKENS_MAX).contains(count)) else {
-            let reason = format!("the engine only generates text, but the case sets no `{NEW_TOKENS}`");
-            return Err(EngineError::Failed(reason));
+            let reason =
+                format!("it only generates text, so the case must set a whole number from 1 to {NEW_TOKENS_MAX}");
+            return refused(NEW_TOKENS, reason);
         };
         let sampled = options.config.get("temperature").and_then(serde_json::Value::as_f64);
         if sampled.is_some_and(|temperature| temperature != 0.0) {
             let reason = "answers can be compared only if each token is the most probable one: set `temperature=0`";
-            return Err(EngineError::Failed(reason.to_owned()));
+            return refused("temperature", reason.to_owned());
         }
         let info = |(name, spec): (&str, String)| ValueInfo {
             name: name.to_owned(),
@@ -149,7 +153,7 @@ mod tests {
 
     fn prompts(config: serde_json::Value) -> Result<Prompts, EngineError> {
         let config = serde_json::from_value(config).unwrap();
-        Prompts::of(&LoadOptions { config, ..LoadOptions::default() })
+        Prompts::of("openai", &LoadOptions { config, ..LoadOptions::default() })
     }
 
     fn batch(tokens: Vec<i64>, mask: Vec<i64>) -> [Value; 2] {
@@ -168,9 +172,9 @@ mod tests {
     #[test]
     fn cases_without_answers_of_a_known_length_are_refused() {
         for (config, part) in [
-            (json!({}), "sets no `new_tokens`"),
-            (json!({"new_tokens": 0}), "sets no `new_tokens`"),
-            (json!({"new_tokens": 3, "task": "mmlu"}), "but `task` is `mmlu`: set `task=generation`"),
+            (json!({}), "`new_tokens`: it only generates text"),
+            (json!({"new_tokens": 0}), "must set a whole number from 1 to 1048576"),
+            (json!({"new_tokens": 3, "task": "mmlu"}), "but the task is `mmlu`: set `task=generation`"),
             (json!({"new_tokens": 3, "temperature": 0.7}), "set `temperature=0`"),
         ] {
             let error = prompts(config).unwrap_err().to_string();

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::answers::{Answer, Prompts, collect};
 use super::options::EngineOptions;
-use super::printable::printable_line;
+use super::printable::{NAME_BYTES_MAX, printable_line};
 use super::{AnswerTimes, Artifact, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value};
 use client::{Client, Connected};
 use flagperf_core::description::{Delivery, EngineDescription, EngineOption, OptionKind, Roles};
@@ -23,8 +23,6 @@ use flagperf_core::units::Seconds;
 use flagperf_onnx::ValueInfo;
 use reply::Line;
 
-/// Bytes kept of a name.
-const NAME: usize = 200;
 const BASE_URL: &str = "base_url";
 const MODEL: &str = "model";
 const PATH: &str = "path";
@@ -95,7 +93,8 @@ impl Engine for OpenAi {
     fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
         let engine_options = EngineOptions::check(self, options)?;
         client(&engine_options)?;
-        fields(&engine_options).map(drop)
+        fields(&engine_options)?;
+        Prompts::of(self.name(), options).map(drop)
     }
 
     fn check_with(&self, options: &LoadOptions) -> Result<String, EngineError> {
@@ -106,15 +105,16 @@ impl Engine for OpenAi {
 
     fn load(&self, _: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
         let engine_options = EngineOptions::check(self, options)?;
-        let prompts = Prompts::of(options)?;
+        let prompts = Prompts::of(self.name(), options)?;
         let client = client(&engine_options)?;
-        let Connected { model, says } = client.connect(engine_options.text(MODEL))?;
+        let Connected { model, reported } = client.connect(engine_options.text(MODEL))?;
         let mut request = fields(&engine_options)?;
         request.insert("model".to_owned(), model.clone().into());
         request.insert("max_tokens".to_owned(), prompts.new_tokens.into());
         request.insert("temperature".to_owned(), 0.into());
         request.insert("stream".to_owned(), true.into());
-        let server = ServerFacts { url: client.base_url().to_owned(), model: printable_line(&model, NAME), says };
+        let server =
+            ServerFacts { url: client.base_url().to_owned(), model: printable_line(&model, NAME_BYTES_MAX), reported };
         Ok(Box::new(OpenAiSession { client, prompts, request, server, answer_times: Vec::new() }))
     }
 }
@@ -134,7 +134,7 @@ fn client(options: &EngineOptions<'_>) -> Result<Client, EngineError> {
 fn fields(options: &EngineOptions<'_>) -> Result<Map<String, Json>, EngineError> {
     let mut fields =
         Map::from_iter([("ignore_eos", true), ("return_token_ids", true)].map(|(k, v)| (k.into(), v.into())));
-    let further = options.json(REQUEST).and_then(Json::as_object).cloned().unwrap_or_default();
+    let further = options.value(REQUEST).and_then(Json::as_object).cloned().unwrap_or_default();
     if let Some(own) = OWN_FIELDS.into_iter().find(|field| further.contains_key(*field)) {
         return Err(options.option_error(REQUEST, format!("`{own}` is set by the host")));
     }

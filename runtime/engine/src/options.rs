@@ -102,11 +102,7 @@ impl<'a> EngineOptions<'a> {
     }
 
     /// The value of an option that is set.
-    pub(super) fn json(&self, name: &str) -> Option<&'a Json> {
-        self.value(name)
-    }
-
-    fn value(&self, name: &str) -> Option<&'a Json> {
+    pub(super) fn value(&self, name: &str) -> Option<&'a Json> {
         self.extra.get(name).filter(|value| !value.is_null())
     }
 

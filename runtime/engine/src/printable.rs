@@ -2,6 +2,9 @@
 
 use flagperf_core::text::{escape_lines, one_line, truncate};
 
+/// Bytes that are kept of a name.
+pub(crate) const NAME_BYTES_MAX: usize = 200;
+
 /// Returns about the first `limit` bytes of `text`, with its line breaks.
 pub(crate) fn printable(text: &str, limit: usize) -> String {
     truncate(&escape_lines(text), limit).into_owned()

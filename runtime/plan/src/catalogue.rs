@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use flagperf_core::regular_file::read_regular_text;
+use indexmap::IndexMap;
+use serde_json::Value;
 
 use super::{EngineChoice, FoundModel, find_model};
 use flagperf_config::{
@@ -60,13 +62,13 @@ pub type CheckContainerEngine = Box<dyn Fn(&ContainerOptions) -> Result<Vec<Find
 /// A function that reads a profile of system calls. An error is the end of a sentence about the file.
 pub type ReadProfile = Box<dyn Fn(&Path) -> Result<Option<String>, String>>;
 
-/// A function that checks the options of an engine for a precision.
-pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType) -> Result<(), RefusedOption>>;
+/// A function that checks the options of an engine for a precision, and for the values of a case.
+pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType, &IndexMap<String, Value>) -> Result<(), RefusedOption>>;
 
-/// An option that an engine rejects.
+/// An option, or a value of the case, that an engine rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedOption {
-    /// Name of the option; empty when the error is not about a single option.
+    /// Name of the option or key; empty when the error is not about a single one.
     pub option: String,
     /// The error message.
     pub message: String,
@@ -152,7 +154,7 @@ impl Catalogue {
             recipes: frameworks
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
                 .collect(),
-            check_options: Box::new(|_, _| Ok(())),
+            check_options: Box::new(|_, _, _| Ok(())),
             describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(exists_or_is_generated),
             is_file: Box::new(Path::is_file),

@@ -132,8 +132,12 @@ pub(super) fn choose_engine(
     let version = named_version(role, vendor, case);
     let folder = vendor.folder.clone();
     let choice = EngineChoice { name: name.clone(), version, engine, folder, library, command, threads, options };
-    let option_error = |RefusedOption { option, message }| Finding::error(option_origin(&option), message);
-    (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
+    let option_error = |RefusedOption { option, message }| {
+        let of_case = case.parameters.get(&option).filter(|_| !choice.options.contains_key(&option));
+        Finding::error(of_case.map_or_else(|| option_origin(&option), |set| set.origin.clone()), message)
+    };
+    let values = case.values().map(|(key, set)| (key.clone(), set.value.clone())).collect();
+    (catalogue.check_options)(&choice, precision.dtype(), &values).map_err(option_error)?;
     let describe = |choice| match preparation.can_query_engine(delivery) {
         true => (catalogue.describe)(choice),
         false => Ok(EngineOnMachine::default()),

@@ -81,7 +81,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
         json!(validate.config),
         json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8,
                "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null,
-               "exist_compiler_path": null, "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5}, "target_samples": 0, "target_index": null,
+               "exist_compiler_path": null, "switches": [], "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5}, "target_samples": 0, "target_index": null,
                "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "trace": false, "input_cost": "fixed", "needs_network": false, "keep_f32": [], "weights": null, "default_data": null, "seed": 0, "vendor": "chip", "case": "toy", "framework": "frame"})
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
@@ -422,6 +422,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame no_validation = false (default)".to_owned(),
             "toy:frame exist_onnx_path = null (default)".to_owned(),
             "toy:frame exist_compiler_path = null (default)".to_owned(),
+            "toy:frame switches = [] (default)".to_owned(),
             "toy:frame forward = null (default)".to_owned(),
             "toy:frame evaluator = null (default)".to_owned(),
             "toy:frame target_accuracy = {\"top1\":0.5} (configs/toy/parameters.yaml:2)".to_owned(),

@@ -8,6 +8,8 @@ use flagperf_core::tensor::DType;
 use flagperf_engine::backend::Backend;
 use flagperf_engine::{EngineError, LoadOptions, TABLE};
 use flagperf_plan::{Catalogue, EngineChoice, RefusedOption, UnavailableEngine};
+use indexmap::IndexMap;
+use serde_json::Value;
 
 /// Returns the catalogue of the checkout at `root` and of this program.
 pub fn catalogue(root: &Path) -> Catalogue {
@@ -43,16 +45,25 @@ fn check_container_engine(options: &ContainerOptions, checkout: &Path) -> Result
 /// The beginning of the warning about an option.
 const WIDE_RIGHTS: &str = "the container does not separate the worker from the machine, so no result is official";
 
-fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {
+fn check_options(
+    choice: &EngineChoice,
+    precision: DType,
+    values: &IndexMap<String, Value>,
+) -> Result<(), RefusedOption> {
     let Ok(engine) = flagperf_engine::find(&choice.engine) else { return Ok(()) };
     let options = LoadOptions {
         threads: choice.threads as usize,
         precision,
         extra: choice.options.clone(),
+        config: values.clone(),
         ..LoadOptions::default()
     };
     flagperf_engine::check_options(engine, &options).map_err(|error| {
-        let option = if let EngineError::Option { option, .. } = &error { option.clone() } else { String::new() };
+        let option = match &error {
+            EngineError::Option { option, .. } => option.clone(),
+            EngineError::CaseKey { key, .. } => (*key).to_owned(),
+            _ => String::new(),
+        };
         RefusedOption { option, message: error.to_string() }
     })
 }

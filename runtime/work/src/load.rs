@@ -86,9 +86,9 @@ pub fn differentiates(job: &Job) -> Result<bool, Failure> {
     engine.differentiates(&load_options(job)).map_err(|error| failure(&error, error.hint()))
 }
 
-/// Returns whether the engine of a job is a server, which has a model of its own.
-pub fn is_server(job: &Job) -> bool {
-    flagperf_engine::find(&job.engine.engine).is_ok_and(|engine| engine.description().delivery == Delivery::Server)
+/// Returns where the code of the engine of a job comes from; `None` for an engine that is not in the table.
+pub fn delivery(job: &Job) -> Option<Delivery> {
+    flagperf_engine::find(&job.engine.engine).ok().map(|engine| engine.description().delivery)
 }
 
 fn load_options(job: &Job) -> LoadOptions {

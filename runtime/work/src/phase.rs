@@ -13,7 +13,7 @@ use super::engine_facts::{check_threads, engine_facts, engine_warnings};
 use super::export;
 use super::facts::{self, KnownModel};
 use super::load::{
-    convert_precision, is_server, load_model, load_model_input, load_profiled_input, load_profiled_model,
+    convert_precision, delivery, load_model, load_model_input, load_profiled_input, load_profiled_model,
 };
 use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
 use super::memory_need;
@@ -21,6 +21,7 @@ use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::{DrawnSamples, ValidationOutputs};
 use super::reference;
 use super::rewrite::check_rewrite;
+use flagperf_core::description::Delivery;
 use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
@@ -221,7 +222,7 @@ impl Worker<'_> {
         | ModelInput::Onnx(original)
         | ModelInput::Placeholder(original)
         | ModelInput::Compiled(original)) = input;
-        let changed = match is_server(self.job) {
+        let changed = match delivery(self.job) == Some(Delivery::Server) {
             true => None,
             false => write_changed_model(graphs, original, &self.job.scratch())?,
         };

@@ -3,13 +3,14 @@
 //!
 //! Judges nothing.
 
+use flagperf_core::description::Delivery;
 use flagperf_core::event::Failure;
 use flagperf_core::metric::{Agreement, AgreementMeter, OutputAgreement};
 use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Tensor;
 use flagperf_plan::{CaseSettings, EngineChoice, Job, Task};
 
-use super::load::is_server;
+use super::load::delivery;
 use super::outputs::{DrawnSamples, SAMPLES_DRAWN};
 
 /// The name of the interpreter in the table of engines.
@@ -21,7 +22,8 @@ const PARAMETERS_MAX: u64 = 1_000_000_000;
 
 /// Returns whether outputs of this phase are computed again: its engine is a plug-in, a sidecar or a server, and both phases run.
 pub fn is_due(job: &Job) -> bool {
-    job.outputs.is_some() && (job.engine.library.is_some() || !job.engine.command.is_empty() || is_server(job))
+    let is_foreign = matches!(delivery(job), Some(Delivery::Library | Delivery::Command | Delivery::Server));
+    job.outputs.is_some() && is_foreign
 }
 
 /// Returns why a model is not computed again; `None` if it is small enough.

@@ -9,7 +9,7 @@ use ureq::Agent;
 use ureq::http::{Response, Uri};
 
 use super::reply::excerpt;
-use crate::printable::printable_line;
+use crate::printable::{NAME_BYTES_MAX, printable_line};
 use crate::{EngineError, Unavailable};
 use flagperf_core::suggestion::nearest;
 use flagperf_core::units::Seconds;
@@ -18,8 +18,6 @@ use flagperf_core::units::Seconds;
 const LINE_MAX: u64 = 1 << 20;
 /// Time limit of the list of models.
 const LIST_TIME_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes kept of a name.
-const NAME: usize = 200;
 
 /// A server, and how it is asked.
 #[derive(Debug)]
@@ -34,7 +32,7 @@ pub(super) struct Client {
 pub(super) struct Connected {
     /// The model that is asked for.
     pub(super) model: String,
-    pub(super) says: Vec<String>,
+    pub(super) reported: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -118,7 +116,7 @@ impl Client {
         let list: ModelList = serde_json::from_slice(&body)
             .map_err(|error| unavailable(format!("not a list of models: {error}: `{}`", excerpt(&body))))?;
         let names: Vec<&str> = list.data.iter().map(|listed| listed.id.as_str()).collect();
-        let known = || printable_line(&names.join(", "), NAME);
+        let known = || printable_line(&names.join(", "), NAME_BYTES_MAX);
         let chosen = match model {
             None => match list.data.as_slice() {
                 [only] => only,
@@ -127,13 +125,15 @@ impl Client {
             },
             Some(model) => list.data.iter().find(|listed| listed.id == model).ok_or_else(|| {
                 let near = nearest(model, names.iter().copied());
-                let near = near.map(|name| format!("; nearest: {}", printable_line(name, NAME))).unwrap_or_default();
+                let near =
+                    near.map(|name| format!("; nearest: {}", printable_line(name, NAME_BYTES_MAX))).unwrap_or_default();
                 unavailable(format!("it has no model `{model}` (known: {}{near})", known()))
             })?,
         };
         let owner = chosen.owned_by.as_ref().map(|owner| format!("owned_by: {owner}"));
-        let says = [server, owner].into_iter().flatten().map(|text| printable_line(&text, NAME)).collect();
-        Ok(Connected { model: chosen.id.clone(), says })
+        let reported =
+            [server, owner].into_iter().flatten().map(|text| printable_line(&text, NAME_BYTES_MAX)).collect();
+        Ok(Connected { model: chosen.id.clone(), reported })
     }
 
     /// Sends a request, and hands over each line of the reply when it has arrived, without its end, until `line` breaks.

@@ -13,7 +13,7 @@ use super::protocol::{FileKind, HelloReply, LoadReply, LoadRequest, NOT_TOLD, Na
 use super::session::{SidecarSession, Signature};
 use crate::answers::Prompts;
 use crate::options::EngineOptions;
-use crate::printable::printable_line;
+use crate::printable::{NAME_BYTES_MAX, printable_line};
 use crate::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, model};
 use flagperf_config::{is_case_key, python_path};
 use flagperf_core::description::{
@@ -49,8 +49,7 @@ const INPUT_SPECS: &str = "input_specs";
 /// Time limit of the reply to `hello`, documented in PROTOCOL.md. A sidecar may import large libraries before it replies,
 /// which takes minutes from a slow disk; `load`, which may compile, is limited only by PHASE_TIMEOUT.
 pub const HELLO_TIME_LIMIT: Seconds = Seconds(120.0);
-/// Bytes that are kept of a name, and of the reason why a list of options is rejected.
-const NAME: usize = 200;
+/// Bytes that are kept of the reason why a list of options is rejected.
 const REASON: usize = 1000;
 /// Most keys of `config` whose reads are kept.
 const CONFIG_READS_MAX: usize = 1000;
@@ -120,8 +119,8 @@ impl Engine for Sidecar {
             Reply::Loaded(loaded) => loaded,
             other => return Err(connection.unexpected_reply(&request, &other)),
         };
-        loaded.device = loaded.device.map(|device| printable_line(&device, NAME));
-        let prompts = loaded.streams_tokens.then(|| Prompts::of(options)).transpose()?;
+        loaded.device = loaded.device.map(|device| printable_line(&device, NAME_BYTES_MAX));
+        let prompts = loaded.streams_tokens.then(|| Prompts::of(self.name(), options)).transpose()?;
         let signature = match &prompts {
             Some(Prompts { inputs, outputs, .. }) => Signature { inputs: inputs.clone(), outputs: outputs.clone() },
             None => reported_signature(expected, &loaded)?,
@@ -311,8 +310,8 @@ fn exchange_hello(connection: &mut Connection) -> Result<HelloReply, EngineError
         Reply::Hello(hello) => hello,
         other => return Err(connection.unexpected_reply(&request, &other)),
     };
-    hello.name = printable_line(&hello.name, NAME);
-    hello.version = hello.version.map(|version| printable_line(&version, NAME));
+    hello.name = printable_line(&hello.name, NAME_BYTES_MAX);
+    hello.version = hello.version.map(|version| printable_line(&version, NAME_BYTES_MAX));
     let name = &hello.name;
     if hello.protocol != PROTOCOL {
         let theirs = hello.protocol;
@@ -341,7 +340,7 @@ fn sidecar_facts(hello: HelloReply, options: &LoadOptions) -> SidecarFacts {
 }
 
 fn printable_value(info: &NamedSpec) -> ValueInfo {
-    ValueInfo { name: printable_line(&info.name, NAME), spec: info.spec.clone() }
+    ValueInfo { name: printable_line(&info.name, NAME_BYTES_MAX), spec: info.spec.clone() }
 }
 
 /// Returns the inputs and outputs that the sidecar reported, or else those that the host expected. Neither may be

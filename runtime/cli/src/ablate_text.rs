@@ -1,0 +1,112 @@
+//! What the switches of a case change, as text.
+
+use flagperf_comparison::{Ablation, CombinationFigures, Effect, RatioInterval};
+
+use flagperf_core::text::one_line;
+use flagperf_report::{headed_table, name_value_table, wrap};
+
+/// Chooses the throughput that a table is about.
+pub(super) type Chosen = fn(&Effect) -> Option<RatioInterval>;
+
+/// The throughputs that are shown, with their names.
+pub(super) const FIGURES: [(&str, Chosen); 2] = [("core", |effect| effect.core), ("whole", |effect| effect.whole)];
+
+/// Describes the effects of all switches.
+pub(super) fn ablation_text(ablation: &Ablation, columns: u16) -> String {
+    let mut rows = vec![
+        ("case".to_owned(), ablation.case.clone()),
+        ("rounds".to_owned(), format!("{} of {} combinations", ablation.rounds, ablation.combinations.len())),
+    ];
+    let all = ablation.switches.len();
+    let ends = ablation.combinations.iter().filter(|figures| figures.on.is_empty() || figures.on.len() == all);
+    rows.extend(ends.map(|figures| (combination_name(&figures.on, all), throughput(figures))));
+    for effects in &ablation.switches {
+        let settings = |is_on| effects.switch.settings(is_on).collect::<Vec<_>>().join(" ");
+        rows.push((
+            effects.switch.name.clone(),
+            one_line(&format!("{} → {}", settings(false), settings(true))).into_owned(),
+        ));
+    }
+    rows.extend(
+        ablation.unavailable.iter().map(|(name, reason)| (name.clone(), format!("cannot be used here: {reason}"))),
+    );
+    let mut text = name_value_table(rows, columns);
+    for (name, chosen) in FIGURES {
+        let head = ["switch", "alone", "added", "in total", "left out"].map(str::to_owned);
+        let rows = ablation.switches.iter().map(|effects| {
+            let cells = [&effects.alone, &effects.added, &effects.total, &effects.left_out];
+            let [alone, added, total, left_out] = cells.map(|effect| cell(effect, chosen));
+            [effects.switch.name.clone(), alone, added, total, left_out]
+        });
+        let title = format!("Change of throughput, {name}, with 95 % confidence intervals:");
+        text += &format!(
+            "\n{}\n{}",
+            wrap(&title, columns.into()),
+            headed_table(std::iter::once(head).chain(rows).collect(), columns)
+        );
+    }
+    for line in notes(ablation) {
+        text += &format!("\n{}\n", wrap(&one_line(&line), columns.into()));
+    }
+    text
+}
+
+/// Names a combination of `all` switches by those that are on.
+pub(super) fn combination_name(on: &[String], all: usize) -> String {
+    match on.len() {
+        0 => "all off".to_owned(),
+        count if count == all => "all on".to_owned(),
+        _ => on.join(" + "),
+    }
+}
+
+/// Returns a change in percent, with the larger half of its interval.
+pub(super) fn change(RatioInterval { ratio, low, high, .. }: &RatioInterval) -> String {
+    let half_width = (high - ratio).max(ratio - low);
+    format!("{:+.1} ± {:.1} %", (ratio - 1.0) * 100.0, half_width * 100.0)
+}
+
+fn cell(effect: &Effect, chosen: Chosen) -> String {
+    chosen(effect).as_ref().map_or_else(|| "unknown".to_owned(), change)
+}
+
+fn throughput(figures: &CombinationFigures) -> String {
+    match (figures.core_samples_per_s, figures.whole_samples_per_s) {
+        (Some(core), Some(whole)) => format!("core {core:.2}, whole {whole:.2} samples/s"),
+        _ => figures.failure.clone().unwrap_or_else(|| "no figures".to_owned()),
+    }
+}
+
+/// Returns what the tables do not show: what failed, and whether the outputs still agree.
+fn notes(ablation: &Ablation) -> Vec<String> {
+    let all = ablation.switches.len();
+    let mut lines = Vec::new();
+    let mut compared = 0;
+    for figures in &ablation.combinations {
+        let name = combination_name(&figures.on, all);
+        if let Some(reason) = &figures.failure {
+            lines.push(format!("{name} failed: {reason}"));
+        }
+        if let Some(reason) = &figures.not_compared {
+            lines.push(format!("outputs of {name}: not compared: {reason}"));
+        }
+        lines.extend(
+            figures
+                .disagreement
+                .iter()
+                .map(|reason| format!("outputs of {name} differ from those of all off: {reason}")),
+        );
+        compared += usize::from(!figures.outputs.is_empty());
+    }
+    let errors = ablation.combinations.iter().flat_map(|figures| {
+        let name = combination_name(&figures.on, all);
+        figures.outputs.values().map(move |output| (output.relative_l2, name.clone()))
+    });
+    if let Some((error, name)) = errors.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        let agree = if ablation.is_sound() { "agree" } else { "were compared" };
+        lines.push(format!(
+            "outputs of {compared} combinations {agree} with those of all off; the largest relative L2 error is {error:.1e} ({name})"
+        ));
+    }
+    lines
+}
