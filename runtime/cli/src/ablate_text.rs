@@ -1,6 +1,6 @@
 //! What the switches of a case change, as text.
 
-use flagperf_comparison::{Ablation, CombinationFigures, Effect, RatioInterval};
+use flagperf_comparison::{Ablation, Effect, RatioInterval, VariantFigures};
 
 use flagperf_core::text::one_line;
 use flagperf_report::{headed_table, name_value_table, wrap};
@@ -19,7 +19,7 @@ pub(super) fn ablation_text(ablation: &Ablation, columns: u16) -> String {
     ];
     let all = ablation.switches.len();
     let ends = ablation.combinations.iter().filter(|figures| figures.on.is_empty() || figures.on.len() == all);
-    rows.extend(ends.map(|figures| (combination_name(&figures.on, all), throughput(figures))));
+    rows.extend(ends.map(|ends| (combination_name(&ends.on, all), throughput(&ends.figures))));
     for effects in &ablation.switches {
         let settings = |is_on| effects.switch.settings(is_on).collect::<Vec<_>>().join(" ");
         rows.push((
@@ -70,42 +70,43 @@ fn cell(effect: &Effect, chosen: Chosen) -> String {
     chosen(effect).as_ref().map_or_else(|| "unknown".to_owned(), change)
 }
 
-fn throughput(figures: &CombinationFigures) -> String {
+fn throughput(figures: &VariantFigures) -> String {
     match (figures.core_samples_per_s, figures.whole_samples_per_s) {
         (Some(core), Some(whole)) => format!("core {core:.2}, whole {whole:.2} samples/s"),
         _ => figures.failure.clone().unwrap_or_else(|| "no figures".to_owned()),
     }
 }
 
-/// Returns what the tables do not show: what failed, and whether the outputs still agree.
 fn notes(ablation: &Ablation) -> Vec<String> {
     let all = ablation.switches.len();
+    let variants =
+        ablation.combinations.iter().map(|combination| (combination_name(&combination.on, all), &combination.figures));
+    variant_notes(&variants.collect::<Vec<_>>(), "all off")
+}
+
+/// Returns what a table does not show of variants with their names: what failed, and whether the outputs agree with those of `first`.
+pub(super) fn variant_notes(variants: &[(String, &VariantFigures)], first: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut compared = 0;
-    for figures in &ablation.combinations {
-        let name = combination_name(&figures.on, all);
-        if let Some(reason) = &figures.failure {
-            lines.push(format!("{name} failed: {reason}"));
+    for (name, figures) in variants {
+        match (&figures.failure, &figures.not_compared) {
+            (Some(reason), _) => lines.push(format!("{name} failed: {reason}")),
+            (None, Some(reason)) => lines.push(format!("outputs of {name}: not compared: {reason}")),
+            (None, None) => {}
         }
-        if let Some(reason) = &figures.not_compared {
-            lines.push(format!("outputs of {name}: not compared: {reason}"));
-        }
-        lines.extend(
-            figures
-                .disagreement
-                .iter()
-                .map(|reason| format!("outputs of {name} differ from those of all off: {reason}")),
-        );
-        compared += usize::from(!figures.outputs.is_empty());
+        let differ = |reason: &String| format!("outputs of {name} differ from those of {first}: {reason}");
+        lines.extend(figures.disagreement.iter().map(differ));
     }
-    let errors = ablation.combinations.iter().flat_map(|figures| {
-        let name = combination_name(&figures.on, all);
-        figures.outputs.values().map(move |output| (output.relative_l2, name.clone()))
-    });
+    let errors = variants
+        .iter()
+        .flat_map(|(name, figures)| figures.outputs.values().map(move |output| (output.relative_l2, name)));
     if let Some((error, name)) = errors.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        let agree = if ablation.is_sound() { "agree" } else { "were compared" };
+        let compared = variants.iter().filter(|(_, figures)| !figures.outputs.is_empty()).count();
+        let agree = variants
+            .iter()
+            .filter(|(_, figures)| !figures.outputs.is_empty() && figures.disagreement.is_empty())
+            .count();
         lines.push(format!(
-            "outputs of {compared} combinations {agree} with those of all off; the largest relative L2 error is {error:.1e} ({name})"
+            "outputs of {agree} of {compared} agree with those of {first}; the largest relative L2 error is {error:.1e} ({name})"
         ));
     }
     lines

@@ -13,6 +13,7 @@ use super::import::ImportCommand;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
 use super::selection::{AgentArguments, Selection};
+use super::sweep::SweepArguments;
 use super::trace::TraceArguments;
 use flagperf_fleet::{Scheduler, schedulers};
 use flagperf_review::Role;
@@ -109,6 +110,12 @@ pub(super) enum Command {
     /// switch with a 95 % confidence interval, and whether the outputs still agree with those of all switches off. A switch that the
     /// engine does not have is named. Exits with 1 if a combination fails or its outputs differ.
     Ablate(AblateArguments),
+    /// Measure a case with several values of one setting, such as its batch size, and mark the smallest value that is enough.
+    ///
+    /// Each value is measured `--rounds` times, in turns; each block is a run with a result of its own. Prints the throughput with each
+    /// value, as a share of the highest one with a 95 % confidence interval, and whether the outputs depend on the value. The knee is
+    /// the smallest value with at least 95 % of the highest throughput. Exits with 1 if a value fails or the outputs differ.
+    Sweep(SweepArguments),
     /// Write the times of a result as a trace: steps, passes, batches and their parts.
     Trace(TraceArguments),
     /// Show an ONNX file, or what differs between two

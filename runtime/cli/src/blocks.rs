@@ -1,21 +1,112 @@
-//! Measures cases in turns: each block is a run of one case, with a result of its own, while no other run uses the host.
+//! Measures cases, or variants of one case, in turns: each block is a run with a result of its own, while no other run uses
+//! the host.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::output::{print_message, print_mistake};
-use flagperf_config::{Site, env};
-use flagperf_core::measure::MonotonicClock;
+use super::output::{counted, print_message, print_mistake};
+use super::result_printer::relative_path;
+use super::selection::Selection;
+use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
+use flagperf_comparison::{Side, Variant};
+use flagperf_config::{Findings, Overrides, Site, env};
+use flagperf_core::event::Level;
+use flagperf_core::exit_code;
+use flagperf_core::measure::{Clock as _, MonotonicClock, Nanos};
 use flagperf_core::text::one_line;
+use flagperf_core::units::Seconds;
+use flagperf_fleet::needs_fleet;
 use flagperf_host::THIS_PROGRAM;
 use flagperf_plan::AuditScope;
-use flagperf_prepare::Prepared;
+use flagperf_prepare::{Prepared, prepare};
+use flagperf_report::duration;
 use flagperf_result::{Record, Status};
-use flagperf_run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, RunOptions, conduct};
+use flagperf_run::{
+    CheckoutState, ExitOnSignal, HostBusy, HostLock, HostUse, Interrupt, LockNotice, RunOptions, conduct,
+};
 use flagperf_verify::find_results;
+
+/// A case on one device of this machine, whose variants are measured.
+pub(super) struct Subject {
+    checkout: PathBuf,
+    overrides: Overrides,
+    /// The case without the settings of a variant.
+    pub(super) standard: Prepared,
+    exits: ExitOnSignal,
+}
+
+impl Subject {
+    /// Prepares the case that a command line selects. Returns an exit code if `command` cannot measure it.
+    pub(super) fn new(selection: &Selection, command: &str) -> anyhow::Result<Result<Self, ExitCode>> {
+        let checkout = locate_checkout()?;
+        if let Err(message) = check_choice(&checkout, selection) {
+            print_message(&message);
+            return Ok(Err(ExitCode::from(exit_code::MISTAKE)));
+        }
+        let (checkout, overrides) = (announce(checkout), selection.overrides());
+        let exits = prepare_process()?;
+        let standard = match prepare(&checkout, &overrides) {
+            Ok(standard) => standard,
+            Err(findings) => return Ok(Err(report_mistakes(&findings))),
+        };
+        print_findings(standard.plan.findings.iter());
+        let refused = match &standard.plan.cases[..] {
+            [case] if case.key.training.is_some() => {
+                Some(format!("`{}` is a training: `{command}` measures inference", case.key))
+            }
+            [_] if needs_fleet(&standard.plan) => {
+                Some(format!("`{command}` measures a case on one device of this machine"))
+            }
+            [_] => None,
+            _ => Some(format!("`{command}` measures one case\n  hint: choose it with --case NAME")),
+        };
+        Ok(match refused {
+            Some(message) => Err(print_mistake(&message)),
+            None => Ok(Subject { checkout, overrides, standard, exits }),
+        })
+    }
+
+    /// Returns the name of the case.
+    pub(super) fn case(&self) -> String {
+        self.standard.plan.cases[0].key.to_string()
+    }
+
+    /// Prepares the case with further settings, or returns the first error.
+    pub(super) fn prepare(&self, settings: impl Iterator<Item = String>) -> Result<Prepared, String> {
+        let set = self.overrides.set.iter().cloned().chain(settings).collect();
+        prepare(&self.checkout, &Overrides { set, ..self.overrides.clone() }).map_err(|findings| first_error(&findings))
+    }
+
+    /// Returns the `--set` of the command line that sets one of these keys.
+    pub(super) fn set_of(&self, is_key: impl Fn(&str) -> bool) -> Option<&str> {
+        let key = |set: &str| set.split_once('=').map_or(set, |(key, _)| key).to_owned();
+        self.overrides.set.iter().map(String::as_str).find(|set| is_key(&key(set)))
+    }
+
+    /// Measures variants, each with its name and its plan or why it has none, in turns. Returns them with whether the measurement was
+    /// interrupted; the rounds that were complete then remain. Returns an exit code if the host cannot be had.
+    pub(super) fn measure(
+        self,
+        variants: Vec<(String, Result<Prepared, String>)>,
+        rounds: usize,
+    ) -> anyhow::Result<Result<(Vec<Variant>, bool), ExitCode>> {
+        let blocks = match Blocks::start(&self.standard.plan.site, "measures variants of a case")? {
+            Ok(blocks) => blocks,
+            Err(code) => return Ok(Err(code)),
+        };
+        drop(self.exits);
+        Ok(Ok(blocks.measure_rounds(variants, rounds)))
+    }
+}
+
+/// Returns the first error of several findings.
+fn first_error(findings: &Findings) -> String {
+    let error = findings.0.iter().find(|finding| finding.level == Level::Error);
+    error.map_or_else(|| findings.to_string(), |finding| one_line(&finding.message).into_owned())
+}
 
 /// What all blocks share.
 pub(super) struct Blocks {
@@ -79,4 +170,53 @@ impl Blocks {
         let reason = record.failures.first().map(|failure| one_line(&failure.reason).into_owned());
         Block::Failed(folder, reason.unwrap_or_else(|| "it has no figures".to_owned()))
     }
+    fn measure_rounds(&self, variants: Vec<(String, Result<Prepared, String>)>, rounds: usize) -> (Vec<Variant>, bool) {
+        let (mut measured, plans): (Vec<Variant>, Vec<Option<Prepared>>) = variants
+            .into_iter()
+            .map(|(name, prepared)| {
+                let failure = prepared.as_ref().err().cloned();
+                (Variant { side: Side { name, results: Vec::new() }, failure }, prepared.ok())
+            })
+            .unzip();
+        let count = measured.len();
+        let clock = MonotonicClock::start();
+        for round in 0..rounds {
+            if round == 1 {
+                let took = clock.now().since(Nanos(0));
+                let rest = duration(Seconds(took.0 * (rounds - 1) as f64));
+                print_message(&format!("the first round took {}; the others will take about {rest}", duration(took)));
+            }
+            for turn in 0..count {
+                // Forwards, then backwards: what changes steadily with time then favours no variant.
+                let index = if round % 2 == 0 { turn } else { count - 1 - turn };
+                let variant = &mut measured[index];
+                let (Some(plan), None) = (&plans[index], &variant.failure) else { continue };
+                let block = round * count + turn + 1;
+                print_message(&format!("block {block} of {}: {}", rounds * count, variant.side.name));
+                match self.measure(plan) {
+                    Block::Measured(folder, record) => variant.side.results.push((folder, *record)),
+                    Block::Failed(folder, reason) => {
+                        print_failed(block, &folder, &reason);
+                        variant.failure = Some(reason);
+                    }
+                    Block::NotRun(reason) => {
+                        print_message(&format!("error: block {block}: {reason}"));
+                        variant.failure = Some(reason);
+                    }
+                    Block::Interrupted => {
+                        print_message(&format!("interrupted after {}", counted(round, "complete round")));
+                        measured.iter_mut().for_each(|variant| variant.side.results.truncate(round));
+                        return (measured, true);
+                    }
+                }
+            }
+        }
+        (measured, false)
+    }
+}
+
+/// Prints why a block failed, and where its result is.
+pub(super) fn print_failed(block: usize, folder: &Path, reason: &str) {
+    let shown = relative_path(folder).display().to_string();
+    print_message(&format!("error: block {block} failed: {reason}\n  result {shown}"));
 }

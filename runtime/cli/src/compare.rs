@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueHint};
 use flagperf_comparison::{Comparison, ComparisonError, Side, compare};
 
-use super::blocks::{Block, Blocks};
+use super::blocks::{Block, Blocks, print_failed};
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
 use super::output::{print_message, print_mistake, print_result, write_file};
@@ -177,8 +177,7 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
         let (folder, record) = match blocks.measure(&prepared[side]) {
             Block::Measured(folder, record) => (folder, *record),
             Block::Failed(folder, reason) => {
-                let shown = relative_path(&folder).display().to_string();
-                print_message(&format!("error: block {} failed: {reason}\n  result {shown}", block + 1));
+                print_failed(block + 1, &folder, &reason);
                 return Ok(Err(ExitCode::from(exit_code::FAILED)));
             }
             Block::NotRun(reason) => return Ok(Err(print_mistake(&format!("block {}: {reason}", block + 1)))),

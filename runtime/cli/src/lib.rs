@@ -49,6 +49,9 @@ mod resume;
 mod run;
 mod selection;
 mod setup;
+mod sweep;
+mod sweep_page;
+mod sweep_text;
 mod trace;
 mod verify;
 mod work;
@@ -103,6 +106,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => verify::sign(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
         Command::Ablate(arguments) => ablate::ablate(&arguments),
+        Command::Sweep(arguments) => sweep::sweep(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Graph { command } => graph::graph(&command),
         Command::Operator { command } => operator::operator(&command),

@@ -1,5 +1,5 @@
 //! Compares two sides of one case, each with one or several results: speed, outputs and accuracy. From the results of a
-//! case with some of its switches on, computes what each switch changes.
+//! case with some of its switches on, computes what each switch changes; from those with several values of a setting, which value is enough.
 //!
 //! Reads records and what they store; never touches a running case.
 
@@ -8,11 +8,13 @@ mod comparable;
 mod comparison;
 mod outputs;
 mod ratio;
+mod sweep;
+mod variant;
 
-pub use ablation::{
-    Ablation, Combination, CombinationFigures, Effect, MeasuredCombination, SwitchEffects, combinations,
-};
+pub use ablation::{Ablation, Combination, CombinationFigures, MeasuredCombination, SwitchEffects, combinations};
 pub use comparable::{Difference, differences};
 pub use comparison::{Comparison, ComparisonError, MetricPair, Side, Speed, compare};
 pub use outputs::{Errors, OutputErrors};
 pub use ratio::{RatioInterval, SpeedVerdict};
+pub use sweep::{KNEE_SHARE, Sweep, SweepPoint};
+pub use variant::{Effect, Variant, VariantFigures};

@@ -1,4 +1,4 @@
-//! `flagperf ablate`: what it measures, and what it refuses.
+//! `flagperf ablate` and `flagperf sweep`: what they measure, and what they refuse.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -123,7 +123,7 @@ fn what_cannot_be_measured_is_refused_with_what_to_do() {
             "case `tiny:interpreter` has no switch `batches` (configs/tiny/configurations.yaml:11)",
         ),
         (&["--switch", "batch", "--switch", "batch"], "`--switch batch` is given twice"),
-        (&["--set", "batch_size=3"], "`--set batch_size=3`: the switch `batch` sets `batch_size`"),
+        (&["--set", "batch_size=3"], "`--set batch_size=3`: the switch `batch` sets this key"),
         (&["--case", "teeny"], "unknown case `teeny`"),
         (&["--rounds", "1"], "1 is not in 2..=1000"),
     ] {
@@ -154,4 +154,57 @@ fn an_interrupted_ablation_has_the_rounds_that_were_complete() {
     assert!((2..500).contains(&rounds) && output.status.code() == Some(130), "{rounds} {rest:?}");
     assert_eq!(json["switches"][0]["alone"]["core"]["pairs"], rounds, "{json}");
     assert!(rest.contains(&format!("interrupted after {rounds} complete rounds")), "{rest:?}");
+}
+
+#[test]
+fn a_sweep_measures_each_value_in_turns_and_marks_the_knee() {
+    let checkout = results::checkout();
+    let output =
+        flagperf(checkout.path(), &["sweep", "batch_size=1,5,2", "--rounds", "2", "--json", "--html", "page.html"]);
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{messages}");
+    let order: Vec<&str> = messages
+        .lines()
+        .filter_map(|line| line.strip_prefix("block ")?.split_once(": batch_size="))
+        .map(|(_, value)| value)
+        .collect();
+    assert_eq!(order, ["1", "5", "2", "2", "5", "1"]);
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let points = json["points"].as_array().expect("a list");
+    let throughput = |index: usize| points[index]["core_samples_per_s"].as_f64().expect("a number");
+    let best = json["best"].as_u64().expect("an index") as usize;
+    assert!((0..3).all(|index| throughput(index) <= throughput(best)), "{json}");
+    let enough: Vec<usize> = (0..3).filter(|index| throughput(*index) >= 0.95 * throughput(best)).collect();
+    let value = |index: &usize| points[*index]["value"].as_u64().expect("a number");
+    let knee = enough.into_iter().min_by_key(value).expect("the best one");
+    assert_eq!(json["knee"], knee);
+    for point in points {
+        assert_eq!(
+            (&point["by_best"]["core"]["pairs"], point["results"].as_array().expect("a list").len()),
+            (&Value::from(2), 2)
+        );
+    }
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    assert!(page.matches("<circle").count() == 9 && page.contains(">knee</text>"), "{page}");
+}
+
+#[test]
+fn a_sweep_names_values_that_cannot_be_measured_and_refuses_mistakes() {
+    let checkout = results::checkout();
+    let text = transcript(checkout.path(), &["sweep", "compiler=rten,rtne", "--rounds", "2"]);
+    assert!(
+        text.contains("exit code 1") && text.contains("compiler=rtne failed: vendor `cpu` has no compiler `rtne`"),
+        "{text}"
+    );
+    assert!(text.contains("of the best") && !text.contains("knee"), "{text}");
+    let text = transcript(checkout.path(), &["sweep", "seed=0,1", "--rounds", "2"]);
+    assert!(text.contains("exit code 1") && text.contains("outputs of seed=1 differ from those of seed=0"), "{text}");
+    for (arguments, expected) in [
+        (&["batch=1,2"][..], "no value can be measured: case `tiny` has no key `batch`"),
+        (&["batch_size=4"], "1 value (2 to 64 are needed)"),
+        (&["batch_size=4,8", "--set", "batch_size=3"], "`--set batch_size=3`: the sweep sets this key"),
+    ] {
+        let text = transcript(checkout.path(), &[&["sweep"], arguments].concat());
+        assert!(text.contains("exit code 2") && text.contains(expected), "{text}");
+    }
 }

@@ -1,0 +1,136 @@
+//! Variants of one case, measured in turns: each has one result for each round.
+
+use std::path::PathBuf;
+
+use flagperf_core::metric::{AgreementLimits, OutputAgreement};
+use flagperf_core::units::Bytes;
+use flagperf_result::Record;
+use indexmap::IndexMap;
+use serde::Serialize;
+
+use super::comparable::headline;
+use super::comparison::{Figure, Side, core, speed, whole};
+use super::outputs::agreement_of;
+use super::ratio::RatioInterval;
+
+/// A case with some settings.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// One result for each round; fewer if it failed.
+    pub side: Side,
+    /// Why it has no figures; `None` if it has.
+    pub failure: Option<String>,
+}
+
+/// What was measured of a variant.
+#[derive(Clone, Debug, Serialize)]
+pub struct VariantFigures {
+    /// The geometric mean over the rounds of the throughput without the loader and the evaluator.
+    pub core_samples_per_s: Option<f64>,
+    /// The same of whole passes.
+    pub whole_samples_per_s: Option<f64>,
+    /// The longest median time of a step of the rounds, of which *core* is the sum.
+    pub step_p50_s: Option<f64>,
+    /// The largest memory of the device in all rounds; `None` if nothing reports it.
+    pub device_memory_bytes_max: Option<Bytes>,
+    /// How closely the outputs of the last round match those of the first variant, by name.
+    pub outputs: IndexMap<String, OutputAgreement>,
+    /// Limits of agreement that the outputs exceed, one fragment each.
+    pub disagreement: Vec<String>,
+    /// Why the outputs were not compared; `None` if they were, and for the first variant.
+    pub not_compared: Option<String>,
+    /// The metrics of its last result.
+    pub metrics: IndexMap<String, f64>,
+    pub results: Vec<PathBuf>,
+    /// Why it has no figures; `None` if it has.
+    pub failure: Option<String>,
+}
+
+impl VariantFigures {
+    /// Computes the figures of a variant, and compares its outputs with those of `first`; `None` for the first variant itself.
+    pub(super) fn new(variant: &Variant, first: Option<&Variant>) -> Self {
+        let Variant { side, failure } = variant;
+        let (outputs, disagreement, not_compared) = match first {
+            None => (IndexMap::new(), Vec::new(), None),
+            Some(first) => match judge(first.side.results.last(), side.results.last()) {
+                Ok((outputs, disagreement)) => (outputs, disagreement, None),
+                Err(reason) => (IndexMap::new(), Vec::new(), Some(reason)),
+            },
+        };
+        let loops = || side.results.iter().filter_map(|(_, record)| headline(record)).filter(|_| failure.is_none());
+        let mean = |figure: Figure| {
+            let figures = speed([side, side], true, figure).filter(|_| failure.is_none());
+            figures.map(|figures| figures.throughput_samples_per_s[0]).filter(|mean| mean.is_finite())
+        };
+        VariantFigures {
+            core_samples_per_s: mean(core),
+            whole_samples_per_s: mean(whole),
+            step_p50_s: loops().filter_map(|measured| Some(measured.latency.as_ref()?.p50_s.0)).reduce(f64::max),
+            device_memory_bytes_max: loops()
+                .filter_map(|measured| measured.device_memory_bytes_max)
+                .max_by_key(|memory| memory.0),
+            outputs,
+            disagreement,
+            not_compared,
+            metrics: loops().next_back().map(|measured| measured.accuracy.clone()).unwrap_or_default(),
+            results: side.results.iter().map(|(folder, _)| folder.clone()).collect(),
+            failure: failure.clone(),
+        }
+    }
+
+    /// Returns whether the variant was measured, and no output is known to differ from that of the first one.
+    pub fn is_sound(&self) -> bool {
+        self.failure.is_none() && self.disagreement.is_empty()
+    }
+}
+
+/// Returns the number of rounds of the variant that has most.
+pub(super) fn rounds<'v>(variants: impl Iterator<Item = &'v Variant>) -> usize {
+    variants.map(|variant| variant.side.results.len()).max().unwrap_or(0)
+}
+
+/// The ratio of the throughputs of two variants, with its interval over the rounds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Effect {
+    /// Of throughput without the loader and the evaluator.
+    pub core: Option<RatioInterval>,
+    /// Of throughput of whole passes.
+    pub whole: Option<RatioInterval>,
+    /// Why a ratio is missing; `None` if both are there.
+    pub unknown: Option<String>,
+}
+
+impl Effect {
+    /// Returns the ratio of the throughputs of the second variant by those of the first.
+    pub(super) fn between(first: Option<&Variant>, second: Option<&Variant>) -> Effect {
+        let unknown = |reason: &str| Effect { unknown: Some(reason.to_owned()), ..Effect::default() };
+        let (Some(first), Some(second)) = (first, second) else { return unknown("it was not measured") };
+        if let Some(reason) = first.failure.as_ref().or(second.failure.as_ref()) {
+            return unknown(reason);
+        }
+        let ratio = |figure: Figure| speed([&first.side, &second.side], true, figure)?.ratio;
+        let (core, whole) = (ratio(core), ratio(whole));
+        let is_known = core.is_some() && whole.is_some();
+        Effect { core, whole, unknown: (!is_known).then(|| "an interval needs two complete rounds".to_owned()) }
+    }
+}
+
+/// Compares the outputs of two results by the more generous limits of the two, since their precisions may differ. Returns
+/// also the limits that are exceeded.
+fn judge(
+    first: Option<&(PathBuf, Record)>,
+    second: Option<&(PathBuf, Record)>,
+) -> Result<(IndexMap<String, OutputAgreement>, Vec<String>), String> {
+    let (Some((first, first_record)), Some((second, second_record))) = (first, second) else {
+        return Err("one of the two has no result".to_owned());
+    };
+    let both = [first_record, second_record].into_iter().filter_map(|record| record.agreement.limits);
+    let generous = both.max_by(|a, b| a.relative_l2.total_cmp(&b.relative_l2));
+    let limits: AgreementLimits = generous.ok_or("the results have no limits of agreement")?;
+    let outputs = agreement_of(first, second)?;
+    let exceeded = outputs.iter().flat_map(|(name, figures)| {
+        limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
+    });
+    let exceeded = exceeded.collect();
+    Ok((outputs, exceeded))
+}
