@@ -74,7 +74,16 @@ fn every_case_of_the_repository_is_in_a_test_below() {
         let overlay = format!("configs/{case}/vendor_config/{vendor}_configurations.yaml");
         assert!(support::root().join(&overlay).is_file(), "{overlay}");
     }
-    let others = ["unet_tiny", "dab_detr_r50", "sam_h", "yolov5", "bertLarge", "smollm2_135m", "stable_diffusion_v1_4"];
+    let others = [
+        "resnet101_gradients",
+        "unet_tiny",
+        "dab_detr_r50",
+        "sam_h",
+        "yolov5",
+        "bertLarge",
+        "smollm2_135m",
+        "stable_diffusion_v1_4",
+    ];
     let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&others).chain(&LANGUAGE_MODELS);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }
@@ -88,6 +97,25 @@ fn the_cases_that_classify_images_run_on_drawn_images() {
     for record in records.into_iter().chain(run(checkout.path(), &TRANSFORMERS, &transformers)) {
         check(&record);
         assert_eq!(metrics(&record), BTreeSet::from(["top1", "top5"]), "{}", record["case"]);
+    }
+}
+
+#[test]
+fn resnet101_gradients_leaves_out_what_only_a_training_needs() {
+    let checkout = support::checkout();
+    let settings = |cut: bool| ["cut_parameter_gradients", "cut_second_forward"].map(|key| format!("{key}={cut}"));
+    for cut in [true, false] {
+        let settings = settings(cut);
+        let settings = [&["image_size=32", "resize=32"][..], &settings.each_ref().map(String::as_str)].concat();
+        let record = run(checkout.path(), &["resnet101_gradients"], &settings).remove(0);
+        check(&record);
+        let phase = |index: usize| &record["phases"][index];
+        let graphs = phase(0)["rewrites"].as_array().expect("a list");
+        assert_eq!(graphs.len(), if cut { 1 } else { 2 }, "{graphs:?}");
+        let nodes = &graphs.last().expect("a graph")["nodes"];
+        assert_eq!(nodes[1].as_u64() < nodes[0].as_u64(), cut, "{nodes}");
+        let outputs = phase(1)["agreement"]["outputs"].as_object().expect("outputs");
+        assert_eq!(outputs.keys().collect::<Vec<_>>(), ["images_gradient", "output"]);
     }
 }
 

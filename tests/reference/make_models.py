@@ -298,6 +298,15 @@ def segmented() -> dict[str, torch.Tensor]:
     return {"image_embeddings": embeddings, "pred_masks": masks, "iou_scores": scores}
 
 
+def deciding_pixels(network: nn.Module, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The gradients of the highest logit of each image, with respect to the pixels and to the parameters."""
+    with torch.enable_grad():
+        pixels = pixels.clone().requires_grad_()
+        network(pixels).max(1).values.sum().backward()
+    parameters = torch.stack([parameter.grad.square().sum() for parameter in network.parameters()]).sum().sqrt()
+    return {"images_gradient": pixels.grad, "parameters_gradient_norm": parameters.reshape(1)}
+
+
 def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
     masked, answers = bert("tiny", BertForMaskedLM), bert("tiny", BertForQuestionAnswering)
     words, types = tokens("input", (2, 16), 1024), tokens("token_types", (2, 16), 2)
@@ -308,6 +317,7 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "vit_l_16": {"output": set_weights(vit("tiny", 64))(image(64))},
         "swinTransformer": {"output": set_weights(swin("tiny"))(image(56))},
         "resnet101": {"output": set_weights(resnet("tiny"))(image(64))},
+        "resnet101_gradients": deciding_pixels(set_weights(resnet("tiny")), image(32)),
         "unet_tiny": {
             "output": set_weights(UNet([4, 8, 16], 3))(image(16)),
             "clean": set_weights(DnCNN(4))(image(16)),

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use super::ablate_page::ablation_page;
 use super::ablate_text::{ablation_text, combination_name};
 use super::blocks::Subject;
-use super::output::{counted, print_message, print_mistake, print_result, write_file};
+use super::output::{check_page_file, counted, print_message, print_mistake, print_result, write_file};
 use super::selection::Selection;
 use flagperf_config::{Origin, Switch, did_you_mean, nearest};
 use flagperf_core::exit_code;
@@ -38,6 +38,9 @@ pub(super) struct AblateArguments {
 
 /// Measures the switches of a case and prints what each changes.
 pub(super) fn ablate(arguments: &AblateArguments) -> anyhow::Result<ExitCode> {
+    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
+        return Ok(print_mistake(&message));
+    }
     let subject = match Subject::new(&arguments.selection, "ablate")? {
         Ok(subject) => subject,
         Err(code) => return Ok(code),
@@ -65,9 +68,12 @@ pub(super) fn ablate(arguments: &AblateArguments) -> anyhow::Result<ExitCode> {
         Ok(measured) => measured,
         Err(code) => return Ok(code),
     };
+    if measured.iter().all(|variant| variant.side.results.is_empty()) && is_interrupted {
+        return Ok(ExitCode::from(exit_code::INTERRUPTED));
+    }
     let measured: Vec<MeasuredCombination> =
         combinations.into_iter().zip(measured).map(|(on, variant)| MeasuredCombination { on, variant }).collect();
-    let ablation = Ablation { unavailable, ..Ablation::new(case, &switches, &measured) };
+    let ablation = Ablation { unavailable, is_interrupted, ..Ablation::new(case, &switches, &measured) };
     let code = match () {
         () if is_interrupted => exit_code::INTERRUPTED,
         () if ablation.is_sound() => exit_code::OK,
@@ -76,11 +82,12 @@ pub(super) fn ablate(arguments: &AblateArguments) -> anyhow::Result<ExitCode> {
     print(arguments, &ablation, code)
 }
 
-fn print(arguments: &AblateArguments, ablation: &Ablation, code: u8) -> anyhow::Result<ExitCode> {
+fn print(arguments: &AblateArguments, ablation: &Ablation, mut code: u8) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.html
         && let Err(message) = write_file(path, &ablation_page(ablation))
     {
         print_message(&format!("error: {message}"));
+        code = code.max(exit_code::UNWRITTEN);
     }
     let text = match arguments.json {
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(ablation)?)),
@@ -99,7 +106,7 @@ fn choose_switches(subject: &Subject, names: &[String]) -> Result<Vec<Switch>, S
     if known.is_empty() {
         let file = key.settings_file().path(&key.case);
         return Err(format!(
-            "case `{case}` has no switches ({origin})\n  hint: list them in {file}, such as `switches: [{{name: amp, off: {{fp16: \
+            "case `{case}` has no switches\n  hint: list them in {file} or in the vendor's overlay, such as `switches: [{{name: amp, off: {{fp16: \
              false}}, on: {{fp16: true}}}}]`"
         ));
     }

@@ -15,7 +15,8 @@ pub(super) const FIGURES: [(&str, Chosen); 2] = [("core", |effect| effect.core),
 pub(super) fn ablation_text(ablation: &Ablation, columns: u16) -> String {
     let mut rows = vec![
         ("case".to_owned(), ablation.case.clone()),
-        ("rounds".to_owned(), format!("{} of {} combinations", ablation.rounds, ablation.combinations.len())),
+        ("combinations".to_owned(), ablation.combinations.len().to_string()),
+        ("rounds".to_owned(), ablation.rounds.to_string()),
     ];
     let all = ablation.switches.len();
     let ends = ablation.combinations.iter().filter(|figures| figures.on.is_empty() || figures.on.len() == all);
@@ -38,14 +39,14 @@ pub(super) fn ablation_text(ablation: &Ablation, columns: u16) -> String {
             let [alone, added, total, left_out] = cells.map(|effect| cell(effect, chosen));
             [effects.switch.name.clone(), alone, added, total, left_out]
         });
-        let title = format!("Change of throughput, {name}, with 95 % confidence intervals:");
+        let title = format!("Change of throughput ({name}) in percent, with 95 % confidence intervals:");
         text += &format!(
             "\n{}\n{}",
             wrap(&title, columns.into()),
             headed_table(std::iter::once(head).chain(rows).collect(), columns)
         );
     }
-    for line in notes(ablation) {
+    for line in interval_note(ablation.rounds).into_iter().chain(notes(ablation)) {
         text += &format!("\n{}\n", wrap(&one_line(&line), columns.into()));
     }
     text
@@ -60,10 +61,10 @@ pub(super) fn combination_name(on: &[String], all: usize) -> String {
     }
 }
 
-/// Returns a change in percent, with the larger half of its interval.
+/// Returns a change in percent, with its interval.
 pub(super) fn change(RatioInterval { ratio, low, high, .. }: &RatioInterval) -> String {
-    let half_width = (high - ratio).max(ratio - low);
-    format!("{:+.1} ± {:.1} %", (ratio - 1.0) * 100.0, half_width * 100.0)
+    let [change, low, high] = [ratio, low, high].map(|ratio| (ratio - 1.0) * 100.0);
+    format!("{change:+.1} ({low:+.1} to {high:+.1})")
 }
 
 fn cell(effect: &Effect, chosen: Chosen) -> String {
@@ -73,8 +74,15 @@ fn cell(effect: &Effect, chosen: Chosen) -> String {
 fn throughput(figures: &VariantFigures) -> String {
     match (figures.core_samples_per_s, figures.whole_samples_per_s) {
         (Some(core), Some(whole)) => format!("core {core:.2}, whole {whole:.2} samples/s"),
-        _ => figures.failure.clone().unwrap_or_else(|| "no figures".to_owned()),
+        _ => "no figures".to_owned(),
     }
+}
+
+/// Returns why no interval is known after so few complete rounds.
+pub(super) fn interval_note(rounds: usize) -> Option<String> {
+    (rounds < 2).then(|| {
+        "An interval needs two complete rounds: what is unknown here was not measured often enough.".to_owned()
+    })
 }
 
 fn notes(ablation: &Ablation) -> Vec<String> {

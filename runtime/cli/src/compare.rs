@@ -9,7 +9,7 @@ use flagperf_comparison::{Comparison, ComparisonError, Side, compare};
 use super::blocks::{Block, Blocks, print_failed};
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
-use super::output::{print_message, print_mistake, print_result, write_file};
+use super::output::{check_page_file, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -54,6 +54,9 @@ pub(super) struct CompareArguments {
 
 /// Compares two sides and prints what differs.
 pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
+    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
+        return Ok(print_mistake(&message));
+    }
     let names = [&arguments.first, &arguments.second];
     let are_results = names.map(|name| Path::new(name).exists());
     let (sides, interleaved, code) = match are_results {

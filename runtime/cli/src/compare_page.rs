@@ -33,7 +33,7 @@ pub(super) fn comparison_page(comparison: &Comparison) -> String {
 /// Returns the beginning of a page with text and a plot, up to its title, which is HTML.
 pub(super) fn page_start(title: &str) -> String {
     format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style>\n\
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style>\n\
          <h1>{title}</h1>\n"
     )
 }

@@ -1,6 +1,6 @@
 //! Output of the program: results on standard output, messages on standard error.
 
-use std::io::{self, Write, stderr, stdout};
+use std::io::{self, Read as _, Write, stderr, stdout};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +13,9 @@ use super::closed_stdout::stdout_was_closed;
 use flagperf_core::exit_code;
 use flagperf_core::text;
 use flagperf_report::wrap;
+
+/// How every page begins that the program writes.
+const PAGE_BEGINNING: &[u8] = b"<!doctype html>";
 
 /// Prints a listing; returns the exit code `code`, or the one for unwritten results when printing fails.
 pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
@@ -92,6 +95,29 @@ pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
     };
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
+}
+
+/// Checks that a page can be written to a file that the user named, before what it shows is measured. A file that exists must be a page
+/// or empty, because it is replaced.
+///
+/// # Errors
+/// When the file is something else, or cannot be written; the message has its path.
+pub(super) fn check_page_file(path: &Path) -> Result<(), String> {
+    let refused = |reason: &str| Err(format!("`{}` {reason}: it is not overwritten", path.display()));
+    let shown = |error: io::Error| format!("cannot write `{}`: {error}", path.display());
+    match path.metadata() {
+        Ok(known) if !known.is_file() => refused("exists and is not a file"),
+        Ok(_) => {
+            let mut beginning = Vec::new();
+            let opened = flagperf_core::regular_file::open_regular(path).map_err(shown)?;
+            opened.take(PAGE_BEGINNING.len() as u64).read_to_end(&mut beginning).map_err(shown)?;
+            match beginning.is_empty() || beginning == PAGE_BEGINNING {
+                true => std::fs::OpenOptions::new().append(true).open(path).map(drop).map_err(shown),
+                false => refused("exists and is not a page"),
+            }
+        }
+        Err(_) => std::fs::File::create_new(path).map(drop).map_err(shown),
+    }
 }
 
 /// Writes a message to standard error at once, whatever another thread is writing. The message begins on a line of its own.

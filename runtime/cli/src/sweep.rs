@@ -8,7 +8,7 @@ use flagperf_comparison::Sweep;
 use serde_json::Value;
 
 use super::blocks::Subject;
-use super::output::{counted, print_message, print_mistake, print_result, write_file};
+use super::output::{check_page_file, counted, print_message, print_mistake, print_result, write_file};
 use super::selection::Selection;
 use super::sweep_page::sweep_page;
 use super::sweep_text::sweep_text;
@@ -44,6 +44,9 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
         Ok(setting) => setting,
         Err(message) => return Ok(print_mistake(&message)),
     };
+    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
+        return Ok(print_mistake(&message));
+    }
     let subject = match Subject::new(&arguments.selection, "sweep")? {
         Ok(subject) => subject,
         Err(code) => return Ok(code),
@@ -66,7 +69,11 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
         Ok(measured) => measured,
         Err(code) => return Ok(code),
     };
-    let sweep = Sweep::new(case, key, &values.into_iter().zip(measured).collect::<Vec<_>>());
+    if measured.iter().all(|variant| variant.side.results.is_empty()) && is_interrupted {
+        return Ok(ExitCode::from(exit_code::INTERRUPTED));
+    }
+    let measured: Vec<_> = values.into_iter().zip(measured).collect();
+    let sweep = Sweep { is_interrupted, ..Sweep::new(case, key, &measured) };
     let code = match () {
         () if is_interrupted => exit_code::INTERRUPTED,
         () if sweep.is_sound() => exit_code::OK,
@@ -75,11 +82,12 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
     print(arguments, &sweep, code)
 }
 
-fn print(arguments: &SweepArguments, sweep: &Sweep, code: u8) -> anyhow::Result<ExitCode> {
+fn print(arguments: &SweepArguments, sweep: &Sweep, mut code: u8) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.html
         && let Err(message) = write_file(path, &sweep_page(sweep))
     {
         print_message(&format!("error: {message}"));
+        code = code.max(exit_code::UNWRITTEN);
     }
     let text = match arguments.json {
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(sweep)?)),

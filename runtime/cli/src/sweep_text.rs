@@ -2,7 +2,7 @@
 
 use flagperf_comparison::{KNEE_SHARE, RatioInterval, Sweep};
 
-use super::ablate_text::variant_notes;
+use super::ablate_text::{interval_note, variant_notes};
 use flagperf_config::display_value;
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
@@ -10,11 +10,9 @@ use flagperf_report::{bytes, duration, headed_table, name_value_table, percent, 
 
 /// Describes a sweep.
 pub(super) fn sweep_text(sweep: &Sweep, columns: u16) -> String {
-    let rows = vec![
-        ("case".to_owned(), sweep.case.clone()),
-        ("rounds".to_owned(), format!("{} of {} values", sweep.rounds, sweep.points.len())),
-    ];
-    let head = [&sweep.key, "core, samples/s", "of the best", "whole", "step p50", "device memory"].map(str::to_owned);
+    let rows = vec![("case".to_owned(), sweep.case.clone()), ("rounds".to_owned(), sweep.rounds.to_string())];
+    let head =
+        [&sweep.key, "core, samples/s", "% of the best", "whole", "step p50", "device memory"].map(str::to_owned);
     let points = sweep.points.iter().enumerate().map(|(index, point)| {
         let figures = &point.figures;
         let rate = |figure: Option<f64>| figure.map_or_else(|| "unknown".to_owned(), |figure| format!("{figure:.2}"));
@@ -33,7 +31,7 @@ pub(super) fn sweep_text(sweep: &Sweep, columns: u16) -> String {
         .map(|point| (format!("{}={}", sweep.key, value_text(&point.value)), &point.figures))
         .collect();
     let first = named.first().map(|(name, _)| name.clone()).unwrap_or_default();
-    for line in knee_line(sweep).into_iter().chain(variant_notes(&named, &first)) {
+    for line in knee_line(sweep).into_iter().chain(interval_note(sweep.rounds)).chain(variant_notes(&named, &first)) {
         text += &format!("\n{}\n", wrap(&one_line(&line), columns.into()));
     }
     text
@@ -54,8 +52,8 @@ pub(super) fn knee_line(sweep: &Sweep) -> Option<String> {
     ))
 }
 
-/// Returns a share in percent, with the larger half of its interval.
+/// Returns a share in percent, with its interval.
 fn share(RatioInterval { ratio, low, high, .. }: &RatioInterval) -> String {
-    let half_width = (high - ratio).max(ratio - low);
-    format!("{:.1} ± {:.1} %", ratio * 100.0, half_width * 100.0)
+    let [share, low, high] = [ratio, low, high].map(|ratio| ratio * 100.0);
+    format!("{share:.1} ({low:.1} to {high:.1})")
 }

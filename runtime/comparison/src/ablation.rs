@@ -40,6 +40,8 @@ pub struct Ablation {
     pub case: String,
     /// How often each combination was measured.
     pub rounds: usize,
+    /// Whether it was interrupted, so that there are fewer rounds than were asked for.
+    pub is_interrupted: bool,
     pub switches: Vec<SwitchEffects>,
     /// Switches that this engine does not have, with the reason.
     pub unavailable: IndexMap<String, String>,
@@ -96,6 +98,7 @@ impl Ablation {
         });
         Ablation {
             case,
+            is_interrupted: false,
             rounds: rounds(measured.iter().map(|combination| &combination.variant)),
             switches: effects.collect(),
             unavailable: IndexMap::new(),

@@ -5,6 +5,9 @@ use flagperf_core::measure::Measurement;
 use flagperf_result::Record;
 use serde::Serialize;
 
+/// What differs if batches have other sizes.
+pub(super) const BATCH_SIZE: &str = "batch size";
+
 /// Something that differs between two results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
@@ -34,7 +37,7 @@ pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
     add("what was measured", step(first), step(second), true);
     let batch =
         |record: &Record| headline(record).map_or_else(|| "none".to_owned(), |loops| loops.batch_size.to_string());
-    add("batch size", batch(first), batch(second), true);
+    add(BATCH_SIZE, batch(first), batch(second), true);
     let data = |record: &Record| {
         dataset(record).map_or_else(
             || "none".to_owned(),

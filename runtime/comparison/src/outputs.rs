@@ -33,6 +33,17 @@ pub struct OutputErrors {
     pub relative: Errors,
 }
 
+/// Why the outputs of two results were not compared.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutputsError {
+    /// They cannot be equal.
+    #[error("{0}")]
+    Unlike(String),
+    /// Nothing is known about their difference.
+    #[error("{0}")]
+    Unknown(String),
+}
+
 /// The outputs of each sample by name, each with one row.
 type Samples = HashMap<u64, Vec<(String, Tensor)>>;
 
@@ -42,13 +53,14 @@ type Samples = HashMap<u64, Vec<(String, Tensor)>>;
 /// When a file cannot be read, or the results store no common sample.
 pub fn compare_outputs(first: &Path, second: &Path) -> Result<IndexMap<String, OutputErrors>, String> {
     let mut pairs: IndexMap<String, (u64, Vec<[f64; 2]>)> = IndexMap::new();
-    for_each_pair(first, second, |name, a, b| {
+    let compared = for_each_pair(first, second, |name, a, b| {
         if a.dtype().is_float() && !a.is_empty() {
             let (count, all) = pairs.entry(name.to_owned()).or_default();
             *count += 1;
             all.extend(a.to_f64().into_iter().zip(b.to_f64()).map(|(a, b)| [a, b]));
         }
-    })?;
+    });
+    compared.map_err(|error| error.to_string())?;
     if pairs.is_empty() {
         return Err(NO_COMMON_SAMPLE.to_owned());
     }
@@ -59,20 +71,25 @@ pub fn compare_outputs(first: &Path, second: &Path) -> Result<IndexMap<String, O
 ///
 /// # Errors
 /// The same as for [`compare_outputs`].
-pub fn agreement_of(first: &Path, second: &Path) -> Result<IndexMap<String, OutputAgreement>, String> {
+pub(super) fn agreement_of(first: &Path, second: &Path) -> Result<IndexMap<String, OutputAgreement>, OutputsError> {
     let mut meters: IndexMap<String, AgreementMeter> = IndexMap::new();
     for_each_pair(first, second, |name, a, b| {
         meters.entry(name.to_owned()).or_default().push(a, b);
     })?;
     let found: IndexMap<String, OutputAgreement> =
         meters.into_iter().filter_map(|(name, meter)| Some((name, meter.finish()?))).collect();
-    if found.is_empty() { Err(NO_COMMON_SAMPLE.to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err(OutputsError::Unknown(NO_COMMON_SAMPLE.to_owned())) } else { Ok(found) }
 }
 
 const NO_COMMON_SAMPLE: &str = "the results store the outputs of no common sample";
 
 /// Passes each output of each common sample to `pair`, in the order of the samples.
-fn for_each_pair(first: &Path, second: &Path, mut pair: impl FnMut(&str, &Tensor, &Tensor)) -> Result<(), String> {
+fn for_each_pair(
+    first: &Path,
+    second: &Path,
+    mut pair: impl FnMut(&str, &Tensor, &Tensor),
+) -> Result<(), OutputsError> {
+    let read = |result| read(result).map_err(OutputsError::Unknown);
     let [first, second] = [read(first)?, read(second)?];
     let mut samples: Vec<&u64> = first.keys().collect();
     samples.sort_unstable();
@@ -82,7 +99,7 @@ fn for_each_pair(first: &Path, second: &Path, mut pair: impl FnMut(&str, &Tensor
             let Some((_, other)) = others.iter().find(|(other, _)| other == name) else { continue };
             if row.shape() != other.shape() {
                 let [a, b] = [row, other].map(Tensor::spec);
-                return Err(format!("output `{name}` of sample {sample} is `{a}` and `{b}`"));
+                return Err(OutputsError::Unlike(format!("output `{name}` of sample {sample} is `{a}` and `{b}`")));
             }
             pair(name, row, other);
         }

@@ -17,6 +17,8 @@ pub struct Sweep {
     pub key: String,
     /// How often each value was measured.
     pub rounds: usize,
+    /// Whether it was interrupted, so that there are fewer rounds than were asked for.
+    pub is_interrupted: bool,
     pub points: Vec<SweepPoint>,
     /// The index of the point with the highest throughput (*core*); `None` if no point has one.
     pub best: Option<usize>,
@@ -57,6 +59,7 @@ impl Sweep {
         Sweep {
             case,
             key,
+            is_interrupted: false,
             rounds: rounds(measured.iter().map(|(_, variant)| variant)),
             points: points.collect(),
             best,

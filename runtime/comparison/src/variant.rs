@@ -8,17 +8,20 @@ use flagperf_result::Record;
 use indexmap::IndexMap;
 use serde::Serialize;
 
-use super::comparable::headline;
+use super::comparable::{BATCH_SIZE, Difference, differences, headline};
 use super::comparison::{Figure, Side, core, speed, whole};
-use super::outputs::agreement_of;
+use super::outputs::{OutputsError, agreement_of};
 use super::ratio::RatioInterval;
+
+/// Fewest rounds for an interval.
+const ROUNDS_MIN: usize = 2;
 
 /// A case with some settings.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// One result for each round; fewer if it failed.
+    /// One result for each round, up to the one in which it failed.
     pub side: Side,
-    /// Why it has no figures; `None` if it has.
+    /// Why it failed; `None` if it did not.
     pub failure: Option<String>,
 }
 
@@ -35,14 +38,14 @@ pub struct VariantFigures {
     pub device_memory_bytes_max: Option<Bytes>,
     /// How closely the outputs of the last round match those of the first variant, by name.
     pub outputs: IndexMap<String, OutputAgreement>,
-    /// Limits of agreement that the outputs exceed, one fragment each.
+    /// Why the outputs do not agree, or are not of the same work; one fragment each.
     pub disagreement: Vec<String>,
     /// Why the outputs were not compared; `None` if they were, and for the first variant.
     pub not_compared: Option<String>,
     /// The metrics of its last result.
     pub metrics: IndexMap<String, f64>,
     pub results: Vec<PathBuf>,
-    /// Why it has no figures; `None` if it has.
+    /// Why it failed, after the rounds of `results`; `None` if it did not.
     pub failure: Option<String>,
 }
 
@@ -54,12 +57,13 @@ impl VariantFigures {
             None => (IndexMap::new(), Vec::new(), None),
             Some(first) => match judge(first.side.results.last(), side.results.last()) {
                 Ok((outputs, disagreement)) => (outputs, disagreement, None),
-                Err(reason) => (IndexMap::new(), Vec::new(), Some(reason)),
+                Err(OutputsError::Unlike(reason)) => (IndexMap::new(), vec![reason], None),
+                Err(OutputsError::Unknown(reason)) => (IndexMap::new(), Vec::new(), Some(reason)),
             },
         };
-        let loops = || side.results.iter().filter_map(|(_, record)| headline(record)).filter(|_| failure.is_none());
+        let loops = || side.results.iter().filter_map(|(_, record)| headline(record));
         let mean = |figure: Figure| {
-            let figures = speed([side, side], true, figure).filter(|_| failure.is_none());
+            let figures = speed([side, side], true, figure);
             figures.map(|figures| figures.throughput_samples_per_s[0]).filter(|mean| mean.is_finite())
         };
         VariantFigures {
@@ -105,8 +109,9 @@ impl Effect {
     pub(super) fn between(first: Option<&Variant>, second: Option<&Variant>) -> Effect {
         let unknown = |reason: &str| Effect { unknown: Some(reason.to_owned()), ..Effect::default() };
         let (Some(first), Some(second)) = (first, second) else { return unknown("it was not measured") };
-        if let Some(reason) = first.failure.as_ref().or(second.failure.as_ref()) {
-            return unknown(reason);
+        let failure = |variant: &Variant| variant.failure.clone().filter(|_| variant.side.results.len() < ROUNDS_MIN);
+        if let Some(reason) = failure(first).or_else(|| failure(second)) {
+            return unknown(&reason);
         }
         let ratio = |figure: Figure| speed([&first.side, &second.side], true, figure)?.ratio;
         let (core, whole) = (ratio(core), ratio(whole));
@@ -120,13 +125,20 @@ impl Effect {
 fn judge(
     first: Option<&(PathBuf, Record)>,
     second: Option<&(PathBuf, Record)>,
-) -> Result<(IndexMap<String, OutputAgreement>, Vec<String>), String> {
+) -> Result<(IndexMap<String, OutputAgreement>, Vec<String>), OutputsError> {
+    let unknown = |reason: &str| OutputsError::Unknown(reason.to_owned());
     let (Some((first, first_record)), Some((second, second_record))) = (first, second) else {
-        return Err("one of the two has no result".to_owned());
+        return Err(unknown("one of the two has no result"));
     };
+    // A variant may have another batch size.
+    let other_work =
+        differences(first_record, second_record).into_iter().find(|found| found.prevents && found.what != BATCH_SIZE);
+    if let Some(Difference { what, first, second, .. }) = other_work {
+        return Err(OutputsError::Unlike(format!("it is not the same work: {what} is {first} and {second}")));
+    }
     let both = [first_record, second_record].into_iter().filter_map(|record| record.agreement.limits);
     let generous = both.max_by(|a, b| a.relative_l2.total_cmp(&b.relative_l2));
-    let limits: AgreementLimits = generous.ok_or("the results have no limits of agreement")?;
+    let limits: AgreementLimits = generous.ok_or_else(|| unknown("the results have no limits of agreement"))?;
     let outputs = agreement_of(first, second)?;
     let exceeded = outputs.iter().flat_map(|(name, figures)| {
         limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))

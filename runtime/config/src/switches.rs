@@ -14,6 +14,9 @@ use super::yaml::{Content, Node};
 const SWITCHES_MAX: usize = 16;
 /// Longest name of a switch, in bytes.
 const NAME_BYTES_MAX: usize = 32;
+/// Keys by which results are judged, so that no switch may set them, and the list of switches itself.
+const REFUSED: [&str; 6] =
+    ["switches", "agreement", "target_accuracy", "target_samples", "target_index", "no_validation"];
 const EXAMPLE: &str = "for example `switches: [{name: amp, off: {fp16: false}, on: {fp16: true}}]`";
 
 /// Settings that are changed together.
@@ -55,13 +58,21 @@ pub(super) fn check_switches(node: &Node) -> Result<(), Finding> {
             return Err(refused(format!("two entries have the name `{name}`")));
         }
         for key in settings {
-            if let Some(other) = keys.insert(key, name) {
-                return Err(refused(format!("`{other}` and `{name}` both set `{key}`")));
+            if let Some((set, other)) = keys.iter().find(|(set, _)| is_same_setting(key, set)) {
+                let spelling = if *set == key { String::new() } else { format!(" (as `{set}`)") };
+                return Err(refused(format!("`{other}` and `{name}` both set `{key}`{spelling}")));
             }
+            keys.insert(key, name);
         }
         names.push(name);
     }
     Ok(())
+}
+
+/// Returns whether two keys may set the same: an option is also set by its name after that of its engine, `rten.threads`.
+fn is_same_setting(a: &str, b: &str) -> bool {
+    let option_of = |key: &str, other: &str| key.split_once('.').is_some_and(|(_, option)| option == other);
+    a == b || option_of(a, b) || option_of(b, a)
 }
 
 fn refused(reason: String) -> Finding {
@@ -107,8 +118,8 @@ fn read_entry(entry: &Node) -> Result<(&str, Vec<&str>), String> {
     if off.iter().all(|(key, value)| value.value() == on[key].value()) {
         return Err(format!("`off` and `on` of `{name}` have the same values"));
     }
-    if off.contains_key("switches") {
-        return Err(format!("`{name}` sets `switches` itself"));
+    if let Some(key) = off.keys().find(|key| REFUSED.contains(&key.as_str())) {
+        return Err(format!("`{name}` sets `{key}`, by which results are judged"));
     }
     Ok((name, off.keys().map(String::as_str).collect()))
 }
@@ -147,9 +158,16 @@ mod tests {
             ("[{name: a, off: {x: 1}, on: {y: 2}}]".to_owned(), "`off` of `a` sets `x`, and `on` does not"),
             ("[{name: a, off: {x: 1}, on: {x: 1, y: 2}}]".to_owned(), "`on` of `a` sets `y`, and `off` does not"),
             ("[{name: a, off: {x: 1}, on: {x: 1}}]".to_owned(), "have the same values"),
-            ("[{name: a, off: {switches: 1}, on: {switches: 2}}]".to_owned(), "sets `switches` itself"),
+            (
+                "[{name: a, off: {switches: 1}, on: {switches: 2}}]".to_owned(),
+                "sets `switches`, by which results are judged",
+            ),
             (format!("[{one}, {one}]"), "two entries have the name `a`"),
             (format!("[{one}, {{name: b, off: {{x: 3}}, on: {{x: 4}}}}]"), "`a` and `b` both set `x`"),
+            (
+                format!("[{one}, {{name: b, off: {{rten.x: 3}}, on: {{rten.x: 4}}}}]"),
+                "`a` and `b` both set `rten.x` (as `x`)",
+            ),
             (format!("[{}]", vec![one; 17].join(", ")), "has 17 entries (at most 16)"),
         ] {
             assert!(reason(&text).is_some_and(|found| found.contains(expected)), "{text}: {:?}", reason(&text));

@@ -51,9 +51,11 @@ impl Prompts {
         }
         let found = options.config.get(NEW_TOKENS).and_then(serde_json::Value::as_u64);
         let Some(new_tokens) = found.filter(|count| (1..=NEW_TOKENS_MAX).contains(count)) else {
-            let reason =
-                format!("it only generates text, so the case must set a whole number from 1 to {NEW_TOKENS_MAX}");
-            return refused(NEW_TOKENS, reason);
+            let reason = format!(
+                "engine `{engine}` only generates text: `{NEW_TOKENS}` of the case must be a number from 1 to {NEW_TOKENS_MAX}, and a \
+                 case without this key generates no text"
+            );
+            return Err(EngineError::Failed(reason));
         };
         let sampled = options.config.get("temperature").and_then(serde_json::Value::as_f64);
         if sampled.is_some_and(|temperature| temperature != 0.0) {
@@ -172,8 +174,8 @@ mod tests {
     #[test]
     fn cases_without_answers_of_a_known_length_are_refused() {
         for (config, part) in [
-            (json!({}), "`new_tokens`: it only generates text"),
-            (json!({"new_tokens": 0}), "must set a whole number from 1 to 1048576"),
+            (json!({}), "a case without this key generates no text"),
+            (json!({"new_tokens": 0}), "must be a number from 1 to 1048576"),
             (json!({"new_tokens": 3, "task": "mmlu"}), "but the task is `mmlu`: set `task=generation`"),
             (json!({"new_tokens": 3, "temperature": 0.7}), "set `temperature=0`"),
         ] {

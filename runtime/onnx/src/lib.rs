@@ -42,7 +42,7 @@ pub use shape_inference::{Attributes, InferError, output_dtypes};
 pub use training::{
     Decay, GRADIENT, LossScale, Moments, NORM, OWN_DOMAIN, Optimizer, OptimizerKind, Schedule, State, StateKind,
     StepScalars, TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, UPDATE, UPDATE_NUMBERS, UpdateRule,
-    WarmUp, training_step,
+    WarmUp, add_gradients, training_step,
 };
 pub use weights::{
     ConfigurationValue, Int8Part, WeightError, WeightMismatches, WeightOptions, WeightReader, find_weights_file,

@@ -87,6 +87,19 @@ fn resnet101_has_the_logits_of_torchvision() {
 }
 
 #[test]
+fn resnet101_gradients_has_the_gradients_of_pytorch() {
+    let settings = json!({
+        "size": "tiny", "image_size": 32, "classes": 10, "batch_size": 2, "cut_second_forward": true, "cut_parameter_gradients": false
+    });
+    let model = case_with_weights("resnet101_gradients", &settings, &ScriptChoice::default());
+    let inputs = IndexMap::from([("images", formula::tensor("image", &[2, 3, 32, 32]))]);
+    let outputs = run(&model.graphs[Model::SINGLE], &inputs);
+    for name in ["images_gradient", "parameters_gradient_norm"] {
+        assert_close(&outputs[name], &reference("resnet101_gradients", name));
+    }
+}
+
+#[test]
 fn unet_tiny_has_the_outputs_of_the_same_network_in_pytorch() {
     let settings = json!({ "size": "tiny", "image_size": 16, "classes": 3 });
     let model = case_with_weights("unet_tiny", &settings, &ScriptChoice::default());

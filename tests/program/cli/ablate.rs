@@ -101,6 +101,12 @@ fn outputs_that_change_and_combinations_that_fail_are_reported() {
     assert_eq!(code, 1, "{messages}");
     let disagreement = json["combinations"][1]["disagreement"].to_string();
     assert!(disagreement.contains("`relative_l2` is"), "{disagreement}");
+    // Fewer samples are not the same work, although the outputs of those that both have are equal.
+    let samples = "{name: samples, off: {samples: 10}, on: {samples: 5}}";
+    let (code, json, messages) = ablate(checkout(&[samples]).path(), &[]);
+    assert_eq!(code, 1, "{messages}");
+    let disagreement = json["combinations"][1]["disagreement"].to_string();
+    assert!(disagreement.contains("it is not the same work: dataset is 10 samples"), "{disagreement}");
     // A forward function that fails for batches of five.
     let checkout = checkout(&[WORKERS, BATCH]);
     let forward = "fn model_forward(model, batch) {\n    if batch.images.shape[0] == 5 { throw \"it is broken\"; }\n    model.run([batch.images])[0]\n}\n";
@@ -130,6 +136,20 @@ fn what_cannot_be_measured_is_refused_with_what_to_do() {
         let text = transcript(own.path(), &[&["ablate"], arguments].concat());
         assert!(text.contains("exit code 2") && text.contains(expected), "{text}");
     }
+    for (file, expected) in [
+        ("configs/host.yaml", "exists and is not a page"),
+        ("configs", "exists and is not a file"),
+        ("no/page.html", "cannot write"),
+    ] {
+        let text = transcript(own.path(), &["ablate", "--html", file]);
+        assert!(text.contains("exit code 2") && text.contains(expected) && !text.contains("block"), "{text}");
+    }
+    let judge = checkout(&["{name: limits, off: {agreement: {}}, on: {agreement: {fp32: {cosine: -1}}}}"]);
+    let text = transcript(judge.path(), &["ablate"]);
+    assert!(
+        text.contains("exit code 2") && text.contains("`limits` sets `agreement`, by which results are judged"),
+        "{text}"
+    );
     let text = transcript(results::checkout().path(), &["ablate"]);
     assert!(text.contains("exit code 2") && text.contains("case `tiny:interpreter` has no switches"), "{text}");
     assert!(text.contains("list them in configs/tiny/configurations.yaml"), "{text}");

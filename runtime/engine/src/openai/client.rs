@@ -66,7 +66,7 @@ impl Client {
         };
         if !url.parse().is_ok_and(is_http) {
             return Err(format!(
-                "`{base_url}` is not an address such as `http://127.0.0.1:8000/v1` (HTTPS is not supported)"
+                "`{base_url}` is not an address such as `http://127.0.0.1:8000/v1` or `http://[::1]:8000/v1` (HTTPS is not supported)"
             ));
         }
         // A connection of its own for each request: on one that was used before, a server could send an answer before the prompt. No

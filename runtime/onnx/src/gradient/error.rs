@@ -17,6 +17,14 @@ pub enum GradientError {
         /// Its shape and type.
         spec: TensorSpec,
     },
+    /// Nothing between the two changes with the value.
+    #[error("the loss `{loss}` does not depend on `{value}`")]
+    Independent {
+        /// The loss.
+        loss: String,
+        /// The value.
+        value: String,
+    },
     /// The operator has neither a derivative nor a decomposition.
     #[error("node `{node}`: `{op}` has no derivative (operators with one: {known}; consisting of these: {composite})")]
     NoDerivative {

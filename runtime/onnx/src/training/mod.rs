@@ -10,6 +10,7 @@ mod decay;
 mod dropout;
 mod error;
 mod gradient_operator;
+mod gradient_outputs;
 mod list_operators;
 mod loss_scale;
 mod optimizer;
@@ -21,6 +22,7 @@ mod update;
 
 pub use error::TrainingError;
 pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN};
+pub use gradient_outputs::add_gradients;
 pub use list_operators::{NORM, OWN_DOMAIN, UPDATE, UPDATE_NUMBERS, UpdateRule};
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};

@@ -7,6 +7,7 @@ mod arithmetic;
 mod attention;
 mod convolutions;
 mod elementwise;
+mod gradients;
 mod graph;
 mod layers;
 mod losses;

@@ -5,8 +5,8 @@ use rhai::Module;
 use super::attention::Rotary;
 use super::graph::{self, Graph, Node};
 use super::{
-    activations, arithmetic, attention, convolutions, elementwise, layers, losses, normalizations, operators,
-    reductions, selection, shape, weights,
+    activations, arithmetic, attention, convolutions, elementwise, gradients, layers, losses, normalizations,
+    operators, reductions, selection, shape, weights,
 };
 
 pub(in crate::packages) fn module() -> Module {
@@ -15,6 +15,7 @@ pub(in crate::packages) fn module() -> Module {
     module.combine(rhai::exported_module!(operators::functions));
     module.combine(rhai::exported_module!(layers::functions));
     module.combine(rhai::exported_module!(losses::functions));
+    module.combine(rhai::exported_module!(gradients::functions));
     module.combine(rhai::exported_module!(convolutions::functions));
     module.combine(rhai::exported_module!(normalizations::functions));
     module.combine(rhai::exported_module!(attention::functions));
