@@ -44,6 +44,7 @@ mod review_text;
 mod resume;
 mod run;
 mod selection;
+mod serve;
 mod setup;
 mod trace;
 mod verify;
@@ -82,7 +83,9 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Ok(arguments) => arguments,
         Err(error) => return Ok(refused_arguments(error)),
     };
-    write_to_stderr(env::log_level().as_deref());
+    // A server writes its access log.
+    let level = env::log_level().or_else(|| matches!(arguments.command, Command::Serve(_)).then(|| "info".to_owned()));
+    write_to_stderr(level.as_deref());
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::resume(&arguments),
@@ -99,6 +102,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => verify::sign(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
+        Command::Serve(arguments) => serve::serve(&arguments),
         Command::Graph { command } => graph::graph(&command),
         Command::Operator { command } => operator::operator(&command),
         Command::Key { command } => key::key(&command),
@@ -112,6 +116,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::HoldFiles => Ok(hold_files().map(|()| ExitCode::SUCCESS)?),
         Command::Probe(subject) => probe::probe(&subject),
         Command::Check => check::check(),
+        Command::ServeWorker => serve::serve_worker(),
         Command::ReadDevices { script } => read_devices::read_devices(&script),
     }
 }

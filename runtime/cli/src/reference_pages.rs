@@ -6,7 +6,8 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::Arguments;
 use flagperf_config::{
-    ConfigKey, DatasetDescription, PARAMETERS, SITE, SectionKey, SectionKind, SettingsFile, ValueKind, Vendor,
+    ConfigKey, DatasetDescription, PARAMETERS, SITE, SectionKey, SectionKind, ServedModel, SettingsFile, ValueKind,
+    Vendor,
 };
 use flagperf_core::description::{EngineDescription, EngineOption};
 use flagperf_core::exit_code::EXIT_CODES;
@@ -93,7 +94,8 @@ fn keys() -> String {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "default", "meaning"], keys.iter().map(row).collect());
     }
-    for (file, keys) in [("vendor.yaml", Vendor::KEYS), ("dataset.yaml", DatasetDescription::KEYS)] {
+    let sections = [Vendor::KEYS, DatasetDescription::KEYS, ServedModel::KEYS];
+    for (file, keys) in ["vendor.yaml", "dataset.yaml", "model.yaml"].into_iter().zip(sections) {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "required", "meaning"], section_rows(keys, ""));
     }
