@@ -47,30 +47,48 @@ pub struct Shared {
 /// Runs an instance until the queue is closed and empty.
 pub async fn run_instance(shared: Arc<Shared>, mut worker: WorkerProcess) {
     let mut losses = 0;
-    while let Some(pending) = shared.queue.take(|| shared.statistics.add_abandoned()).await {
-        let taken = shared.clock.now();
-        match run(&shared, &mut worker, &pending, taken).await {
-            Ok(outputs) => {
-                losses = 0;
-                answer(pending, outputs);
-            }
+    loop {
+        let served = tokio::select! {
+            biased;
+            pending = shared.queue.take(|| shared.statistics.add_abandoned()) => match pending {
+                Some(pending) => serve(&shared, &mut worker, pending).await,
+                None => break,
+            },
+            failure = worker.lost() => Err(failure),
+        };
+        match served {
+            Ok(()) => losses = 0,
             Err(failure) => {
-                let is_lost = matches!(failure, WorkerFailure::Lost(_));
-                for pending in pending {
-                    // A client that has left needs no answer.
-                    let _ = pending.reply.send(Err(failure.clone()));
-                }
-                if is_lost {
-                    shared.ready.fetch_sub(1, Ordering::Relaxed);
-                    error!(model = %shared.title, "{failure}");
-                    let Some(started) = restart(&shared, &mut losses).await else { return };
-                    worker = started;
-                }
+                shared.ready.fetch_sub(1, Ordering::Relaxed);
+                error!(model = %shared.title, "{failure}");
+                let Some(started) = restart(&shared, &mut losses).await else { return };
+                worker = started;
             }
         }
     }
     shared.ready.fetch_sub(1, Ordering::Relaxed);
     worker.stop().await;
+}
+
+/// Runs requests together and answers each.
+///
+/// # Errors
+/// When the worker is lost. The requests are answered nevertheless.
+async fn serve(shared: &Shared, worker: &mut WorkerProcess, pending: Vec<Pending>) -> Result<(), WorkerFailure> {
+    let taken = shared.clock.now();
+    match run(shared, worker, &pending, taken).await {
+        Ok(outputs) => answer(pending, outputs),
+        Err(failure) => {
+            for pending in pending {
+                // A client that has left needs no answer.
+                let _ = pending.reply.send(Err(failure.clone()));
+            }
+            if matches!(failure, WorkerFailure::Lost(_)) {
+                return Err(failure);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs requests together. Returns the outputs of each.

@@ -121,6 +121,17 @@ impl WorkerProcess {
         }
     }
 
+    /// Waits until the worker is lost although it was not asked for anything. Returns how it ended.
+    pub async fn lost(&mut self) -> WorkerFailure {
+        let mut unexpected = [0];
+        let error = match self.output.read(&mut unexpected).await {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => io::Error::other("it wrote what nobody asked for"),
+            Err(error) => error,
+        };
+        self.describe_end(&error).await
+    }
+
     async fn exchange(
         &mut self,
         inputs: &[(TensorHead, Vec<Bytes>)],
