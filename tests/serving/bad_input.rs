@@ -14,9 +14,7 @@ fn assert_serves(server: &Server) {
 #[test]
 fn a_request_that_does_not_fit_the_model_is_a_4xx_with_a_sentence() {
     let server = Server::start(&[("m", "max_batch_size: 2")]);
-    let input = |name: &str, shape: &[u64], datatype: &str, data: &[f64]| {
-        json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]})
-    };
+    let input = |name: &str, shape: &[u64], datatype: &str, data: &[f64]| json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": data}]});
     for (body, expected) in [
         (input("z", &[1, 3], "FP32", &[1.0; 3]), "unknown input `z` (known: x"),
         (input("x", &[1, 4], "FP32", &[1.0; 4]), "input `x` has the shape [1, 4], but the model expects [-1, 3]"),

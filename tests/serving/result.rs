@@ -16,7 +16,8 @@ fn the_model_of_a_result_is_served_and_each_answer_names_the_record() {
     let input = metadata.json()["inputs"][0].clone();
     let shape: Vec<i64> = input["shape"].as_array().unwrap().iter().map(|size| size.as_i64().unwrap().max(1)).collect();
     let count = usize::try_from(shape.iter().product::<i64>()).unwrap();
-    let tensor = json!({"name": input["name"], "shape": shape, "datatype": input["datatype"], "data": vec![0.5; count]});
+    let tensor =
+        json!({"name": input["name"], "shape": shape, "datatype": input["datatype"], "data": vec![0.5; count]});
     let answer = server.infer("tiny", &json!({"inputs": [tensor]}));
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.headers.contains(&format!("flagperf-record: {digest}\r\n")), "{}", answer.headers);

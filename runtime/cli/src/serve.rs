@@ -14,7 +14,9 @@ use super::output::{counted, print_mistake, write_result};
 use super::setup::{find_checkout, locate_checkout};
 use super::work::claim_stdout;
 use flagperf_core::exit_code;
-use flagperf_serve::{EngineTable, ModelStore, ServeError, ServeOptions, Served, read_result_model, serve as run_server};
+use flagperf_serve::{
+    EngineTable, ModelStore, ServeError, ServeOptions, Served, read_result_model, serve as run_server,
+};
 
 /// The arguments of `flagperf serve`.
 #[derive(Debug, Args)]

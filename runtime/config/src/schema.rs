@@ -8,7 +8,8 @@ use super::overlay::RESERVED;
 use super::section::{SectionKey, SectionKind};
 use super::vendor::PEAKS;
 use super::{
-    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, ServedModel, SettingsFile, ValueKind, Vendor, yaml,
+    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, ServedModel, SettingsFile, ValueKind,
+    Vendor, yaml,
 };
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;

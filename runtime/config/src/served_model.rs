@@ -81,7 +81,10 @@ impl ServedModel {
     fn check(&self) -> Result<(), (&'static str, String)> {
         let largest = self.max_batch_size;
         if let Some(size) = self.preferred_batch_sizes.iter().find(|size| **size > largest) {
-            return Err(("preferred_batch_sizes", format!("{size} is larger than `max_batch_size`, which is {largest}")));
+            return Err((
+                "preferred_batch_sizes",
+                format!("{size} is larger than `max_batch_size`, which is {largest}"),
+            ));
         }
         if largest == 0 && self.queue_delay_us > 0 {
             let reason = "nothing is waited for if `max_batch_size` is 0".to_owned();
@@ -131,7 +134,10 @@ mod tests {
     #[test]
     fn values_that_contradict_each_other_are_errors_with_their_line() {
         for (text, expected) in [
-            ("max_batch_size: 4\npreferred_batch_sizes: [2, 8]", "model.yaml:2: `preferred_batch_sizes`: 8 is larger than"),
+            (
+                "max_batch_size: 4\npreferred_batch_sizes: [2, 8]",
+                "model.yaml:2: `preferred_batch_sizes`: 8 is larger than",
+            ),
             ("queue_delay_us: 5", "model.yaml:1: `queue_delay_us`: nothing is waited for"),
             ("instances: 65", "model.yaml:1: `instances`: 65 is more than 64"),
             ("outputs: {a: y, b: y}", "model.yaml:1: `outputs`: `y` has two names"),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use serde::Deserialize;
 
 use super::api_error::ApiError;
@@ -16,6 +17,8 @@ use flagperf_core::tensor::DType;
 
 /// The header with the length of the JSON before the bytes of tensors.
 pub const JSON_LENGTH_HEADER: &str = "inference-header-content-length";
+/// The most bytes of JSON: while it is read, its numbers take up to eight times as many.
+const JSON_BYTES_MAX: usize = 16 << 20;
 /// The most dimensions of an input.
 const DIMENSIONS_MAX: usize = 64;
 
@@ -88,6 +91,11 @@ impl InferRequest {
     /// When it is malformed or does not fit the model; the message says what is wrong.
     pub fn parse(body: &Bytes, json_length: Option<&str>, signature: &Signature) -> Result<Self, ApiError> {
         let (json, mut binary) = split_body(body, json_length)?;
+        if json.len() > JSON_BYTES_MAX {
+            let message =
+                format!("the JSON has {} bytes (at most {JSON_BYTES_MAX}): send tensors as binary data", json.len());
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
         let request: JsonRequest = serde_json::from_slice(&json)
             .map_err(|error| ApiError::bad_request(format!("the request is not valid: {error}")))?;
         let given = request.inputs.iter().map(|input| input.tensor(&mut binary)).collect::<Result<Vec<_>, _>>();
@@ -146,7 +154,9 @@ impl JsonInput {
                 }
                 if binary.len() < bytes {
                     let rest = binary.len();
-                    return Err(format!("input `{name}`: {bytes} bytes of binary data were announced, {rest} are there"));
+                    return Err(format!(
+                        "input `{name}`: {bytes} bytes of binary data were announced, {rest} are there"
+                    ));
                 }
                 binary.split_to(bytes)
             }

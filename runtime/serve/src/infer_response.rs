@@ -133,9 +133,7 @@ pub fn infer_response(
 /// Returns the metadata of a model.
 pub fn model_metadata(model: &Model, versions: impl Iterator<Item = u64>) -> serde_json::Value {
     let ports = |ports: &[super::signature::Port]| {
-        let port = |port: &super::signature::Port| {
-            json!({"name": port.name, "datatype": protocol_name(port.spec.dtype), "shape": port.protocol_shape()})
-        };
+        let port = |port: &super::signature::Port| json!({"name": port.name, "datatype": protocol_name(port.spec.dtype), "shape": port.protocol_shape()});
         ports.iter().map(port).collect::<serde_json::Value>()
     };
     json!({

@@ -164,7 +164,8 @@ fn split(outputs: Tensors, pending: &[Pending]) -> Result<Vec<Tensors>, String> 
     if pending.len() == 1 {
         return Ok(vec![outputs]);
     }
-    let rows = |pending: &Pending| pending.inputs.first().and_then(|(head, _)| head.shape.first()).copied().unwrap_or(1);
+    let rows =
+        |pending: &Pending| pending.inputs.first().and_then(|(head, _)| head.shape.first()).copied().unwrap_or(1);
     let total: usize = pending.iter().map(rows).sum();
     let mut answers = vec![Vec::with_capacity(outputs.len()); pending.len()];
     for (head, bytes) in outputs {

@@ -24,8 +24,8 @@ mod metrics;
 mod http;
 mod server;
 
+pub use model_source::{EngineSource, EngineTable, SourceError};
 pub use result_model::{ResultModelError, read_result_model};
 pub use server::{ServeError, ServeOptions, Served, serve};
 pub use store::ModelStore;
-pub use model_source::{EngineSource, EngineTable, SourceError};
 pub use worker::run_worker;

@@ -71,7 +71,9 @@ fn seconds(nanos: u64) -> f64 {
 const METRICS: [Metric; 13] = [
     ("flagperf_requests_total", "counter", "Requests that were answered with outputs", |_, t| t.success.count as f64),
     ("flagperf_failed_requests_total", "counter", "Accepted requests that failed", |_, t| t.fail.count as f64),
-    ("flagperf_refused_requests_total", "counter", "Requests refused because the queue was full", |_, t| t.refused as f64),
+    ("flagperf_refused_requests_total", "counter", "Requests refused because the queue was full", |_, t| {
+        t.refused as f64
+    }),
     ("flagperf_abandoned_requests_total", "counter", "Requests that nobody waited for when their turn came", |_, t| {
         t.abandoned as f64
     }),

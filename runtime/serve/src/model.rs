@@ -110,7 +110,10 @@ impl Model {
     pub async fn infer(&self, inputs: Tensors, deadline: Option<Duration>) -> Result<Tensors, Option<ApiError>> {
         let arrived = self.shared.clock.now();
         if self.ready_instances() == 0 {
-            return Err(Some(ApiError::unavailable(format!("{}: its worker is being started again", self.shared.title))));
+            return Err(Some(ApiError::unavailable(format!(
+                "{}: its worker is being started again",
+                self.shared.title
+            ))));
         }
         let (reply, answer) = oneshot::channel();
         match self.shared.queue.push(Pending { inputs, reply, arrived }) {

@@ -135,7 +135,13 @@ fn of_entry(root: &Path, vendor: &Vendor, place: &str, name: &str) -> Result<Eng
         None => library.as_ref().map(|library| vendor.folder.join(library)),
     };
     let options = options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    Ok(EngineSource { engine: engine.clone(), folder: vendor.folder.clone(), library, command: command.clone(), options })
+    Ok(EngineSource {
+        engine: engine.clone(),
+        folder: vendor.folder.clone(),
+        library,
+        command: command.clone(),
+        options,
+    })
 }
 
 /// Returns the library that `flagperf backend install` has installed.

@@ -153,6 +153,7 @@ fn engine_source(record: &Record, engine: &EngineFacts, root: Option<&Path>) -> 
     let vendor = Vendor::read(root, &record.vendor).map_err(|error| error.to_string())?;
     let name = record.settings.get("compiler").and_then(|setting| setting.value.as_str()).unwrap_or_default();
     let table = super::model_source::EngineTable::of_vendor(root, &vendor.name).map_err(|error| error.to_string())?;
-    let settings = ServedModel { compiler: name.to_owned(), options: engine.options.clone(), ..settings_of(record, engine)? };
+    let settings =
+        ServedModel { compiler: name.to_owned(), options: engine.options.clone(), ..settings_of(record, engine)? };
     table.resolve(RECORD_FILE, &settings).map_err(|error| error.to_string())
 }

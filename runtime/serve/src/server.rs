@@ -35,6 +35,8 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 const UNREAD_TIME_MAX_MS: u32 = 60_000;
 /// How long accepted requests may take after the server was told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// The time in which the first request may arrive on a connection that was accepted just before the server stops.
+const FIRST_REQUEST_TIME: Duration = Duration::from_millis(100);
 /// How long to wait after an error of the listener, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -216,6 +218,8 @@ impl Connections {
             self.serve(stream, permit);
         }
         drop(listener);
+        // A connection on which nothing has arrived is closed at once.
+        sleep(FIRST_REQUEST_TIME).await;
         if timeout(STOP_LIMIT, self.graceful.shutdown()).await.is_err() {
             warn!("requests that took longer than {} s were given up", STOP_LIMIT.as_secs());
         }

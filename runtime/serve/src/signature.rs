@@ -67,7 +67,10 @@ impl Signature {
         for (port, head) in self.inputs.iter().zip(given) {
             let (name, expected) = (&port.name, protocol_name(port.spec.dtype));
             if head.dtype != port.spec.dtype {
-                return Err(format!("input `{name}` is {}, but the model expects {expected}", protocol_name(head.dtype)));
+                return Err(format!(
+                    "input `{name}` is {}, but the model expects {expected}",
+                    protocol_name(head.dtype)
+                ));
             }
             if !port.spec.admits(&head.shape, head.dtype) {
                 let expected = port.protocol_shape();
@@ -102,7 +105,9 @@ fn ports(key: &str, specs: &[NamedSpec], names: &IndexMap<String, String>) -> Re
         let known = list_known(unknown, known().collect::<Vec<_>>());
         return Err(format!("`{key}` of model.yaml names `{unknown}` (in the file: {known})"));
     }
-    let name = |spec: &NamedSpec| names.iter().find(|(_, own)| **own == spec.name).map_or(&spec.name, |(name, _)| name).clone();
+    let name = |spec: &NamedSpec| {
+        names.iter().find(|(_, own)| **own == spec.name).map_or(&spec.name, |(name, _)| name).clone()
+    };
     let ports: Vec<Port> = specs.iter().map(|spec| Port { name: name(spec), spec: spec.spec.clone() }).collect();
     match ports.iter().enumerate().find(|(at, port)| ports[..*at].iter().any(|other| other.name == port.name)) {
         Some((_, twice)) => Err(format!("`{key}` of model.yaml: two of them are named `{}`", twice.name)),
@@ -139,10 +144,10 @@ mod tests {
     fn names_of_clients_stand_for_those_of_the_file() {
         let signature = signature("inputs: {INPUT_0: x}\noutputs: {OUTPUT_0: z}").unwrap();
         let names = |ports: &[Port]| ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
-        assert_eq!((names(&signature.inputs), names(&signature.outputs)), (
-            vec!["INPUT_0".to_owned(), "n".to_owned()],
-            vec!["y".to_owned(), "OUTPUT_0".to_owned()]
-        ));
+        assert_eq!(
+            (names(&signature.inputs), names(&signature.outputs)),
+            (vec!["INPUT_0".to_owned(), "n".to_owned()], vec!["y".to_owned(), "OUTPUT_0".to_owned()])
+        );
     }
 
     #[test]

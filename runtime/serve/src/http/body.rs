@@ -82,9 +82,9 @@ impl BodyLimits {
                 only = Some(piece);
                 continue;
             }
-            content.try_reserve(length.unwrap_or(0).saturating_sub(content.len()).max(piece.len())).map_err(|_| {
-                ApiError::unavailable("there is not enough memory for the body")
-            })?;
+            content
+                .try_reserve(length.unwrap_or(0).saturating_sub(content.len()).max(piece.len()))
+                .map_err(|_| ApiError::unavailable("there is not enough memory for the body"))?;
             content.extend_from_slice(&piece);
         }
         Ok(LimitedBody { bytes: only.unwrap_or_else(|| Bytes::from(content)), _memory: permits })

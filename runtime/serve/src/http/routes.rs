@@ -92,7 +92,8 @@ async fn unknown_path(uri: Uri) -> ApiError {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    let message = format!("`{}` is not for {method}: metadata is read with GET, all else is asked for with POST", uri.path());
+    let message =
+        format!("`{}` is not for {method}: metadata is read with GET, all else is asked for with POST", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 

@@ -19,7 +19,8 @@ fn parse(json: &str, binary: &[u8], has_binary: bool) -> Result<InferRequest, St
 
 #[test]
 fn json_and_binary_data_are_the_same_tensor() {
-    let json = r#"{"id": "7", "inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [[1, 2], [3, 4]]}]}"#;
+    let json =
+        r#"{"id": "7", "inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [[1, 2], [3, 4]]}]}"#;
     let of_json = parse(json, &[], false).unwrap();
     let bytes: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].iter().flat_map(|number| number.to_le_bytes()).collect();
     let json = r#"{"inputs": [{"name": "x", "shape": [2, 2], "datatype": "FP32", "parameters": {"binary_data_size": 16}}],
@@ -45,7 +46,11 @@ fn every_malformed_request_is_an_error_that_says_what_is_wrong() {
         (input(&format!("{shape}, \"data\": [1]")), 0, "input `x` has 1 elements, but its shape [2, 2] needs 4"),
         (input(shape), 0, "input `x` has neither `data` nor `binary_data_size`"),
         (input("\"shape\": [2, 2], \"datatype\": \"FLOAT\", \"data\": []"), 0, "input `x`: unknown datatype `FLOAT`"),
-        (input("\"shape\": [4], \"datatype\": \"FP32\", \"data\": [1, 2, 3, 4]"), 0, "input `x` has the shape [4], but"),
+        (
+            input("\"shape\": [4], \"datatype\": \"FP32\", \"data\": [1, 2, 3, 4]"),
+            0,
+            "input `x` has the shape [4], but",
+        ),
         (input("\"shape\": [-1], \"datatype\": \"FP32\""), 0, "the request is not valid: invalid value: integer `-1`"),
         (
             input("\"shape\": [4294967296, 4294967296], \"datatype\": \"FP32\", \"data\": []"),
@@ -79,8 +84,17 @@ fn every_malformed_request_is_an_error_that_says_what_is_wrong() {
     let twice = format!("{{\"name\": \"x\", {shape}, \"data\": [1, 2, 3, 4]}}");
     let error = parse(&format!("{{\"inputs\": [{twice}, {twice}]}}"), &[], false).unwrap_err();
     assert_eq!(error, "input `x` is given twice");
-    let error = parse(&format!("{{\"inputs\": [{twice}], \"outputs\": [{{\"name\": \"Y\"}}]}}"), &[], false).unwrap_err();
+    let error =
+        parse(&format!("{{\"inputs\": [{twice}], \"outputs\": [{{\"name\": \"Y\"}}]}}"), &[], false).unwrap_err();
     assert_eq!(error, "unknown output `Y` (known: y, z; nearest: y)");
+}
+
+#[test]
+fn json_that_is_too_large_is_an_error() {
+    let body = Bytes::from(vec![b' '; JSON_BYTES_MAX + 1]);
+    let error = InferRequest::parse(&body, None, &signature()).unwrap_err();
+    assert_eq!(error.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(error.message, "the JSON has 16777217 bytes (at most 16777216): send tensors as binary data");
 }
 
 #[test]
