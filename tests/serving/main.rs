@@ -1,5 +1,7 @@
 //! `flagperf serve`: the protocol and its real clients, bad input, lost workers, load, and the model of a result.
 
+#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
+
 #[path = "../support/mod.rs"]
 mod support;
 
