@@ -12,15 +12,13 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::TcpUserTimeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::http::{BodyLimits, Server, router};
+use super::http::{BodyLimits, LimitedStream, Server, router};
 use super::metrics::AnswerCounts;
 use super::model::Surroundings;
 use super::model_source::ModelSource;
@@ -31,8 +29,6 @@ use super::store::ModelStore;
 const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
 /// The most bytes of a header.
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// How long a client may leave an answer unread, in milliseconds.
-const UNREAD_TIME_MAX_MS: u32 = 60_000;
 /// How long accepted requests may take after the server was told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// The time in which the first request may arrive on a connection that was accepted just before the server stops.
@@ -195,13 +191,11 @@ impl Connections {
     fn serve(&self, stream: TcpStream, permit: OwnedSemaphorePermit) {
         // Without it, small answers wait for the client's acknowledgement; a failure costs only that time.
         let _ = stream.set_nodelay(true);
-        // The system ends a connection whose client does not read its answer; without it, the answer stays in memory.
-        let _ = setsockopt(&stream, TcpUserTimeout, &UNREAD_TIME_MAX_MS);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIME_MAX)
             .max_buf_size(HEADER_BYTES_MAX)
-            .serve_connection(TokioIo::new(stream), self.service.clone());
+            .serve_connection(TokioIo::new(LimitedStream::new(stream)), self.service.clone());
         let connection = self.graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {

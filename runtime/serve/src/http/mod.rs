@@ -3,6 +3,8 @@
 mod access_log;
 mod body;
 mod routes;
+mod unread;
 
 pub use body::BodyLimits;
 pub use routes::{Server, router};
+pub use unread::LimitedStream;
