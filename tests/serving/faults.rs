@@ -82,7 +82,7 @@ fn a_request_whose_client_has_left_is_not_computed() {
 #[test]
 fn a_store_with_a_mistake_is_refused_with_its_place() {
     for (settings, expected) in [
-        ("max_batch: 4", "m/model.yaml:1: unknown key `max_batch` (nearest: `max_batch_size`)"),
+        ("max_batchsize: 4", "m/model.yaml:1: unknown key `max_batchsize` (nearest: `max_batch_size`)"),
         ("compiler: rtne", "m/model.yaml: unknown engine `rtne`"),
         ("inputs: {a: b}", "model m version 1: `inputs` of model.yaml names `b` (in the file: x"),
         ("precision: fp16", "model m version 1: the engine failed: engine `rten` does not compute in `f16`"),

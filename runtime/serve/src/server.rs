@@ -31,6 +31,8 @@ const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// How long accepted requests may take after the server was told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// The most connections that the system accepts before the server does: that of tokio's listeners.
+const BACKLOG: usize = 1024;
 /// The time in which the first request may arrive on a connection that was accepted just before the server stops.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(100);
 /// How long to wait after an error of the listener, such as too many open files.
@@ -207,8 +209,9 @@ impl Connections {
 
     /// Serves the connections that the system has accepted already, and waits for the requests of all.
     async fn finish(self, listener: TcpListener) {
-        while let Ok(Ok((stream, _))) = timeout(Duration::from_millis(10), listener.accept()).await {
+        for _ in 0..BACKLOG {
             let Ok(permit) = self.permits.clone().try_acquire_owned() else { break };
+            let Ok(Ok((stream, _))) = timeout(Duration::ZERO, listener.accept()).await else { break };
             self.serve(stream, permit);
         }
         drop(listener);
