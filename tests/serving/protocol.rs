@@ -103,6 +103,15 @@ fn the_index_lists_models_that_are_not_loaded_and_statistics_count_rows() {
 }
 
 #[test]
+fn compilers_of_a_vendor_have_the_names_of_its_vendor_yaml() {
+    let server = Server::of_store(store(&[("m", "compiler: rten\nthreads: 1")]), &["--vendor", "cpu"]);
+    assert_eq!(server.infer("m", &rows(&[[1.0; 3]])).status, 200);
+    std::fs::write(server.store.path().join("m/model.yaml"), "compiler: rtn").unwrap();
+    let error = server.post("/v2/repository/models/m/load", &json!({})).error();
+    assert!(error.starts_with("m/model.yaml: unknown compiler `rtn` (known in vendors/cpu/vendor.yaml: "), "{error}");
+}
+
+#[test]
 fn the_client_of_triton_works_unchanged() {
     let Some(python) = support::python() else { return };
     let settings = "inputs: {INPUT_0: x}\noutputs: {OUTPUT_0: y}";

@@ -36,4 +36,8 @@ fn the_model_of_a_result_is_served_and_each_answer_names_the_record() {
     assert!(refused().contains("is not the file that was measured: its SHA-256 is `"), "{}", refused());
     std::fs::remove_file(&onnx).unwrap();
     assert!(refused().contains("which the record names, cannot be read: "), "{}", refused());
+    let record = result.join("record.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::write(&record, text.replacen("tiny", "tyni", 1)).unwrap();
+    assert!(refused().contains("`record.json` is not the file that `manifest.json` lists"), "{}", refused());
 }

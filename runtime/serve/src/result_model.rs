@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use flagperf_config::{ServedModel, Vendor};
 use flagperf_core::event::{EngineFacts, FileFacts};
-use flagperf_core::hash::hash_file;
+use flagperf_core::hash::{hash_bytes, hash_file};
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Phase;
 use flagperf_core::tensor::TensorSpec;
-use flagperf_result::{MANIFEST_BYTES_MAX, PhaseRecord, Record, digest};
+use flagperf_result::{MANIFEST_BYTES_MAX, PhaseRecord, Record, ResultManifest, digest};
 use flagperf_verify::find_results;
 
 use super::model_source::{EngineSource, MeasuredRecord, ModelSource};
@@ -41,10 +41,20 @@ pub fn read_result_model(result: &Path, root: Option<&Path>) -> Result<ModelSour
         let path = folder.join(name);
         read_regular(&path, bytes_max).map_err(|error| failed(&path, error.to_string()))
     };
-    let digest = digest(&read(MANIFEST_FILE, MANIFEST_BYTES_MAX)?);
-    let record: Record = serde_json::from_slice(&read(RECORD_FILE, RECORD_BYTES_MAX)?)
+    let (manifest, record) = (read(MANIFEST_FILE, MANIFEST_BYTES_MAX)?, read(RECORD_FILE, RECORD_BYTES_MAX)?);
+    check_record(&manifest, &record).map_err(|reason| failed(folder, reason))?;
+    let record: Record = serde_json::from_slice(&record)
         .map_err(|error| failed(&folder.join(RECORD_FILE), format!("it is not a record of this version: {error}")))?;
-    source_of(&record, folder, digest, root).map_err(|reason| failed(folder, reason))
+    source_of(&record, folder, digest(&manifest), root).map_err(|reason| failed(folder, reason))
+}
+
+/// Checks that a record is the one that its manifest lists, so that the digest stands for it.
+fn check_record(manifest: &[u8], record: &[u8]) -> Result<(), String> {
+    let manifest = ResultManifest::parse(manifest).map_err(|fault| fault.to_string())?;
+    match manifest.entry(RECORD_FILE) {
+        Some(entry) if entry.sha256 == hash_bytes(record) => Ok(()),
+        _ => Err(format!("`{RECORD_FILE}` is not the file that `{MANIFEST_FILE}` lists: see `flagperf verify`")),
+    }
 }
 
 fn source_of(record: &Record, folder: &Path, digest: String, root: Option<&Path>) -> Result<ModelSource, String> {
@@ -130,6 +140,7 @@ fn settings_of(record: &Record, engine: &EngineFacts) -> Result<ServedModel, Str
     let batch_size = setting("batch_size").and_then(serde_json::Value::as_u64);
     let batch_size = batch_size.and_then(|size| u32::try_from(size).ok());
     let precision = setting("precision").cloned().map(serde_json::from_value).transpose();
+    // A folder without model.yaml: every key has its default.
     let defaults = ServedModel::read(Path::new("/nonexistent"), Path::new("/")).map_err(|error| error.to_string())?;
     Ok(ServedModel {
         compiler: engine.name.clone(),
