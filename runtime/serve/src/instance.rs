@@ -60,7 +60,7 @@ pub async fn run_instance(shared: Arc<Shared>, mut worker: WorkerProcess) {
             Ok(()) => losses = 0,
             Err(failure) => {
                 shared.ready.fetch_sub(1, Ordering::Relaxed);
-                error!(model = %shared.title, "{failure}");
+                error!(model = shared.title, "{failure}");
                 let Some(started) = restart(&shared, &mut losses).await else { return };
                 worker = started;
             }
@@ -133,14 +133,14 @@ async fn restart(shared: &Shared, losses: &mut u32) -> Option<WorkerProcess> {
             Ok(worker) if *worker.loaded() == shared.loaded => {
                 shared.statistics.add_restart();
                 shared.ready.fetch_add(1, Ordering::Relaxed);
-                info!(model = %shared.title, "a worker was started again");
+                info!(model = shared.title, "a worker was started again");
                 return Some(worker);
             }
             Ok(worker) => {
-                error!(model = %shared.title, "the model's files have changed since it was loaded: load the model again");
+                error!(model = shared.title, "the model's files have changed since it was loaded: load the model again");
                 worker.stop().await;
             }
-            Err(failure) => error!(model = %shared.title, "a worker cannot be started again: {failure}"),
+            Err(failure) => error!(model = shared.title, "a worker cannot be started again: {failure}"),
         }
     }
 }

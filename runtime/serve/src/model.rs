@@ -71,7 +71,7 @@ impl Model {
             log,
             limit: Duration::from_secs(settings.time_limit_s.into()),
         });
-        info!(model = %shared.title, device = %shared.loaded.device, instances = workers.len(), "loaded");
+        info!(model = shared.title, device = %shared.loaded.device, instances = workers.len(), "loaded");
         let start = |worker| tokio::spawn(run_instance(shared.clone(), worker));
         let tasks = Mutex::new(workers.into_iter().map(start).collect());
         Ok(Arc::new(Model { source, signature, shared, tasks }))
