@@ -85,7 +85,7 @@ fn a_store_with_a_mistake_is_refused_with_its_place() {
         ("max_batchsize: 4", "m/model.yaml:1: unknown key `max_batchsize` (nearest: `max_batch_size`)"),
         ("compiler: rtne", "m/model.yaml: unknown engine `rtne`"),
         ("inputs: {a: b}", "model m version 1: `inputs` of model.yaml names `b` (in the file: x"),
-        ("precision: fp16", "model m version 1: the engine failed: engine `rten` does not compute in `f16`"),
+        ("precision: fp16", "m/model.yaml: engine `rten` does not compute in `f16` (supported: f32)"),
     ] {
         let store = store(&[("m", settings)]);
         let folder = store.path().to_str().unwrap();

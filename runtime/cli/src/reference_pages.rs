@@ -94,11 +94,16 @@ fn keys() -> String {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "default", "meaning"], keys.iter().map(row).collect());
     }
-    let sections = [Vendor::KEYS, DatasetDescription::KEYS, ServedModel::KEYS];
-    for (file, keys) in ["vendor.yaml", "dataset.yaml", "model.yaml"].into_iter().zip(sections) {
+    for (file, keys) in [("vendor.yaml", Vendor::KEYS), ("dataset.yaml", DatasetDescription::KEYS)] {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "required", "meaning"], section_rows(keys, ""));
     }
+    let with_default = |([name, accepts, _, about], key): ([String; 4], &SectionKey)| {
+        [name, accepts, format!("`{}`", key.default.unwrap_or_default()), about]
+    };
+    let rows = section_rows(ServedModel::KEYS, "").into_iter().zip(ServedModel::KEYS).map(with_default);
+    text += "\n## model.yaml\n";
+    text += &table(["key", "accepts", "default", "meaning"], rows.collect());
     text
 }
 

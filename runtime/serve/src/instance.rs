@@ -137,7 +137,10 @@ async fn restart(shared: &Shared, losses: &mut u32) -> Option<WorkerProcess> {
                 return Some(worker);
             }
             Ok(worker) => {
-                error!(model = shared.title, "the model's files have changed since it was loaded: load the model again");
+                error!(
+                    model = shared.title,
+                    "the model's files have changed since it was loaded: load the model again"
+                );
                 worker.stop().await;
             }
             Err(failure) => error!(model = shared.title, "a worker cannot be started again: {failure}"),

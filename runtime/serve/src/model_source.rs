@@ -47,7 +47,7 @@ impl ModelSource {
             folder: self.engine.folder.clone(),
             library: self.engine.library.clone(),
             command: self.engine.command.clone(),
-            threads: self.settings.threads as usize,
+            threads: self.engine.threads as usize,
             batch_size: self.settings.max_batch_size.max(1) as usize,
             precision: self.settings.precision.dtype(),
             options: self.engine.options.clone(),
@@ -67,9 +67,14 @@ pub struct EngineSource {
     pub library: Option<PathBuf>,
     /// The program and the arguments of a sidecar.
     pub command: Vec<String>,
+    /// The threads for the computation; 0 is the engine's default.
+    pub threads: u32,
     /// The options of the engine.
     pub options: IndexMap<String, Value>,
 }
+
+/// Among the options of a vendor, the number of threads.
+const THREADS: &str = "threads";
 
 /// A model that cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -115,9 +120,12 @@ impl EngineTable {
             Some((root, vendor)) => of_entry(root, vendor, place, &settings.compiler)?,
             None => EngineSource { engine: settings.compiler.clone(), ..EngineSource::default() },
         };
-        let options = source.options.iter().chain(&settings.options).map(|(name, value)| (name.clone(), value.clone()));
-        let source = EngineSource { options: options.collect(), ..source };
-        check(place, &source, settings.threads, settings.precision)?;
+        let mut options = source.options;
+        let of_vendor = options.shift_remove(THREADS).and_then(|threads| u32::try_from(threads.as_u64()?).ok());
+        options.extend(settings.options.clone());
+        let threads = if settings.threads > 0 { settings.threads } else { of_vendor.unwrap_or(0) };
+        let source = EngineSource { options, threads, ..source };
+        check(place, &source, settings.precision)?;
         Ok(source)
     }
 }
@@ -135,13 +143,8 @@ fn of_entry(root: &Path, vendor: &Vendor, place: &str, name: &str) -> Result<Eng
         None => library.as_ref().map(|library| vendor.folder.join(library)),
     };
     let options = options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    Ok(EngineSource {
-        engine: engine.clone(),
-        folder: vendor.folder.clone(),
-        library,
-        command: command.clone(),
-        options,
-    })
+    let (engine, folder, command) = (engine.clone(), vendor.folder.clone(), command.clone());
+    Ok(EngineSource { engine, folder, library, command, threads: 0, options })
 }
 
 /// Returns the library that `flagperf backend install` has installed.
@@ -152,7 +155,7 @@ fn installed(root: &Path, place: &str, name: &str) -> Result<PathBuf, SourceErro
 }
 
 /// Checks what needs no model: that the engine is a compiler, and its options.
-fn check(place: &str, source: &EngineSource, threads: u32, precision: Precision) -> Result<(), SourceError> {
+fn check(place: &str, source: &EngineSource, precision: Precision) -> Result<(), SourceError> {
     let unknown = |source| SourceError::Engine { place: place.to_owned(), source };
     let engine = flagperf_engine::find(&source.engine).map_err(unknown)?;
     let other = |reason: String| SourceError::Other(format!("{place}: {reason}"));
@@ -162,7 +165,7 @@ fn check(place: &str, source: &EngineSource, threads: u32, precision: Precision)
         return Err(other(format!("engine `{}` is not a compiler (compilers: {known})", source.engine)));
     }
     let options = LoadOptions {
-        threads: threads as usize,
+        threads: source.threads as usize,
         precision: precision.dtype(),
         extra: source.options.clone(),
         ..LoadOptions::default()

@@ -156,7 +156,12 @@ fn engine_source(record: &Record, engine: &EngineFacts, root: Option<&Path>) -> 
     if engine.server.is_some() {
         return Err(format!("engine `{}` is a server, which serves its model itself", engine.name));
     }
-    let own = EngineSource { engine: engine.name.clone(), options: engine.options.clone(), ..EngineSource::default() };
+    let own = EngineSource {
+        engine: engine.name.clone(),
+        threads: engine.threads,
+        options: engine.options.clone(),
+        ..EngineSource::default()
+    };
     if engine.plugin.is_none() && engine.sidecar.is_none() {
         return Ok(own);
     }
