@@ -13,6 +13,7 @@ use super::import::ImportCommand;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
 use super::selection::{AgentArguments, Selection};
+use super::serve::ServeArguments;
 use super::sweep::SweepArguments;
 use super::trace::TraceArguments;
 use flagperf_fleet::{Scheduler, schedulers};
@@ -118,6 +119,11 @@ pub(super) enum Command {
     Sweep(SweepArguments),
     /// Write the times of a result as a trace: steps, passes, batches and their parts.
     Trace(TraceArguments),
+    /// Serve models over HTTP by KServe's protocol, version 2, which Triton's clients speak.
+    ///
+    /// Prints a line when every model is loaded, and serves until SIGTERM or Ctrl-C; the requests that were accepted are
+    /// answered first. The access log is written to standard error.
+    Serve(ServeArguments),
     /// Show an ONNX file, or what differs between two
     Graph {
         #[command(subcommand)]
@@ -188,6 +194,9 @@ pub(super) enum Command {
     /// of each. `plan` and `lint` run this in a process of its own because a script may exhaust its memory
     #[command(hide = true)]
     Check,
+    /// Load a model and run it on the inputs that arrive on standard input. `serve` runs this in a process of its own
+    #[command(hide = true)]
+    ServeWorker,
 }
 
 /// The library, engine, monitor or sidecar to probe.

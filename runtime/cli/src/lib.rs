@@ -48,6 +48,7 @@ mod review_text;
 mod resume;
 mod run;
 mod selection;
+mod serve;
 mod setup;
 mod sweep;
 mod sweep_page;
@@ -89,7 +90,9 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Ok(arguments) => arguments,
         Err(error) => return Ok(refused_arguments(error)),
     };
-    write_to_stderr(env::log_level().as_deref());
+    // A server writes its access log.
+    let level = env::log_level().or_else(|| matches!(arguments.command, Command::Serve(_)).then(|| "info".to_owned()));
+    write_to_stderr(level.as_deref());
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::resume(&arguments),
@@ -108,6 +111,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
+        Command::Serve(arguments) => serve::serve(&arguments),
         Command::Graph { command } => graph::graph(&command),
         Command::Operator { command } => operator::operator(&command),
         Command::Key { command } => key::key(&command),
@@ -121,6 +125,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::HoldFiles => Ok(hold_files().map(|()| ExitCode::SUCCESS)?),
         Command::Probe(subject) => probe::probe(&subject),
         Command::Check => check::check(),
+        Command::ServeWorker => serve::serve_worker(),
         Command::ReadDevices { script } => read_devices::read_devices(&script),
     }
 }

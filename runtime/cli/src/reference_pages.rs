@@ -6,7 +6,8 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::Arguments;
 use flagperf_config::{
-    ConfigKey, DatasetDescription, PARAMETERS, SITE, SectionKey, SectionKind, SettingsFile, ValueKind, Vendor,
+    ConfigKey, DatasetDescription, PARAMETERS, SITE, SectionKey, SectionKind, ServedModel, SettingsFile, ValueKind,
+    Vendor,
 };
 use flagperf_core::description::{EngineDescription, EngineOption};
 use flagperf_core::exit_code::EXIT_CODES;
@@ -97,6 +98,12 @@ fn keys() -> String {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "required", "meaning"], section_rows(keys, ""));
     }
+    let with_default = |([name, accepts, _, about], key): ([String; 4], &SectionKey)| {
+        [name, accepts, format!("`{}`", key.default.unwrap_or_default()), about]
+    };
+    let rows = section_rows(ServedModel::KEYS, "").into_iter().zip(ServedModel::KEYS).map(with_default);
+    text += "\n## model.yaml\n";
+    text += &table(["key", "accepts", "default", "meaning"], rows.collect());
     text
 }
 

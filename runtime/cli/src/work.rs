@@ -74,8 +74,8 @@ fn worker_needs(job: &Job) -> WorkerNeeds {
     WorkerNeeds::OwnCode { writable: folders.iter().filter_map(|path| existing(path)).collect() }
 }
 
-/// Returns standard output for events. From now on, whatever libraries and engines print goes to standard error.
-fn claim_stdout() -> io::Result<File> {
+/// Returns standard output for this process alone. From now on, whatever libraries and engines print goes to standard error.
+pub(super) fn claim_stdout() -> io::Result<File> {
     let events = io::stdout().as_fd().try_clone_to_owned()?;
     nix::unistd::dup2_stdout(io::stderr())?;
     Ok(File::from(events))

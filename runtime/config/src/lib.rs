@@ -32,6 +32,7 @@ mod schema;
 #[cfg(test)]
 mod schema_tests;
 mod section;
+mod served_model;
 mod settings;
 mod site;
 mod size_section;
@@ -69,6 +70,7 @@ pub use parameters::{
     BadSamplePolicy, InputCost, PARAMETERS, Parameters, check_parameter_name, default_unit, find_parameter,
 };
 pub use section::{SectionKey, SectionKind};
+pub use served_model::{SERVED_MODEL_FILE, ServedModel};
 pub use settings::{SETTINGS, SettingsFile, TRAINING_SETTINGS};
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
 pub use size_section::is_size_section;

@@ -8,13 +8,14 @@ use super::overlay::RESERVED;
 use super::section::{SectionKey, SectionKind};
 use super::vendor::PEAKS;
 use super::{
-    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, SettingsFile, ValueKind, Vendor, yaml,
+    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, ServedModel, SettingsFile, ValueKind,
+    Vendor, yaml,
 };
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;
 
 /// The names of the schemas of YAML files, each with its text.
-pub(crate) fn schemas() -> [(&'static str, Value); 9] {
+pub(crate) fn schemas() -> [(&'static str, Value); 10] {
     let [inference, training] = SettingsFile::ALL;
     let of_settings = names(SettingsFile::ALL.iter().flat_map(|file| file.keys));
     [
@@ -27,6 +28,7 @@ pub(crate) fn schemas() -> [(&'static str, Value); 9] {
         ("dataset", titled("dataset.yaml: the files of a dataset", section(DatasetDescription::KEYS))),
         ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(Vendor::KEYS))),
         ("operator", titled("operator.yaml: an operator that a vendor brings", section(OperatorDescription::KEYS))),
+        ("model", titled("model.yaml: how a model of a model store is served", section(ServedModel::KEYS))),
     ]
 }
 
@@ -222,6 +224,7 @@ fn section(keys: &[SectionKey]) -> Value {
 fn section_schema(kind: SectionKind) -> Value {
     match kind {
         SectionKind::Value(kind) => value_schema(kind),
+        SectionKind::Counts => json!({"type": "array", "items": value_schema(ValueKind::Count)}),
         SectionKind::Boolean => json!({"type": "boolean"}),
         SectionKind::Bytes => json!({"type": ["integer", "null"], "minimum": 0}),
         SectionKind::Rate => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),

@@ -69,6 +69,8 @@ pub(super) use {key_name, section};
 pub enum SectionKind {
     /// A single value or a list.
     Value(ValueKind),
+    /// A list of whole numbers of at least 1.
+    Counts,
     /// `true` or `false`.
     Boolean,
     /// A number of bytes, or null.
@@ -191,6 +193,8 @@ impl SectionKind {
         let value = node.value();
         match self {
             SectionKind::Value(kind) => kind.read(node).is_some(),
+            SectionKind::Counts => matches!(&node.content, Content::List(items)
+                if items.iter().all(|item| ValueKind::Count.read(item).is_some())),
             SectionKind::Boolean => value.is_boolean(),
             SectionKind::Bytes => value.is_null() || value.is_u64(),
             SectionKind::Rate => value.is_null() || value.is_number(),
@@ -204,6 +208,7 @@ impl SectionKind {
     pub const fn expected(self) -> &'static str {
         match self {
             SectionKind::Value(kind) => kind.expected(),
+            SectionKind::Counts => "a list of whole numbers of at least 1",
             SectionKind::Boolean => "true or false",
             SectionKind::Bytes => "a whole number of bytes, or null",
             SectionKind::Rate => "a number, or null",

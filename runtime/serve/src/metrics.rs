@@ -1,0 +1,111 @@
+//! Statistics as JSON of the statistics extension, and as text for Prometheus.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+
+use super::model::Model;
+use super::statistics::{Total, Totals};
+
+/// The answers of a server by the first digit of their status.
+#[derive(Debug, Default)]
+pub struct AnswerCounts([AtomicU64; 6]);
+
+impl AnswerCounts {
+    /// Adds an answer.
+    pub fn add(&self, status: u16) {
+        self.0[usize::from(status / 100).min(5)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn total(total: Total) -> Value {
+    json!({"count": total.count, "ns": total.nanos})
+}
+
+/// Returns the statistics of model versions.
+pub fn statistics(models: &[Arc<Model>]) -> Value {
+    json!({"model_stats": models.iter().map(|model| model_statistics(model)).collect::<Vec<_>>()})
+}
+
+fn model_statistics(model: &Model) -> Value {
+    let totals = model.statistics().totals();
+    let none = total(Total::default());
+    let batches = totals.batches.iter().map(|(rows, batch)| {
+        json!({
+            "batch_size": rows,
+            "compute_input": total(batch.input),
+            "compute_infer": total(batch.infer),
+            "compute_output": total(batch.output),
+        })
+    });
+    json!({
+        "name": model.source().name,
+        "version": model.source().version.to_string(),
+        "last_inference": totals.last_ms,
+        "inference_count": totals.rows,
+        "execution_count": totals.runs,
+        "inference_stats": {
+            "success": total(totals.success),
+            "fail": total(totals.fail),
+            "queue": total(totals.queue),
+            "compute_input": total(totals.input),
+            "compute_infer": total(totals.infer),
+            "compute_output": total(totals.output),
+            "cache_hit": none,
+            "cache_miss": none,
+        },
+        "batch_stats": batches.collect::<Vec<_>>(),
+    })
+}
+
+/// A row of /metrics: name, kind, description, and the value for a model.
+type Metric = (&'static str, &'static str, &'static str, fn(&Model, &Totals) -> f64);
+
+/// Nanoseconds as seconds.
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+const METRICS: [Metric; 13] = [
+    ("flagperf_requests_total", "counter", "Requests that were answered with outputs", |_, t| t.success.count as f64),
+    ("flagperf_failed_requests_total", "counter", "Accepted requests that failed", |_, t| t.fail.count as f64),
+    ("flagperf_refused_requests_total", "counter", "Requests refused because the queue was full", |_, t| {
+        t.refused as f64
+    }),
+    ("flagperf_abandoned_requests_total", "counter", "Requests that nobody waited for when their turn came", |_, t| {
+        t.abandoned as f64
+    }),
+    ("flagperf_request_seconds_total", "counter", "Time from arrival to answer", |_, t| seconds(t.success.nanos)),
+    ("flagperf_queue_seconds_total", "counter", "Time that requests waited", |_, t| seconds(t.queue.nanos)),
+    ("flagperf_compute_seconds_total", "counter", "Time from the inputs in the worker to its answer", |_, t| {
+        seconds(t.batches.values().map(|batch| batch.infer.nanos).sum())
+    }),
+    ("flagperf_rows_total", "counter", "Rows computed", |_, t| t.rows as f64),
+    ("flagperf_runs_total", "counter", "Runs of the model", |_, t| t.runs as f64),
+    ("flagperf_worker_restarts_total", "counter", "Lost workers that were started again", |_, t| t.restarts as f64),
+    ("flagperf_waiting_requests", "gauge", "Requests that wait", |model, _| model.waiting() as f64),
+    ("flagperf_ready_instances", "gauge", "Workers that can run a request", |model, _| model.ready_instances() as f64),
+    ("flagperf_instances", "gauge", "Workers", |model, _| f64::from(model.source().settings.instances)),
+];
+
+/// Returns the text for Prometheus.
+pub fn prometheus(models: &[Arc<Model>], answers: &AnswerCounts) -> String {
+    let mut text = String::new();
+    let totals: Vec<(&Arc<Model>, Totals)> = models.iter().map(|model| (model, model.statistics().totals())).collect();
+    for (name, kind, about, value) in METRICS {
+        let _ = write!(text, "# HELP {name} {about}.\n# TYPE {name} {kind}\n");
+        for (model, totals) in &totals {
+            let (source, value) = (model.source(), value(model, totals));
+            // A name has neither quotes nor backslashes.
+            let _ = writeln!(text, "{name}{{model=\"{}\",version=\"{}\"}} {value}", source.name, source.version);
+        }
+    }
+    let name = "flagperf_http_answers_total";
+    let _ = write!(text, "# HELP {name} Answers by the first digit of their status.\n# TYPE {name} counter\n");
+    for (digit, count) in answers.0.iter().enumerate().skip(1) {
+        let _ = writeln!(text, "{name}{{status=\"{digit}xx\"}} {}", count.load(Ordering::Relaxed));
+    }
+    text
+}

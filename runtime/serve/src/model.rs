@@ -1,0 +1,166 @@
+//! A model version that is served: its signature, its queue and its instances.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use flagperf_config::ServedModel;
+use flagperf_core::measure::Clock;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::info;
+
+use super::api_error::ApiError;
+use super::instance::{LOAD_LIMIT, Shared, run_instance, wait_for_end};
+use super::model_source::ModelSource;
+use super::queue::{BatchPolicy, Pending, Queue, Refusal, Tensors};
+use super::signature::Signature;
+use super::statistics::Statistics;
+use super::worker_process::{WorkerFailure, WorkerProcess};
+
+/// What every model of a server needs.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// The folder for temporary files and for the standard error of workers.
+    pub scratch: PathBuf,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A model version that is served. It ends its workers when it is unloaded.
+#[derive(Debug)]
+pub struct Model {
+    source: ModelSource,
+    signature: Signature,
+    shared: Arc<Shared>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Model {
+    /// Starts the workers of a model version, and waits until all have loaded it.
+    ///
+    /// # Errors
+    /// When a worker cannot load it, or the settings do not fit the file. The message names the model.
+    pub async fn load(source: ModelSource, surroundings: &Surroundings) -> Result<Arc<Self>, String> {
+        let title = format!("{} version {}", source.name, source.version);
+        let failed = |reason: String| format!("model {title}: {reason}");
+        let request = source.load_request(&surroundings.scratch);
+        let log = surroundings.scratch.join(format!("{}.{}.log", source.name, source.version));
+        let mut workers = Vec::new();
+        for _ in 0..source.settings.instances {
+            let started = WorkerProcess::start(&request, &log, LOAD_LIMIT).await;
+            workers.push(started.map_err(|failure| failed(failure.to_string()))?);
+        }
+        let loaded = workers.first().map(|worker| worker.loaded().clone()).expect("a model has one instance or more");
+        let signature = Signature::new(&loaded, &source.settings).map_err(failed)?;
+        if let Some(record) = source.record.as_ref().filter(|record| record.files_sha256 != loaded.files_sha256) {
+            return Err(failed(format!("its files are not those of the record `{}`", record.digest)));
+        }
+        let settings = &source.settings;
+        let clock = surroundings.clock.clone();
+        let shared = Arc::new(Shared {
+            title,
+            queue: Queue::new(batch_policy(settings), settings.queue_size as usize, clock.clone()),
+            statistics: Statistics::default(),
+            clock,
+            ready: AtomicUsize::new(workers.len()),
+            request,
+            loaded,
+            log,
+            limit: Duration::from_secs(settings.time_limit_s.into()),
+        });
+        info!(model = shared.title, device = %shared.loaded.device, instances = workers.len(), "loaded");
+        let start = |worker| tokio::spawn(run_instance(shared.clone(), worker));
+        let tasks = Mutex::new(workers.into_iter().map(start).collect());
+        Ok(Arc::new(Model { source, signature, shared, tasks }))
+    }
+
+    /// Where the model comes from.
+    pub fn source(&self) -> &ModelSource {
+        &self.source
+    }
+
+    /// The inputs and outputs.
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// What was served.
+    pub fn statistics(&self) -> &Statistics {
+        &self.shared.statistics
+    }
+
+    /// The number of requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.len()
+    }
+
+    /// The number of workers that can run a request.
+    pub fn ready_instances(&self) -> usize {
+        self.shared.ready.load(Ordering::Relaxed)
+    }
+
+    /// Runs the model on inputs in the engine's order, which fit its signature.
+    ///
+    /// # Errors
+    /// When the queue is full or closed, the engine fails, or the deadline passes: `None` stands for a model that was
+    /// unloaded in the meantime.
+    pub async fn infer(&self, inputs: Tensors, deadline: Option<Duration>) -> Result<Tensors, Option<ApiError>> {
+        let arrived = self.shared.clock.now();
+        if self.ready_instances() == 0 {
+            return Err(Some(ApiError::unavailable(format!(
+                "{}: its worker is being started again",
+                self.shared.title
+            ))));
+        }
+        let (reply, answer) = oneshot::channel();
+        match self.shared.queue.push(Pending { inputs, reply, arrived }) {
+            Ok(()) => {}
+            Err(Refusal::Closed) => return Err(None),
+            Err(Refusal::Full) => {
+                self.shared.statistics.add_refused();
+                let size = self.source.settings.queue_size;
+                return Err(Some(ApiError::too_many(format!("{}: {size} requests wait already", self.shared.title))));
+            }
+        }
+        // A request may wait as long as a run may take.
+        let limit = deadline.unwrap_or(self.shared.limit * 2).min(self.shared.limit * 2);
+        let result = match timeout(limit, answer).await {
+            Ok(Ok(result)) => result.map_err(|failure| self.failed(&failure)),
+            Ok(Err(_)) => Err(ApiError::unavailable(format!("{}: the server stops", self.shared.title))),
+            Err(_) => Err(ApiError::new(
+                axum::http::StatusCode::GATEWAY_TIMEOUT,
+                format!("{}: no answer within {} s", self.shared.title, limit.as_secs_f64()),
+            )),
+        };
+        let nanos = self.shared.clock.now().0.saturating_sub(arrived.0);
+        let now_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+        self.shared.statistics.add_request(result.is_ok(), nanos, now_ms);
+        result.map_err(Some)
+    }
+
+    fn failed(&self, failure: &WorkerFailure) -> ApiError {
+        let message = format!("{}: {failure}", self.shared.title);
+        match failure {
+            WorkerFailure::Engine(_) => ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, message),
+            WorkerFailure::Lost(_) => ApiError::unavailable(message),
+        }
+    }
+
+    /// Accepts no more requests, answers those that wait, and ends the workers. Returns whether they ended within `limit`.
+    pub async fn unload(&self, limit: Duration) -> bool {
+        self.shared.queue.close();
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        wait_for_end(tasks, limit).await
+    }
+}
+
+fn batch_policy(settings: &ServedModel) -> BatchPolicy {
+    BatchPolicy {
+        rows_max: settings.max_batch_size.into(),
+        preferred: settings.preferred_batch_sizes.iter().copied().map(u64::from).collect(),
+        delay: Duration::from_micros(settings.queue_delay_us.into()),
+    }
+}
