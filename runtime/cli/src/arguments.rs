@@ -106,16 +106,14 @@ pub(super) enum Command {
     Compare(CompareArguments),
     /// Measure what each switch of a case changes: alone, added to those before it, and left out of the whole.
     ///
-    /// `switches` in configurations.yaml, or in the vendor's overlay, lists settings with their values off and on. Each combination
-    /// is measured `--rounds` times, in turns; each block is a run with a result of its own. Prints the change of throughput by each
-    /// switch with a 95 % confidence interval, and whether the outputs still agree with those of all switches off. A switch that the
-    /// engine does not have is named. Exits with 1 if a combination fails or its outputs differ.
+    /// `switches` in configurations.yaml, or in the vendor's overlay, lists settings with their values off and on. Each combination is
+    /// measured `--rounds` times, in turns, each time as a run with a result of its own. A switch that the engine does not have is
+    /// named. Exits with 1 if a combination fails or its outputs do not agree with those of all switches off.
     Ablate(AblateArguments),
     /// Measure a case with several values of one setting, such as its batch size, and mark the smallest value that is enough.
     ///
-    /// Each value is measured `--rounds` times, in turns; each block is a run with a result of its own. Prints the throughput with each
-    /// value, as a share of the highest one with a 95 % confidence interval, and whether the outputs depend on the value. The knee is
-    /// the smallest value with at least 95 % of the highest throughput. Exits with 1 if a value fails or the outputs differ.
+    /// Each value is measured `--rounds` times, in turns, each time as a run with a result of its own. The knee is the smallest value
+    /// with at least 95 % of the highest throughput. Exits with 1 if a value fails or the outputs depend on it.
     Sweep(SweepArguments),
     /// Write the times of a result as a trace: steps, passes, batches and their parts.
     Trace(TraceArguments),

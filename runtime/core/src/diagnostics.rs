@@ -24,8 +24,11 @@ pub const fn level_filter(level: Level) -> LevelFilter {
 /// `FLAGPERF_LOG_LEVEL`; without it, only warnings and errors are written.
 pub fn write_to_stderr(level: Option<&str>) {
     let filter = level_filter(level.map_or(Level::Warning, Level::from_word));
+    let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(filter);
+    // A diagnostic that cannot be written, such as on a full disk, is lost: the message about it would panic.
+    let subscriber = subscriber.log_internal_errors(false);
     // A second call, as in tests, changes nothing.
-    let _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(filter).try_init();
+    let _ = subscriber.try_init();
 }
 
 #[cfg(test)]

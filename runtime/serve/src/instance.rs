@@ -1,8 +1,8 @@
 //! An instance of a model version: a worker that takes requests from the queue, and is started again when it is lost.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -20,6 +20,8 @@ pub const LOAD_LIMIT: Duration = Duration::from_secs(1800);
 /// How long to wait before a lost worker is started again; doubled after each further loss, up to the longest.
 const RESTART_DELAY: Duration = Duration::from_millis(100);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
+
+const FILES_CHANGED: &str = "the model's files have changed since it was loaded: load the model again";
 
 /// What the instances of a model version share.
 #[derive(Debug)]
@@ -40,8 +42,16 @@ pub struct Shared {
     pub loaded: LoadedModel,
     /// The file for the standard error of workers.
     pub log: PathBuf,
+    /// How the last worker was lost, or could not be started.
+    pub last_failure: Mutex<String>,
     /// The longest time of a run.
     pub limit: Duration,
+}
+
+impl Shared {
+    fn note_failure(&self, failure: String) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
 }
 
 /// Runs an instance until the queue is closed and empty.
@@ -61,6 +71,7 @@ pub async fn run_instance(shared: Arc<Shared>, mut worker: WorkerProcess) {
             Err(failure) => {
                 shared.ready.fetch_sub(1, Ordering::Relaxed);
                 error!(model = shared.title, "{failure}");
+                shared.note_failure(failure.to_string());
                 let Some(started) = restart(&shared, &mut losses).await else { return };
                 worker = started;
             }
@@ -108,8 +119,9 @@ async fn run(
         infer: computed.0.saturating_sub(sent.0),
         output: received.0.saturating_sub(computed.0),
     };
+    let answers = split(outputs, pending, shared.queue.joins_requests()).map_err(WorkerFailure::Engine)?;
     shared.statistics.add_run(pending.len() as u64, rows, times);
-    split(outputs, pending).map_err(WorkerFailure::Engine)
+    Ok(answers)
 }
 
 fn answer(pending: Vec<Pending>, outputs: Vec<Tensors>) {
@@ -137,13 +149,14 @@ async fn restart(shared: &Shared, losses: &mut u32) -> Option<WorkerProcess> {
                 return Some(worker);
             }
             Ok(worker) => {
-                error!(
-                    model = shared.title,
-                    "the model's files have changed since it was loaded: load the model again"
-                );
+                error!(model = shared.title, "{FILES_CHANGED}");
+                shared.note_failure(FILES_CHANGED.to_owned());
                 worker.stop().await;
             }
-            Err(failure) => error!(model = shared.title, "a worker cannot be started again: {failure}"),
+            Err(failure) => {
+                error!(model = shared.title, "a worker cannot be started again: {failure}");
+                shared.note_failure(failure.to_string());
+            }
         }
     }
 }
@@ -162,9 +175,10 @@ fn join(pending: &[Pending]) -> Vec<(TensorHead, Vec<Bytes>)> {
     first.inputs.iter().enumerate().map(joined).collect()
 }
 
-/// Returns the rows of each request from the outputs of their run.
-fn split(outputs: Tensors, pending: &[Pending]) -> Result<Vec<Tensors>, String> {
-    if pending.len() == 1 {
+/// Returns the rows of each request from the outputs of their run. If requests may be joined, also a request alone must have as many
+/// rows in its outputs as in its inputs.
+fn split(outputs: Tensors, pending: &[Pending], joins_requests: bool) -> Result<Vec<Tensors>, String> {
+    if !joins_requests {
         return Ok(vec![outputs]);
     }
     let rows =
@@ -219,7 +233,7 @@ mod tests {
         assert_eq!(joined[0].0.shape, [3, 2]);
         assert_eq!(joined[0].1.concat(), [1, 2, 3, 4, 5, 6]);
         let output = TensorHead { shape: vec![3, 1], dtype: DType::U8 };
-        let answers = split(vec![(output, Bytes::from_static(&[7, 8, 9]))], &requests).unwrap();
+        let answers = split(vec![(output, Bytes::from_static(&[7, 8, 9]))], &requests, true).unwrap();
         assert_eq!(answers[0], [(TensorHead { shape: vec![1, 1], dtype: DType::U8 }, Bytes::from_static(&[7]))]);
         assert_eq!(answers[1][0].1, [8, 9][..]);
     }
@@ -228,7 +242,9 @@ mod tests {
     fn an_output_that_does_not_have_a_row_for_each_row_is_an_error() {
         let requests = [pending(1, &[1, 2]), pending(1, &[3, 4])];
         let output = TensorHead { shape: vec![1], dtype: DType::U8 };
-        let error = split(vec![(output, Bytes::from_static(&[7]))], &requests).unwrap_err();
+        let outputs = vec![(output, Bytes::from_static(&[7]))];
+        let error = split(outputs.clone(), &requests, true).unwrap_err();
         assert_eq!(error, "an output has the shape [1] for 2 rows: set `max_batch_size: 0`");
+        assert!(split(outputs.clone(), &requests[..1], true).is_ok() && split(outputs, &requests[..1], false).is_ok());
     }
 }

@@ -77,7 +77,12 @@ const METRICS: [Metric; 13] = [
     ("flagperf_abandoned_requests_total", "counter", "Requests that nobody waited for when their turn came", |_, t| {
         t.abandoned as f64
     }),
-    ("flagperf_request_seconds_total", "counter", "Time from arrival to answer", |_, t| seconds(t.success.nanos)),
+    (
+        "flagperf_request_seconds_total",
+        "counter",
+        "Time from the arrival of a request to its outputs, without writing the answer",
+        |_, t| seconds(t.success.nanos),
+    ),
     ("flagperf_queue_seconds_total", "counter", "Time that requests waited", |_, t| seconds(t.queue.nanos)),
     ("flagperf_compute_seconds_total", "counter", "Time from the inputs in the worker to its answer", |_, t| {
         seconds(t.batches.values().map(|batch| batch.infer.nanos).sum())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use flagperf_config::ServedModel;
-use flagperf_core::measure::Clock;
+use flagperf_core::measure::{Clock, Nanos};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -59,6 +59,12 @@ impl Model {
             return Err(failed(format!("its files are not those of the record `{}`", record.digest)));
         }
         let settings = &source.settings;
+        if u64::from(settings.queue_delay_us) >= u64::from(settings.time_limit_s) * 1_000_000 {
+            let (delay, limit) = (settings.queue_delay_us, settings.time_limit_s);
+            return Err(failed(format!(
+                "`queue_delay_us` is {delay}, which is not less than `time_limit_s` ({limit})"
+            )));
+        }
         let clock = surroundings.clock.clone();
         let shared = Arc::new(Shared {
             title,
@@ -70,6 +76,7 @@ impl Model {
             loaded,
             log,
             limit: Duration::from_secs(settings.time_limit_s.into()),
+            last_failure: Mutex::default(),
         });
         info!(model = shared.title, device = %shared.loaded.device, instances = workers.len(), "loaded");
         let start = |worker| tokio::spawn(run_instance(shared.clone(), worker));
@@ -102,21 +109,22 @@ impl Model {
         self.shared.ready.load(Ordering::Relaxed)
     }
 
-    /// Runs the model on inputs in the engine's order, which fit its signature.
+    /// Runs the model on inputs in the engine's order, which fit its signature, for a request that arrived at `arrived`.
     ///
     /// # Errors
     /// When the queue is full or closed, the engine fails, or the deadline passes: `None` stands for a model that was
     /// unloaded in the meantime.
-    pub async fn infer(&self, inputs: Tensors, deadline: Option<Duration>) -> Result<Tensors, Option<ApiError>> {
-        let arrived = self.shared.clock.now();
+    pub async fn infer(
+        &self,
+        inputs: Tensors,
+        deadline: Option<Duration>,
+        arrived: Nanos,
+    ) -> Result<Tensors, Option<ApiError>> {
         if self.ready_instances() == 0 {
-            return Err(Some(ApiError::unavailable(format!(
-                "{}: its worker is being started again",
-                self.shared.title
-            ))));
+            return Err(Some(ApiError::unavailable(format!("{}: {}", self.shared.title, self.why_not_ready()))));
         }
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Pending { inputs, reply, arrived }) {
+        match self.shared.queue.push(Pending { inputs, reply, arrived: self.shared.clock.now() }) {
             Ok(()) => {}
             Err(Refusal::Closed) => return Err(None),
             Err(Refusal::Full) => {
@@ -139,6 +147,12 @@ impl Model {
         let now_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
         self.shared.statistics.add_request(result.is_ok(), nanos, now_ms);
         result.map_err(Some)
+    }
+
+    /// Returns why no instance can run a request, with how the last worker was lost or could not be started.
+    pub fn why_not_ready(&self) -> String {
+        let failure = self.shared.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("its worker is being started again: {failure}")
     }
 
     fn failed(&self, failure: &WorkerFailure) -> ApiError {

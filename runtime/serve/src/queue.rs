@@ -138,6 +138,11 @@ impl Queue {
         self.lock().waiting.len()
     }
 
+    /// Returns whether requests may run together.
+    pub fn joins_requests(&self) -> bool {
+        self.policy.rows_max > 0
+    }
+
     /// Returns whether the queue is closed and empty.
     pub fn is_finished(&self) -> bool {
         let state = self.lock();

@@ -54,6 +54,9 @@ impl Repository {
     pub async fn load_all(&self) -> Result<(), Vec<String>> {
         let names = self.store.as_ref().map_or_else(|| Ok(Vec::new()), ModelStore::names);
         let names = names.map_err(|error| vec![format!("the model store cannot be read: {error}")])?;
+        if names.is_empty() {
+            return Err(vec!["the model store has no model: `MODEL/1/model.onnx` would be one".to_owned()]);
+        }
         let mut failures = Vec::new();
         for name in names {
             if let Err(error) = self.load(&name).await {
@@ -170,9 +173,9 @@ impl Repository {
 
 fn entry_of(model: &Model) -> IndexEntry {
     let is_ready = model.ready_instances() > 0;
-    let reason = if is_ready { "" } else { "its worker is being started again" };
+    let reason = if is_ready { String::new() } else { model.why_not_ready() };
     let source = model.source();
-    IndexEntry { name: source.name.clone(), version: Some(source.version), is_ready, reason: reason.to_owned() }
+    IndexEntry { name: source.name.clone(), version: Some(source.version), is_ready, reason }
 }
 
 /// Ends the workers of models after their requests.

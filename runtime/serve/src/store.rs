@@ -36,8 +36,14 @@ impl ModelStore {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder)?.take(ENTRIES_MAX) {
             let entry = entry?;
-            let name = entry.file_name().into_string().ok().filter(|name| is_model_name(name));
-            names.extend(name.filter(|_| entry.path().is_dir()));
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') || !entry.path().is_dir() {
+                continue;
+            }
+            if !is_model_name(&name) {
+                return Err(io::Error::other(format!("the folder {name:?} cannot be the name of a model")));
+            }
+            names.push(name);
         }
         names.sort_unstable();
         Ok(names)
@@ -57,6 +63,9 @@ impl ModelStore {
         let settings = ServedModel::read(&folder, &self.folder).map_err(Box::new)?;
         let place = format!("{name}/{}", flagperf_config::SERVED_MODEL_FILE);
         let engine = self.engines.resolve(&place, &settings)?;
+        if let Some(labels) = settings.labels.as_ref().filter(|labels| labels.contains('/')) {
+            return Err(SourceError::Other(format!("{place}: `labels` must be a file beside it, not `{labels}`")));
+        }
         let labels = settings.labels.as_ref().map(|file| read_labels(&folder.join(file))).transpose()?;
         let versions = versions(&folder).map_err(|error| SourceError::Other(format!("`{name}`: {error}")))?;
         if versions.is_empty() {

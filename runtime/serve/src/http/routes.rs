@@ -116,7 +116,7 @@ async fn server_ready(State(server): Shared) -> Answer {
 }
 
 fn not_ready(model: &Model) -> ApiError {
-    ApiError::unavailable(format!("model `{}`: its worker is being started again", model.source().name))
+    ApiError::unavailable(format!("model `{}`: {}", model.source().name, model.why_not_ready()))
 }
 
 async fn metadata(State(server): Shared, path: NamedPath) -> Answer {
@@ -198,6 +198,7 @@ fn task_failed(error: tokio::task::JoinError) -> ApiError {
 }
 
 async fn infer(State(server): Shared, path: NamedPath, headers: HeaderMap, body: Body) -> Answer {
+    let arrived = server.clock.now();
     let Named { model: name, version } = named(path)?;
     server.repository.find(&name, version.as_deref())?;
     let body = server.bodies.read(&headers, body).await?;
@@ -209,7 +210,7 @@ async fn infer(State(server): Shared, path: NamedPath, headers: HeaderMap, body:
     for _ in 0..RELOADS_MAX {
         let model = server.repository.find(&name, version.as_deref())?;
         let request = InferRequest::parse(&body.bytes, json_length, model.signature())?;
-        match model.infer(request.inputs, request.deadline).await {
+        match model.infer(request.inputs, request.deadline, arrived).await {
             Ok(outputs) => {
                 let response = infer_response(&model, request.id.as_deref(), &outputs, &request.outputs)?;
                 return Ok(with_record(response, &model));
