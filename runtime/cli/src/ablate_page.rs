@@ -12,7 +12,7 @@ use super::graph_page::escape;
 const COLUMNS: u16 = 140;
 /// The width of a plot, that of the names beside it, and the height of a line, in pixels.
 const WIDTH: f64 = 720.0;
-const NAMES: f64 = 150.0;
+const NAMES: f64 = 230.0;
 const LINE: f64 = 16.0;
 const ACCEPTS: &str = "a text accepts everything";
 
@@ -71,7 +71,7 @@ fn plot(ablation: &Ablation, name: &str, chosen: Chosen) -> String {
     }
     let percent = |ratio: f64| format!("{:+.0} %", (ratio - 1.0) * 100.0);
     let axis = height - 1.8 * LINE;
-    for (ratio, anchor) in [(low, "start"), (high, "end")] {
+    for (ratio, anchor) in [(low, "start"), (1.0, "middle"), (high, "end")] {
         write!(svg, "<text x=\"{:.1}\" y=\"{axis}\" text-anchor=\"{anchor}\">{}</text>", x(ratio), percent(ratio))
             .expect(ACCEPTS);
     }

@@ -7,7 +7,7 @@ use flagperf_comparison::{Comparison, Speed};
 use super::compare_text::{comparison_text, ratio, verdict};
 use super::graph_page::escape;
 
-const STYLE: &str = "body{font:15px sans-serif;margin:1.5em;max-width:70em}pre{overflow:auto}svg{display:block}text{font:12px sans-serif}\
+const STYLE: &str = "body{font:15px sans-serif;margin:1.5em;max-width:70em}h1{overflow-wrap:anywhere}pre{overflow:auto}svg{display:block}text{font:12px sans-serif}\
 @media(prefers-color-scheme:dark){body{background:#111;color:#ddd}text{fill:#ddd}}";
 /// The width of the text on the page, in characters.
 const COLUMNS: u16 = 140;

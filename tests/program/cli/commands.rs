@@ -208,6 +208,7 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
      llama3_8b_mmlu         overlays: cpu, nvidia
      mobilenetv2            training overlays: cpu, nvidia
      resnet101              overlays: cpu, nvidia
+     resnet101_gradients    overlays: cpu, nvidia
      resnet50               overlays: cpu, intel, mock, nvidia; training overlays: cpu, nvidia
      sam_h                  overlays: cpu, nvidia
      smollm2_135m           overlays: cpu, nvidia; training overlays: cpu, nvidia
