@@ -1,6 +1,5 @@
 //! `flagperf ablate`: measures what each switch of a case changes.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
@@ -9,39 +8,24 @@ use indexmap::IndexMap;
 
 use super::ablate_page::ablation_page;
 use super::ablate_text::{ablation_text, combination_name};
-use super::blocks::Subject;
-use super::output::{check_page_file, counted, print_message, print_mistake, print_result, write_file};
-use super::selection::Selection;
+use super::blocks::{Measured, Subject, VariantArguments};
+use super::output::{print_message, print_mistake};
 use flagperf_config::{Origin, Switch, did_you_mean, nearest};
-use flagperf_core::exit_code;
-use flagperf_core::text::{escape_json, one_line};
+use flagperf_core::text::one_line;
 use flagperf_prepare::Prepared;
-use flagperf_report::columns;
 
 #[derive(Debug, Args)]
 pub(super) struct AblateArguments {
     /// Only this switch of the case; repeatable, in this order [default: all, in the order of the file]
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     switch: Vec<String>,
-    /// How often each combination of switches is measured, at least 2, in turns: forwards, backwards, and so on
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=1000))]
-    rounds: u16,
-    /// Print the effects as JSON
-    #[arg(long)]
-    json: bool,
-    /// Also write a page with plots
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    html: Option<PathBuf>,
     #[command(flatten)]
-    selection: Selection,
+    common: VariantArguments,
 }
 
 /// Measures the switches of a case and prints what each changes.
 pub(super) fn ablate(arguments: &AblateArguments) -> anyhow::Result<ExitCode> {
-    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
-        return Ok(print_mistake(&message));
-    }
-    let subject = match Subject::new(&arguments.selection, "ablate")? {
+    let subject = match Subject::new(&arguments.common, "ablate")? {
         Ok(subject) => subject,
         Err(code) => return Ok(code),
     };
@@ -55,45 +39,22 @@ pub(super) fn ablate(arguments: &AblateArguments) -> anyhow::Result<ExitCode> {
     if switches.is_empty() {
         return Ok(print_mistake("no switch of this case can be used here"));
     }
-    let (case, rounds) = (subject.case(), usize::from(arguments.rounds));
+    let case = subject.case();
     let combinations = combinations(switches.len());
-    print_message(&format!("{} in {rounds} rounds", counted(combinations.len(), "combination")));
     let variants = combinations.iter().map(|on| {
         let names: Vec<String> =
             switches.iter().zip(on).filter(|(_, on)| **on).map(|(switch, _)| switch.name.clone()).collect();
         (combination_name(&names, switches.len()), subject.prepare(settings(&switches, on)))
     });
     let variants = variants.collect();
-    let (measured, is_interrupted) = match subject.measure(variants, rounds)? {
+    let Measured { variants, is_interrupted } = match subject.measure("combination", variants)? {
         Ok(measured) => measured,
         Err(code) => return Ok(code),
     };
-    if measured.iter().all(|variant| variant.side.results.is_empty()) && is_interrupted {
-        return Ok(ExitCode::from(exit_code::INTERRUPTED));
-    }
     let measured: Vec<MeasuredCombination> =
-        combinations.into_iter().zip(measured).map(|(on, variant)| MeasuredCombination { on, variant }).collect();
+        combinations.into_iter().zip(variants).map(|(on, variant)| MeasuredCombination { on, variant }).collect();
     let ablation = Ablation { unavailable, is_interrupted, ..Ablation::new(case, &switches, &measured) };
-    let code = match () {
-        () if is_interrupted => exit_code::INTERRUPTED,
-        () if ablation.is_sound() => exit_code::OK,
-        () => exit_code::FAILED,
-    };
-    print(arguments, &ablation, code)
-}
-
-fn print(arguments: &AblateArguments, ablation: &Ablation, mut code: u8) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &arguments.html
-        && let Err(message) = write_file(path, &ablation_page(ablation))
-    {
-        print_message(&format!("error: {message}"));
-        code = code.max(exit_code::UNWRITTEN);
-    }
-    let text = match arguments.json {
-        true => format!("{}\n", escape_json(&serde_json::to_string_pretty(ablation)?)),
-        false => ablation_text(ablation, columns()),
-    };
-    Ok(print_result(&text, code))
+    arguments.common.print(&ablation, (is_interrupted, ablation.is_sound()), ablation_page, ablation_text)
 }
 
 /// Returns the switches of a case, or those that `names` chooses.

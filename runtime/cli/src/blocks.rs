@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use clap::{Args, ValueHint};
+use serde::Serialize;
 
-use super::output::{counted, print_message, print_mistake};
+use super::output::{check_page_file, counted, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -16,18 +18,69 @@ use flagperf_config::{Findings, Overrides, Site, env};
 use flagperf_core::event::Level;
 use flagperf_core::exit_code;
 use flagperf_core::measure::{Clock as _, MonotonicClock, Nanos};
-use flagperf_core::text::one_line;
+use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::Seconds;
 use flagperf_fleet::needs_fleet;
 use flagperf_host::THIS_PROGRAM;
 use flagperf_plan::AuditScope;
 use flagperf_prepare::{Prepared, prepare};
-use flagperf_report::duration;
+use flagperf_report::{columns, duration};
 use flagperf_result::{Record, Status};
 use flagperf_run::{
     CheckoutState, ExitOnSignal, HostBusy, HostLock, HostUse, Interrupt, LockNotice, RunOptions, conduct,
 };
 use flagperf_verify::find_results;
+
+/// The arguments of a command that measures variants of a case.
+#[derive(Debug, Args)]
+pub(super) struct VariantArguments {
+    /// How often each combination, or value, is measured, at least 2, in turns: forwards, backwards, and so on
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=1000))]
+    rounds: u16,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a page that draws the result
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    selection: Selection,
+}
+
+/// What was measured of variants.
+pub(super) struct Measured {
+    pub(super) variants: Vec<Variant>,
+    /// Whether the measurement was interrupted; the rounds that were complete then remain.
+    pub(super) is_interrupted: bool,
+}
+
+impl VariantArguments {
+    /// Prints a report of what was measured, and returns the exit code. `is_sound` states whether everything was measured and agrees.
+    pub(super) fn print<R: Serialize>(
+        &self,
+        report: &R,
+        (is_interrupted, is_sound): (bool, bool),
+        page: fn(&R) -> String,
+        text: fn(&R, u16) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        let mut code = match () {
+            () if is_interrupted => exit_code::INTERRUPTED,
+            () if is_sound => exit_code::OK,
+            () => exit_code::FAILED,
+        };
+        if let Some(path) = &self.html
+            && let Err(message) = write_file(path, &page(report))
+        {
+            print_message(&format!("error: {message}"));
+            code = code.max(exit_code::UNWRITTEN);
+        }
+        let printed = match self.json {
+            true => format!("{}\n", escape_json(&serde_json::to_string_pretty(report)?)),
+            false => text(report, columns()),
+        };
+        Ok(print_result(&printed, code))
+    }
+}
 
 /// A case on one device of this machine, whose variants are measured.
 pub(super) struct Subject {
@@ -35,12 +88,17 @@ pub(super) struct Subject {
     overrides: Overrides,
     /// The case without the settings of a variant.
     pub(super) standard: Prepared,
+    rounds: usize,
     exits: ExitOnSignal,
 }
 
 impl Subject {
     /// Prepares the case that a command line selects. Returns an exit code if `command` cannot measure it.
-    pub(super) fn new(selection: &Selection, command: &str) -> anyhow::Result<Result<Self, ExitCode>> {
+    pub(super) fn new(arguments: &VariantArguments, command: &str) -> anyhow::Result<Result<Self, ExitCode>> {
+        let VariantArguments { rounds, html, selection, .. } = arguments;
+        if let Some(Err(message)) = html.as_deref().map(check_page_file) {
+            return Ok(Err(print_mistake(&message)));
+        }
         let checkout = locate_checkout()?;
         if let Err(message) = check_choice(&checkout, selection) {
             print_message(&message);
@@ -65,7 +123,7 @@ impl Subject {
         };
         Ok(match refused {
             Some(message) => Err(print_mistake(&message)),
-            None => Ok(Subject { checkout, overrides, standard, exits }),
+            None => Ok(Subject { checkout, overrides, standard, rounds: usize::from(*rounds), exits }),
         })
     }
 
@@ -82,23 +140,28 @@ impl Subject {
 
     /// Returns the `--set` of the command line that sets one of these keys.
     pub(super) fn set_of(&self, is_key: impl Fn(&str) -> bool) -> Option<&str> {
-        let key = |set: &str| set.split_once('=').map_or(set, |(key, _)| key).to_owned();
-        self.overrides.set.iter().map(String::as_str).find(|set| is_key(&key(set)))
+        let sets_key = |set: &&str| is_key(set.split('=').next().unwrap_or_default());
+        self.overrides.set.iter().map(String::as_str).find(sets_key)
     }
 
-    /// Measures variants, each with its name and its plan or why it has none, in turns. Returns them with whether the measurement was
-    /// interrupted; the rounds that were complete then remain. Returns an exit code if the host cannot be had.
+    /// Measures variants, each with its name and its plan or why it has none, in turns; `what` is what one of them is. Returns an exit
+    /// code if the host cannot be had, or the measurement is interrupted before the first result.
     pub(super) fn measure(
         self,
+        what: &str,
         variants: Vec<(String, Result<Prepared, String>)>,
-        rounds: usize,
-    ) -> anyhow::Result<Result<(Vec<Variant>, bool), ExitCode>> {
+    ) -> anyhow::Result<Result<Measured, ExitCode>> {
+        print_message(&format!("{} in {} rounds", counted(variants.len(), what), self.rounds));
         let blocks = match Blocks::start(&self.standard.plan.site, "measures variants of a case")? {
             Ok(blocks) => blocks,
             Err(code) => return Ok(Err(code)),
         };
         drop(self.exits);
-        Ok(Ok(blocks.measure_rounds(variants, rounds)))
+        let (variants, is_interrupted) = blocks.measure_rounds(variants, self.rounds);
+        if is_interrupted && variants.iter().all(|variant| variant.side.results.is_empty()) {
+            return Ok(Err(ExitCode::from(exit_code::INTERRUPTED)));
+        }
+        Ok(Ok(Measured { variants, is_interrupted }))
     }
 }
 
@@ -171,6 +234,8 @@ impl Blocks {
         let reason = reason.map(|line| one_line(line).into_owned());
         Block::Failed(folder, reason.unwrap_or_else(|| "it has no figures".to_owned()))
     }
+
+    /// Runs each variant once in each round. Returns them with whether this was interrupted.
     fn measure_rounds(&self, variants: Vec<(String, Result<Prepared, String>)>, rounds: usize) -> (Vec<Variant>, bool) {
         let (mut measured, plans): (Vec<Variant>, Vec<Option<Prepared>>) = variants
             .into_iter()
@@ -182,7 +247,7 @@ impl Blocks {
         let count = measured.len();
         if let Some(plan) = &plans[0] {
             // The first run of all is often slower, which would favour the other variants.
-            print_message(&format!("a block that does not count: {}", measured[0].side.name));
+            print_message(&format!("a warm-up block, which does not count: {}", measured[0].side.name));
             if let Block::Interrupted = self.measure(plan) {
                 return (measured, true);
             }
@@ -190,7 +255,7 @@ impl Blocks {
         let clock = MonotonicClock::start();
         for round in 0..rounds {
             if measured.iter().filter(|variant| variant.failure.is_none()).count() < 2 {
-                print_message("error: fewer than two are left to be compared");
+                print_message("error: fewer than two variants are left to compare");
                 break;
             }
             if round == 1 {

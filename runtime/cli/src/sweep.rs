@@ -1,21 +1,17 @@
 //! `flagperf sweep`: measures a case with several values of one setting.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 use flagperf_comparison::Sweep;
 use serde_json::Value;
 
-use super::blocks::Subject;
-use super::output::{check_page_file, counted, print_message, print_mistake, print_result, write_file};
-use super::selection::Selection;
+use super::blocks::{Measured, Subject, VariantArguments};
+use super::output::{counted, print_mistake};
 use super::sweep_page::sweep_page;
 use super::sweep_text::sweep_text;
 use flagperf_config::{Content, display_value, parse_yaml};
-use flagperf_core::exit_code;
-use flagperf_core::text::{escape_json, one_line};
-use flagperf_report::columns;
+use flagperf_core::text::one_line;
 
 /// Most values of a sweep.
 const VALUES_MAX: usize = 64;
@@ -25,17 +21,8 @@ pub(super) struct SweepArguments {
     /// The setting and its values, such as `batch_size=1,2,4,8`
     #[arg(value_name = "KEY=VALUE,VALUE..", value_hint = ValueHint::Other)]
     setting: String,
-    /// How often each value is measured, at least 2, in turns: forwards, backwards, and so on
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=1000))]
-    rounds: u16,
-    /// Print the figures as JSON
-    #[arg(long)]
-    json: bool,
-    /// Also write a page with a plot
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    html: Option<PathBuf>,
     #[command(flatten)]
-    selection: Selection,
+    common: VariantArguments,
 }
 
 /// Measures a case with each value of a setting, and prints which value is enough.
@@ -44,10 +31,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
         Ok(setting) => setting,
         Err(message) => return Ok(print_mistake(&message)),
     };
-    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
-        return Ok(print_mistake(&message));
-    }
-    let subject = match Subject::new(&arguments.selection, "sweep")? {
+    let subject = match Subject::new(&arguments.common, "sweep")? {
         Ok(subject) => subject,
         Err(code) => return Ok(code),
     };
@@ -61,39 +45,16 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
     {
         return Ok(print_mistake(&format!("no value can be measured: {reason}")));
     }
-    let (case, rounds) = (subject.case(), usize::from(arguments.rounds));
-    print_message(&format!("{} in {rounds} rounds", counted(values.len(), "value")));
+    let case = subject.case();
     let name = |value: &Value| one_line(&format!("{key}={}", display_value(value))).into_owned();
     let variants = values.iter().map(name).zip(prepared).collect();
-    let (measured, is_interrupted) = match subject.measure(variants, rounds)? {
+    let Measured { variants, is_interrupted } = match subject.measure("value", variants)? {
         Ok(measured) => measured,
         Err(code) => return Ok(code),
     };
-    if measured.iter().all(|variant| variant.side.results.is_empty()) && is_interrupted {
-        return Ok(ExitCode::from(exit_code::INTERRUPTED));
-    }
-    let measured: Vec<_> = values.into_iter().zip(measured).collect();
+    let measured: Vec<_> = values.into_iter().zip(variants).collect();
     let sweep = Sweep { is_interrupted, ..Sweep::new(case, key, &measured) };
-    let code = match () {
-        () if is_interrupted => exit_code::INTERRUPTED,
-        () if sweep.is_sound() => exit_code::OK,
-        () => exit_code::FAILED,
-    };
-    print(arguments, &sweep, code)
-}
-
-fn print(arguments: &SweepArguments, sweep: &Sweep, mut code: u8) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &arguments.html
-        && let Err(message) = write_file(path, &sweep_page(sweep))
-    {
-        print_message(&format!("error: {message}"));
-        code = code.max(exit_code::UNWRITTEN);
-    }
-    let text = match arguments.json {
-        true => format!("{}\n", escape_json(&serde_json::to_string_pretty(sweep)?)),
-        false => sweep_text(sweep, columns()),
-    };
-    Ok(print_result(&text, code))
+    arguments.common.print(&sweep, (is_interrupted, sweep.is_sound()), sweep_page, sweep_text)
 }
 
 /// Returns the key of a setting and its values, which are those of a list in YAML.
