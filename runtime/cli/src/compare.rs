@@ -21,11 +21,8 @@ use flagperf_core::text::{escape_json, one_line};
 use flagperf_fleet::needs_fleet;
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::columns;
-use flagperf_result::Record;
+use flagperf_result::{RECORD_BYTES_MAX, Record};
 use flagperf_verify::{Standing, Trust, find_results, verify_result};
-
-/// Largest record in bytes.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArguments {

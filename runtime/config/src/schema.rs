@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
 use super::section::{SectionKey, SectionKind};
+use super::switches::{NAME_BYTES_MAX, SWITCHES_MAX};
 use super::vendor::PEAKS;
 use super::{
     ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, ServedModel, SettingsFile, ValueKind,
@@ -193,9 +194,10 @@ fn limits() -> Value {
 
 fn switches() -> Value {
     let settings = json!({"type": "object", "minProperties": 1});
-    let parts = json!({"name": {"type": "string", "pattern": "^[a-z0-9_.-]{1,32}$"}, "off": settings, "on": settings});
+    let name = format!("^[a-z0-9_.-]{{1,{NAME_BYTES_MAX}}}$");
+    let parts = json!({"name": {"type": "string", "pattern": name}, "off": settings, "on": settings});
     let switch = json!({"type": "object", "properties": parts, "required": ["name", "off", "on"], "additionalProperties": false});
-    json!({"type": "array", "items": switch, "maxItems": 16})
+    json!({"type": "array", "items": switch, "maxItems": SWITCHES_MAX})
 }
 
 /// Returns a pattern that matches a word in any letter case.

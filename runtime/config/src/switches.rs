@@ -11,9 +11,9 @@ use super::entries::describe_node;
 use super::yaml::{Content, Node};
 
 /// Largest number of switches of a case. An ablation of `n` switches measures up to `3n - 1` combinations.
-const SWITCHES_MAX: usize = 16;
+pub(super) const SWITCHES_MAX: usize = 16;
 /// Longest name of a switch, in bytes.
-const NAME_BYTES_MAX: usize = 32;
+pub(super) const NAME_BYTES_MAX: usize = 32;
 /// Keys by which results are judged, so that no switch may set them, and the list of switches itself.
 const REFUSED: [&str; 6] =
     ["switches", "agreement", "target_accuracy", "target_samples", "target_index", "no_validation"];

@@ -54,8 +54,8 @@ pub use library::{LibraryHashes, LibraryRecord, UnknownCode};
 pub use loops::slow_first_pass;
 pub use machine::Machine;
 pub use manifest::{
-    DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, ManifestEntry, ManifestFault, ResultManifest, digest, list_files,
-    write_checked_manifest, write_manifest,
+    DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, ManifestEntry, ManifestFault, RECORD_BYTES_MAX, ResultManifest,
+    digest, list_files, write_checked_manifest, write_manifest,
 };
 pub use output_copy::OutputTimeVerdict;
 pub use provenance::{BaseImageRecord, ImageRecord, Provenance};

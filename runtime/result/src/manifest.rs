@@ -28,6 +28,8 @@ const ENTRIES_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 32;
 /// Largest manifest in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// The largest record in bytes.
+pub const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// A file of a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,10 +12,8 @@ use super::case::RunContext;
 use super::lost::LostCase;
 use flagperf_core::run_files::{CHECKPOINTS_FOLDER, EVENTS_FILE, RECORD_FILE};
 use flagperf_plan::CasePlan;
-use flagperf_result::{ChainReader, ChainedEvent, Provenance, Record, Status, write_record};
+use flagperf_result::{ChainReader, ChainedEvent, Provenance, RECORD_BYTES_MAX, Record, Status, write_record};
 
-/// Largest size of a record in bytes.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// The begin of the text of an ending that is no kill.
 const EXITED: &str = "exited";
 /// Largest number of attempts at one case that are kept.

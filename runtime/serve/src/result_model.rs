@@ -9,13 +9,10 @@ use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Phase;
 use flagperf_core::tensor::TensorSpec;
-use flagperf_result::{MANIFEST_BYTES_MAX, PhaseRecord, Record, ResultManifest, digest};
+use flagperf_result::{MANIFEST_BYTES_MAX, PhaseRecord, RECORD_BYTES_MAX, Record, ResultManifest, digest};
 use flagperf_verify::find_results;
 
 use super::model_source::{EngineSource, MeasuredRecord, ModelSource};
-
-/// The largest record in bytes.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// Why the model of a result cannot be served.
 #[derive(Debug, thiserror::Error)]
