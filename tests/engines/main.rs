@@ -5,6 +5,7 @@
 mod support;
 
 mod answers;
+mod decoders;
 mod generation;
 mod onnxruntime;
 mod openvino;

@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use super::ablate::AblateArguments;
 use super::argument_values::{AuditArgument, dimension_size};
 use super::compare::CompareArguments;
+use super::dataset::DatasetCommand;
+use super::decoder::DecoderCommand;
 use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
 use super::import::ImportCommand;
@@ -131,6 +133,11 @@ pub(super) enum Command {
     Operator {
         #[command(subcommand)]
         command: OperatorCommand,
+    },
+    /// Build a decoder of images that a vendor brings
+    Decoder {
+        #[command(subcommand)]
+        command: DecoderCommand,
     },
     /// Create or show the key with which you sign results
     Key {
@@ -277,22 +284,6 @@ pub(super) struct SignArguments {
     /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) key: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum DatasetCommand {
-    /// Compare the files in a folder with a dataset.yaml, and print one line for each item. Exits with 1 if a file is
-    /// missing or wrong, 2 if the folder or the description is invalid
-    Check {
-        /// The folder with the files
-        #[arg(value_hint = ValueHint::DirPath)]
-        dir: PathBuf,
-        /// The dataset in datasets/ whose description is used [default: the dataset.yaml in DIR]
-        #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
-        of: Option<String>,
-    },
-    /// List the datasets that this checkout describes
-    List,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::arguments::DatasetCommand;
+use clap::{Subcommand, ValueHint};
+
 use super::output::{print_message, print_mistake, print_result, stdout_error, write_listing};
 use super::setup::find_checkout;
 use flagperf_config::{DATASET_FILE, DatasetDescription, Finding, list_known, list_names};
@@ -12,6 +13,22 @@ use flagperf_core::text::one_line;
 use flagperf_data::DataRoot;
 use flagperf_data::stored_files::{CheckedItem, check_items};
 use flagperf_report::{columns, plain_table};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DatasetCommand {
+    /// Compare the files in a folder with a dataset.yaml, and print one line for each item. Exits with 1 if a file is
+    /// missing or wrong, 2 if the folder or the description is invalid
+    Check {
+        /// The folder with the files
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+        /// The dataset in datasets/ whose description is used [default: the dataset.yaml in DIR]
+        #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+        of: Option<String>,
+    },
+    /// List the datasets that this checkout describes
+    List,
+}
 
 /// Lists the datasets, or checks the files of one.
 pub(super) fn dataset(command: &DatasetCommand) -> anyhow::Result<ExitCode> {

@@ -18,6 +18,7 @@ mod compare_page;
 mod compare_text;
 mod completions;
 mod dataset;
+mod decoder;
 mod doctor;
 mod doctor_hosts;
 mod exit_codes;
@@ -114,6 +115,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Graph { command } => graph::graph(&command),
         Command::Operator { command } => operator::operator(&command),
+        Command::Decoder { command } => decoder::decoder(&command),
         Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work { socket } => work::work(socket.as_deref()),

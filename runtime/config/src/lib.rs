@@ -10,6 +10,7 @@ mod container_options;
 mod dataset;
 #[cfg(test)]
 mod dataset_tests;
+mod decoder;
 mod entries;
 pub mod env;
 mod file;
@@ -54,6 +55,7 @@ pub use case_key::{CaseKey, Scale, TrainingKey};
 pub use container_option_fault::ContainerOptionFault;
 pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};
 pub use dataset::{DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
+pub use decoder::DecoderEntry;
 pub use env::{Environment, backends_folder, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};
 pub use finding::{Cause, Finding, Findings, did_you_mean, missing_key, unknown_case};

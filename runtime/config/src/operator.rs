@@ -84,7 +84,15 @@ section! {
 /// Returns the folder of the libraries that are built from the files in an operator's folder: in the user's cache, because a
 /// checkout contains only what its commit does. With other files, it is another folder. `None` if the files cannot be read.
 pub fn operator_libraries(operator: &Path) -> Option<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(operator).ok()?.flatten().map(|entry| entry.path()).collect();
+    let name = operator.file_name()?.to_string_lossy();
+    let vendor = operator.parent()?.parent()?.file_name()?.to_string_lossy();
+    let hash = &hash_files(operator)?[..16];
+    Some(backends_folder()?.join(OPERATORS_FOLDER).join(format!("{vendor}-{name}-{hash}")))
+}
+
+/// Returns the SHA-256 over the names and the contents of the files in a folder; `None` if they cannot be read.
+pub(super) fn hash_files(folder: &Path) -> Option<String> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.is_file());
     files.sort();
     let mut all = String::new();
@@ -92,10 +100,7 @@ pub fn operator_libraries(operator: &Path) -> Option<PathBuf> {
         let name = file.file_name()?.to_string_lossy();
         all += &format!("{name} {}\n", hash_file(file).ok()?);
     }
-    let name = operator.file_name()?.to_string_lossy();
-    let vendor = operator.parent()?.parent()?.file_name()?.to_string_lossy();
-    let hash = &hash_bytes(all.as_bytes())[..16];
-    Some(backends_folder()?.join(OPERATORS_FOLDER).join(format!("{vendor}-{name}-{hash}")))
+    Some(hash_bytes(all.as_bytes()))
 }
 
 impl OperatorDescription {

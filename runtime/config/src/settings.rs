@@ -103,7 +103,7 @@ const LOG_FREQ: ConfigKey = ConfigKey {
     owner: Owner::CaseOrVendor,
 };
 
-/// The keys of configurations.yaml: those of FlagPerf, `flops_per_multiply_add` and `precision`.
+/// The keys of configurations.yaml: those of FlagPerf and some of our own.
 pub const SETTINGS: &[ConfigKey] = &[
     BATCH_SIZE,
     ConfigKey {
@@ -124,6 +124,28 @@ pub const SETTINGS: &[ConfigKey] = &[
         owner: Owner::CaseOrVendor,
     },
     NUM_WORKERS,
+    ConfigKey {
+        name: "prefetch",
+        kind: ValueKind::OptionalCount,
+        default: Some("null"),
+        about: "batches that are read ahead, at least 1; null: two, or more if batches are small",
+        owner: Owner::CaseOrVendor,
+    },
+    ConfigKey {
+        name: "search_loading",
+        kind: ValueKind::Flag,
+        default: Some("false"),
+        about: "whether to search for more `num_workers` and `prefetch` before the measurement, from these upwards; the record has \
+                what was found",
+        owner: Owner::CaseOrVendor,
+    },
+    ConfigKey {
+        name: "decoder",
+        kind: ValueKind::OptionalText,
+        default: Some("null"),
+        about: "a decoder of the vendor, which decodes and resizes JPEG images on the device; null: the processor does",
+        owner: Owner::CaseOrVendor,
+    },
     LOG_FREQ,
     ConfigKey {
         name: "repeat",

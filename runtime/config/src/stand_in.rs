@@ -34,6 +34,7 @@ impl Vendor {
             monitor_command: None,
             backends: IndexMap::new(),
             operator_shells: IndexMap::new(),
+            decoders: IndexMap::new(),
             folder: PathBuf::new(),
             file: None,
         }

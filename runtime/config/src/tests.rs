@@ -410,7 +410,7 @@ fn a_mistake_in_vendor_yaml_is_reported_with_its_line() {
         message(&format!("{head}device: []\n")),
         "vendors/chip/vendor.yaml:5: unknown key `device` (nearest: `devices`)\n  hint: known keys: name, about, \
          default_framework, frameworks, compilers, devices, visible_devices, container_options, monitor, \
-         monitor_command, backends, operator_shells; was the file written for another version of flagperf?"
+         monitor_command, backends, operator_shells, decoders; was the file written for another version of flagperf?"
     );
     assert_eq!(
         message(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::decoder::DecoderEntry;
 use super::file::{ConfigFile, display_name, read_text};
 use super::section::{OPTIONAL_TEXT, SectionKind, TEXT, TEXT_MAP, TEXTS, read_section, section};
 use super::yaml::{Content, Node};
@@ -39,6 +40,8 @@ section! {
         optional(SectionKind::Sections(BackendEntry::KEYS), "{}") backends: IndexMap<String, BackendEntry>,
         /// the libraries by which an engine finds the vendor's operators; `flagperf operator build` builds them for each
         optional(SectionKind::Sections(OperatorShell::KEYS), "{}") operator_shells: IndexMap<String, OperatorShell>,
+        /// the decoders of images, by their names under `decoder`; `flagperf decoder build` builds them
+        optional(SectionKind::Sections(DecoderEntry::KEYS), "{}") decoders: IndexMap<String, DecoderEntry>,
         own {
             /// The vendor's folder; relative paths of its engines start here.
             pub folder: PathBuf,

@@ -4,6 +4,7 @@
 //! null and read back as NaN. Knows nothing about the readers.
 
 mod budget;
+mod dataset;
 mod rewrite;
 
 use indexmap::IndexMap;
@@ -18,6 +19,7 @@ use crate::units::{Bytes, Seconds};
 
 pub use crate::step::{Phase, Step};
 pub use budget::{EventBudget, LINE_BYTES_MAX, LINES_BYTES_MAX, LINES_MAX, TEXT_BYTES_MAX};
+pub use dataset::{DatasetFacts, DecoderFacts, LoadingSearch, LoadingTrial};
 pub use rewrite::{GraphChange, GraphProof, GraphRewrite};
 
 /// The severity of a log line.
@@ -101,6 +103,10 @@ pub enum Event {
     Rewrite(Box<GraphRewrite>),
     /// The dataset.
     Dataset(DatasetFacts),
+    /// What decoded the images of the dataset, once they are decoded.
+    Decoder(DecoderFacts),
+    /// The threads and the batches for loading that the measurement uses were searched for.
+    Loading(LoadingSearch),
     /// The engine that was loaded.
     Engine(Box<EngineFacts>),
     /// The engine's sidecar, including what is known only after its first run.
@@ -268,22 +274,6 @@ pub struct FileFacts {
     pub size_bytes: Bytes,
     /// SHA-256 of the content, hexadecimal.
     pub sha256: String,
-}
-
-/// Properties of a dataset.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-pub struct DatasetFacts {
-    /// Path or description of the location.
-    pub location: String,
-    /// Number of samples.
-    pub samples: u64,
-    /// SHA-256 over the index (names, sizes and classes in order), hexadecimal.
-    pub index_sha256: String,
-    /// The transforms that are applied to every sample, as text.
-    pub pipeline: Vec<String>,
-    /// Whether flagperf generated the data itself, so that accuracy is meaningless.
-    pub synthetic: bool,
 }
 
 /// Properties of an engine and how it was loaded.

@@ -14,6 +14,7 @@ pub mod file_kind;
 pub mod tensor;
 pub mod engine_error;
 pub mod lent_memory;
+pub mod image_decoder;
 pub mod precision;
 pub mod limits;
 pub mod metric;

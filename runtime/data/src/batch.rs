@@ -2,7 +2,9 @@
 
 use indexmap::IndexMap;
 
+use super::batch_decoder::{BatchDecoder, EncodedFile};
 use super::mixing::Mixing;
+use super::pixels::ImageTransforms;
 use super::random::Epoch;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::tensor::{Tensor, TensorSpec};
@@ -77,6 +79,21 @@ pub trait Dataset: Send + Sync {
     /// As [`Dataset::read`].
     fn read_in_epoch(&self, index: usize, _epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         self.read(index, fields)
+    }
+
+    /// Returns what decodes the images of whole batches, which are the first field, and the transforms whose values it writes;
+    /// `None` if `read` decodes them.
+    fn batch_decoder(&self) -> Option<(&BatchDecoder, &ImageTransforms)> {
+        None
+    }
+
+    /// Reads the file of the image of the sample `index` for the batch decoder, and the other fields as [`Dataset::read`] does;
+    /// `None` if only `read` can decode it.
+    ///
+    /// # Errors
+    /// As [`Dataset::read`].
+    fn read_encoded(&self, _index: usize, _fields: &mut [&mut [u8]]) -> Result<Option<EncodedFile>, SampleError> {
+        Ok(None)
     }
 
     /// Returns how the samples of a batch are mixed in a training; `None` if they are not.

@@ -65,6 +65,18 @@ fn decode_jpeg(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String>
     Ok((width, height))
 }
 
+/// Returns the width and the height of a complete JPEG file in YCbCr or grey; `None` for any other file.
+pub fn jpeg_size(file: &[u8]) -> Option<(usize, usize)> {
+    let is_jpeg = image::guess_format(file).is_ok_and(|format| format == ImageFormat::Jpeg);
+    if !is_jpeg || !has_end_of_image(file) {
+        return None;
+    }
+    let decoder = Decoder::new(file).ok()?;
+    let (width, height) = (usize::from(decoder.header().width), usize::from(decoder.header().height));
+    check_size(width, height).ok()?;
+    matches!(decoder.jpeg_color_space(), ColorSpace::Grayscale | ColorSpace::YCbCr).then_some((width, height))
+}
+
 /// Returns whether an end-of-image marker follows the last start of a scan; neither marker occurs inside the data of a
 /// scan.
 fn has_end_of_image(jpeg: &[u8]) -> bool {

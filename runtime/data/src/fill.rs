@@ -1,8 +1,9 @@
 //! Fills one batch: a pool of threads reads the rows of a slot.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::ThreadPool;
 
@@ -10,6 +11,7 @@ use super::perturbation::Perturbation;
 use super::random::Epoch;
 use super::slot::Slot;
 use super::{Dataset, SampleError};
+use flagperf_core::image_decoder::{EncodedImage, ImageStatus};
 
 /// The samples to read into a slot.
 #[derive(Clone, Debug)]
@@ -51,32 +53,26 @@ pub fn fill_slot(
     pool: Option<&ThreadPool>,
     pass: &AtomicU64,
 ) -> FilledSlot {
-    let failed = Mutex::new(Vec::new());
+    let failed = Failures::default();
     let mut rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
     let padding = rows.split_off(task.request.samples.len().min(rows.len()));
     padding.into_iter().flatten().for_each(|field| field.fill(0));
-    let read_row = |row: usize, mut fields: Vec<&mut [u8]>| {
-        if pass.load(Ordering::Relaxed) != task.pass {
+    let is_current = || pass.load(Ordering::Relaxed) == task.pass;
+    let others = decode_rows(&mut rows, &task, dataset, pool, &is_current, &failed);
+    for_each_row(pool, &mut rows, |row, fields| {
+        let sample = task.request.samples[row];
+        if !is_current() || failed.has(row) {
             return;
         }
-        let sample = task.request.samples[row];
-        match (read_sample(dataset, sample as usize, task.epoch, &mut fields), &task.request.perturbation) {
-            (Ok(()), None) => {}
-            (Ok(()), Some(perturbation)) => perturb(perturbation, dataset, sample, &mut fields),
-            (Err(error), _) => {
-                fields.iter_mut().for_each(|field| field.fill(0));
-                failed.lock().expect("no holder of this lock panics").push((row, error));
-            }
+        if others.as_ref().is_none_or(|others| others.contains(&row))
+            && let Err(error) = read_sample(dataset, sample as usize, task.epoch, fields)
+        {
+            return failed.add(row, error, fields);
         }
-    };
-    let rows = rows.into_iter().enumerate();
-    match pool {
-        Some(pool) => pool.in_place_scope_fifo(|scope| {
-            let read_row = &read_row;
-            rows.for_each(|(row, fields)| scope.spawn_fifo(move |_| read_row(row, fields)));
-        }),
-        None => rows.for_each(|(row, fields)| read_row(row, fields)),
-    }
+        if let Some(perturbation) = &task.request.perturbation {
+            perturb(perturbation, dataset, sample, fields);
+        }
+    });
     if let (Some(epoch), Some(mixing)) = (task.epoch, dataset.mixing())
         && let Some(rows) = slot.rows_mut()
     {
@@ -89,9 +85,87 @@ pub fn fill_slot(
     if let Some(open) = dataset.open_length() {
         slot.shorten(dataset.fields(), &open);
     }
-    let mut failed = failed.into_inner().expect("no holder of this lock panics");
-    failed.sort_by_key(|(row, _)| *row);
-    FilledSlot { slot, task, failed }
+    FilledSlot { slot, task, failed: failed.in_order() }
+}
+
+/// The memory of the fields of a sample.
+type Row<'a> = Vec<&'a mut [u8]>;
+
+/// Rows whose samples could not be read.
+#[derive(Default)]
+struct Failures(Mutex<BTreeMap<usize, SampleError>>);
+
+impl Failures {
+    fn add(&self, row: usize, error: SampleError, fields: &mut [&mut [u8]]) {
+        fields.iter_mut().for_each(|field| field.fill(0));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(row, error);
+    }
+
+    fn has(&self, row: usize) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&row)
+    }
+
+    fn in_order(self) -> Vec<(usize, SampleError)> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
+    }
+}
+
+/// Calls a function for each row with the threads of `pool`, or on this thread without a pool.
+fn for_each_row<'a>(pool: Option<&ThreadPool>, rows: &mut [Row<'a>], call: impl Fn(usize, &mut Row<'a>) + Sync) {
+    let rows = rows.iter_mut().enumerate();
+    match pool {
+        Some(pool) => pool.in_place_scope_fifo(|scope| {
+            let call = &call;
+            rows.for_each(|(row, fields)| scope.spawn_fifo(move |_| call(row, fields)));
+        }),
+        None => rows.for_each(|(row, fields)| call(row, fields)),
+    }
+}
+
+/// Fills the rows whose images the batch decoder of the dataset decodes, and returns the others that did not fail; `None` without
+/// a decoder.
+fn decode_rows(
+    rows: &mut [Row<'_>],
+    task: &FillTask,
+    dataset: &dyn Dataset,
+    pool: Option<&ThreadPool>,
+    is_current: &(dyn Fn() -> bool + Sync),
+    failed: &Failures,
+) -> Option<BTreeSet<usize>> {
+    let (decoder, _) = dataset.batch_decoder()?;
+    let files = Mutex::new(BTreeMap::new());
+    for_each_row(pool, rows, |row, fields| {
+        if !is_current() {
+            return;
+        }
+        match dataset.read_encoded(task.request.samples[row] as usize, fields) {
+            Ok(Some(file)) => drop(files.lock().unwrap_or_else(PoisonError::into_inner).insert(row, file)),
+            Ok(None) => {}
+            Err(error) => failed.add(row, error, fields),
+        }
+    });
+    let files = files.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let with_file = rows.iter_mut().enumerate().filter_map(|(row, fields)| Some((row, files.get(&row)?, fields)));
+    let (places, mut images): (Vec<usize>, Vec<EncodedImage<'_>>) =
+        with_file.map(|(row, file, fields)| (row, file.image(fields[0]))).unzip();
+    let outcome = if images.is_empty() || !is_current() { Ok(()) } else { decoder.decode(&mut images) };
+    let statuses: Vec<ImageStatus> = images.iter().map(|image| image.status).collect();
+    let mut others: BTreeSet<usize> = (0..rows.len()).filter(|row| !files.contains_key(row)).collect();
+    for (row, status) in places.into_iter().zip(statuses) {
+        let reason = match (&outcome, status) {
+            (Ok(()), ImageStatus::Decoded) => continue,
+            (Ok(()), ImageStatus::Unsupported) => {
+                others.insert(row);
+                continue;
+            }
+            (Ok(()), ImageStatus::Damaged) => "damaged JPEG".to_owned(),
+            (Err(error), _) => error.to_string(),
+        };
+        let sample = dataset.sample_name(task.request.samples[row] as usize);
+        failed.add(row, SampleError { sample, reason }, &mut rows[row]);
+    }
+    others.iter().filter(|row| !failed.has(**row)).for_each(|_| decoder.count_on_processor());
+    Some(others)
 }
 
 /// Mixes a sample with another one. If that cannot be read, numbers still change.

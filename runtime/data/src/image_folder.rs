@@ -2,16 +2,20 @@
 
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::batch_decoder::{BatchDecoder, EncodedFile};
 use super::class_list::ClassList;
-use super::image_file::read_image;
+use super::decode::jpeg_size;
+use super::image_file::{read_file, read_image};
 use super::pixels::ImageTransforms;
 use super::random::{Epoch, SampleDraw};
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::hash::hexadecimal;
+use flagperf_core::image_decoder::DecoderLibrary;
 use flagperf_core::tensor::{DType, TensorSpec};
 
 /// An opened folder of images: the index of its files, without pixels.
@@ -21,6 +25,7 @@ pub struct ImageFolder {
     samples: Vec<Sample>,
     fields: Vec<Field>,
     transforms: ImageTransforms,
+    decoder: Option<BatchDecoder>,
     facts: DatasetFacts,
 }
 
@@ -77,7 +82,24 @@ impl ImageFolder {
                 spec: TensorSpec::new([] as [usize; 0], DType::I64),
             },
         ];
-        Ok(ImageFolder { images: folder, folders: index.folders, samples: index.samples, fields, transforms, facts })
+        Ok(ImageFolder {
+            images: folder,
+            folders: index.folders,
+            samples: index.samples,
+            fields,
+            transforms,
+            decoder: None,
+            facts,
+        })
+    }
+
+    /// Lets a vendor's library decode the images of whole batches.
+    ///
+    /// # Errors
+    /// [`DataError::Transforms`] for transforms that such a library does not have.
+    pub fn decoded_by(mut self, library: Arc<dyn DecoderLibrary>) -> Result<Self, DataError> {
+        self.decoder = Some(BatchDecoder::new(library, self.transforms.decoder_options()?));
+        Ok(self)
     }
 
     /// Checks what [`ImageFolder::open`] checks without listing the samples: the class folders, and whether one of them
@@ -124,15 +146,43 @@ impl Dataset for ImageFolder {
     }
 
     fn read_in_epoch(&self, index: usize, epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        let (path, image) = self.write_label(index, fields)?;
+        let draw = SampleDraw { sample: index as u64, epoch };
+        read_image(&path, &self.transforms, &draw, image)
+            .map(drop)
+            .map_err(|reason| SampleError { sample: self.sample_name(index), reason })
+    }
+
+    fn batch_decoder(&self) -> Option<(&BatchDecoder, &ImageTransforms)> {
+        Some((self.decoder.as_ref()?, &self.transforms))
+    }
+
+    fn read_encoded(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<Option<EncodedFile>, SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
+        let (path, _) = self.write_label(index, fields)?;
+        let mut file = Vec::new();
+        read_file(&path, &mut file).map_err(failed)?;
+        let Some(size) = jpeg_size(&file) else { return Ok(None) };
+        let [columns, rows] = self.transforms.axis_weights(size).map_err(failed)?;
+        Ok(Some(EncodedFile { file, size, columns, rows }))
+    }
+}
+
+impl ImageFolder {
+    /// Writes the label of a sample, and returns the path of its image and the memory for it.
+    fn write_label<'a>(
+        &self,
+        index: usize,
+        fields: &'a mut [&mut [u8]],
+    ) -> Result<(PathBuf, &'a mut [u8]), SampleError> {
+        let count = fields.len();
         let [image, label] = fields else {
-            return Err(failed(format!("{} fields requested, but a sample has 2", fields.len())));
+            let reason = format!("{count} fields requested, but a sample has 2");
+            return Err(SampleError { sample: self.sample_name(index), reason });
         };
         let class = i64::from(self.folders[self.samples[index].folder as usize].class);
         label.copy_from_slice(&class.to_ne_bytes());
-        let path = self.images.join(self.sample_name(index));
-        let draw = SampleDraw { sample: index as u64, epoch };
-        read_image(&path, &self.transforms, &draw, image).map(drop).map_err(failed)
+        Ok((self.images.join(self.sample_name(index)), image))
     }
 }
 

@@ -6,6 +6,7 @@ mod array_file;
 mod arrays;
 mod augmentation;
 mod batch;
+mod batch_decoder;
 mod class_list;
 mod coco;
 mod data_file;
@@ -48,6 +49,7 @@ pub use augmentation::{
     ColorJitter, CropRange, ErasedValue, Interpolation, Outside, Policy, PolicyKind, RandomErasing,
 };
 pub use batch::{Batch, Dataset, Field, FieldRole, OpenLength, SampleError};
+pub use batch_decoder::check_decoder;
 pub use coco::CocoOptions;
 pub use error::DataError;
 pub use geometry::{Fit, Geometry, Target};

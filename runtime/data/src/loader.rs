@@ -133,6 +133,11 @@ impl Loader {
         })
     }
 
+    /// Returns the dataset.
+    pub fn dataset(&self) -> &Arc<dyn Dataset> {
+        &self.dataset
+    }
+
     /// Returns the number of batches in a pass.
     pub fn batches(&self) -> u64 {
         self.batches.len() as u64

@@ -17,6 +17,7 @@ use super::squad::{Squad, SquadOptions};
 use super::synthetic::{Synthetic, SyntheticField, check_fields};
 use super::tokens::{TokenStream, TokenStreamOptions};
 use super::{DataError, DataRoot, Dataset, Transform};
+use flagperf_core::image_decoder::DecoderLibrary;
 use flagperf_core::tensor::DType;
 
 /// The source of the samples and their transforms. This is only a description: nothing is read before
@@ -88,11 +89,32 @@ impl Pipeline {
     pub fn open_with_samples(&self, root: &Path, dtype: DType, least: usize) -> Result<Arc<dyn Dataset>, DataError> {
         self.check_not_random()?;
         let dataset = self.open_source(root, dtype, least)?;
-        let is_repeated = !matches!(self.source, SampleSource::Synthetic { .. }) && dataset.facts().synthetic;
-        Ok(match is_repeated && dataset.len() < least {
-            true => Arc::new(Repeated::new(dataset, least)),
-            false => dataset,
+        Ok(match self.source {
+            SampleSource::Synthetic { .. } => dataset,
+            _ => repeated_if_sample(dataset, least),
         })
+    }
+
+    /// Opens the dataset as [`Pipeline::open_with_samples`] does; a vendor's library decodes its images.
+    ///
+    /// # Errors
+    /// As [`Pipeline::open`], and for a dataset or transforms that such a library does not have.
+    pub fn open_decoded_by(
+        &self,
+        library: Arc<dyn DecoderLibrary>,
+        root: &Path,
+        dtype: DType,
+        least: usize,
+    ) -> Result<Arc<dyn Dataset>, DataError> {
+        self.check_not_random()?;
+        let SampleSource::ImageFolder { images, classes } = &self.source else {
+            let reason =
+                "`decoder` decodes the images of `data::image_folder`, which is not the source of this dataset";
+            return Err(DataError::Transforms(reason.to_owned()));
+        };
+        let transforms = ImageTransforms::new(&self.transforms, dtype)?;
+        let folder = ImageFolder::open(&DataRoot::open(root)?, images, classes.as_deref(), transforms)?;
+        Ok(repeated_if_sample(Arc::new(folder.decoded_by(library)?), least))
     }
 
     /// Opens the dataset of a training as [`Pipeline::open`] does; its transforms may be random.
@@ -212,5 +234,13 @@ impl Pipeline {
                 Ok(DataCheck { samples: Some(dataset.len()), fields: Some(fields) })
             }
         }
+    }
+}
+
+/// Returns a dataset whose files are marked as a sample with at least `least` samples.
+fn repeated_if_sample(dataset: Arc<dyn Dataset>, least: usize) -> Arc<dyn Dataset> {
+    match dataset.facts().synthetic && dataset.len() < least {
+        true => Arc::new(Repeated::new(dataset, least)),
+        false => dataset,
     }
 }

@@ -14,6 +14,7 @@ use super::geometry::{Geometry, Placement, Size, Step};
 use super::random::SampleDraw;
 use super::resize::ResizeScratch;
 use super::{DataError, Transform};
+use flagperf_core::image_decoder::{AxisWeights, DecoderOptions};
 use flagperf_core::tensor::{DType, TensorSpec};
 
 /// Number of channels, and of bytes, of an RGB pixel.
@@ -74,6 +75,41 @@ impl ImageTransforms {
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns what a decoder of whole batches needs to know of all images.
+    ///
+    /// # Errors
+    /// [`DataError::Transforms`] for transforms of pixels that such a decoder does not have.
+    pub fn decoder_options(&self) -> Result<DecoderOptions, DataError> {
+        let refused = |text: &str| {
+            let supported = "`resize` with a filter of PIL, and `center_crop` after it";
+            DataError::Transforms(format!(
+                "a decoder of whole batches has only {supported}, not these transforms: {text}"
+            ))
+        };
+        match &self.steps[..] {
+            [PixelStep::Move(step)] if self.erasings.is_empty() && step.has_axis_weights() => {}
+            _ => return Err(refused(&self.descriptions.join("; "))),
+        }
+        let values = self.values.bytes();
+        Ok(DecoderOptions { size: self.size, value_bytes: self.dtype.size(), values: values.to_vec() })
+    }
+
+    /// Returns the weights of the columns and of the rows of an image of `size`, for a decoder of whole batches.
+    ///
+    /// # Errors
+    /// As [`ImageTransforms::apply`], and where [`ImageTransforms::decoder_options`] fails.
+    pub fn axis_weights(&self, size: Size) -> Result<[AxisWeights; 2], String> {
+        match &self.steps[..] {
+            [PixelStep::Move(step)] => step.axis_weights(size),
+            _ => Err("the transforms are no sums of weighted pixels".to_owned()),
+        }
+    }
+
+    /// Returns the levels of values, one each; `None` if one is not the value of a level of its channel.
+    pub fn levels(&self, values: &[u8]) -> Option<Vec<u8>> {
+        self.values.levels(values)
     }
 
     /// Returns a description of each transform, for the record.

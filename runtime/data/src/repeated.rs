@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::batch_decoder::{BatchDecoder, EncodedFile};
 use super::mixing::Mixing;
+use super::pixels::ImageTransforms;
 use super::random::Epoch;
 use super::{Dataset, Field, OpenLength, SampleError};
 use flagperf_core::event::DatasetFacts;
@@ -58,6 +60,14 @@ impl Dataset for Repeated {
 
     fn read_in_epoch(&self, index: usize, epoch: Epoch, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         self.dataset.read_in_epoch(self.original(index), epoch, fields)
+    }
+
+    fn batch_decoder(&self) -> Option<(&BatchDecoder, &ImageTransforms)> {
+        self.dataset.batch_decoder()
+    }
+
+    fn read_encoded(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<Option<EncodedFile>, SampleError> {
+        self.dataset.read_encoded(self.original(index), fields)
     }
 
     fn mixing(&self) -> Option<&Mixing> {

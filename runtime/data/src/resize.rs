@@ -15,9 +15,10 @@ mod opencv;
 use std::ops::Range;
 
 use super::pixels::CHANNELS;
+use flagperf_core::image_decoder::AxisWeights;
 
-/// Fractional bits of a weight, as in PIL for 8-bit pixels: 32 minus 8 for the pixel and 2 in reserve.
-const FRACTION: u32 = 32 - 8 - 2;
+/// Fractional bits of a weight.
+const FRACTION: u32 = AxisWeights::FRACTION;
 /// The parameter of the bicubic filter.
 const CUBIC: f64 = -0.5;
 /// One half in fixed point: added to a sum, it makes truncation round to nearest.
@@ -96,45 +97,33 @@ pub struct ResizeScratch {
     pub cut: Vec<u8>,
 }
 
-/// The filter weights of one axis: for each kept pixel, the first source pixel and the weights from there on.
-struct AxisWeights {
-    taps: usize,
-    first: Vec<usize>,
-    values: Vec<i32>,
+/// Returns the weights of one axis for the pixels that are kept.
+pub fn axis_weights(axis: &Axis, filter: Filter) -> AxisWeights {
+    let scale = axis.source as f64 / axis.scaled as f64;
+    let stretch = scale.max(1.0);
+    let support = filter.radius() * stretch;
+    let taps = (2.0 * support) as usize + 1;
+    let mut weights = AxisWeights { taps, first: Vec::new(), values: Vec::new() };
+    for target in axis.kept.clone() {
+        let centre = (target as f64 + 0.5) * scale;
+        let first = (centre - support + 0.5).max(0.0) as usize;
+        let end = ((centre + support + 0.5) as usize).min(axis.source);
+        let exact = (first..end).map(|at| filter.weight((at as f64 - centre + 0.5) * (1.0 / stretch)));
+        let sum: f64 = exact.clone().sum();
+        let fixed = exact.map(|weight| {
+            let scaled = weight / sum * f64::from(1 << FRACTION);
+            (scaled + if scaled < 0.0 { -0.5 } else { 0.5 }) as i32
+        });
+        weights.first.push(first as u32);
+        weights.values.extend(fixed.chain(std::iter::repeat(0)).take(taps));
+    }
+    weights
 }
 
-impl AxisWeights {
-    fn new(axis: &Axis, filter: Filter) -> Self {
-        let scale = axis.source as f64 / axis.scaled as f64;
-        let stretch = scale.max(1.0);
-        let support = filter.radius() * stretch;
-        let taps = (2.0 * support) as usize + 1;
-        let mut weights = AxisWeights { taps, first: Vec::new(), values: Vec::new() };
-        for target in axis.kept.clone() {
-            let centre = (target as f64 + 0.5) * scale;
-            let first = (centre - support + 0.5).max(0.0) as usize;
-            let end = ((centre + support + 0.5) as usize).min(axis.source);
-            let exact = (first..end).map(|at| filter.weight((at as f64 - centre + 0.5) * (1.0 / stretch)));
-            let sum: f64 = exact.clone().sum();
-            let fixed = exact.map(|weight| {
-                let scaled = weight / sum * f64::from(1 << FRACTION);
-                (scaled + if scaled < 0.0 { -0.5 } else { 0.5 }) as i32
-            });
-            weights.first.push(first);
-            weights.values.extend(fixed.chain(std::iter::repeat(0)).take(taps));
-        }
-        weights
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (usize, &[i32])> {
-        self.first.iter().copied().zip(self.values.chunks_exact(self.taps))
-    }
-
-    /// Returns the range of source pixels that contribute to any kept pixel.
-    fn source_range(&self, source: usize) -> Range<usize> {
-        let first = self.first.first().copied().unwrap_or(0);
-        first..self.first.last().map_or(first, |last| last + self.taps).min(source)
-    }
+/// Returns the range of source pixels that contribute to any kept pixel.
+fn source_range(weights: &AxisWeights, source: usize) -> Range<usize> {
+    let first = weights.first.first().map_or(0, |first| *first as usize);
+    first..weights.first.last().map_or(first, |last| *last as usize + weights.taps).min(source)
 }
 
 /// Resizes interleaved RGB pixels and writes the kept part to `out`, row by row.
@@ -144,11 +133,11 @@ pub fn resize(rgb: &[u8], columns: &Axis, rows: &Axis, filter: Filter, scratch: 
         Filter::Area => return opencv::resize_area(rgb, columns, rows, out),
         Filter::Bilinear | Filter::Bicubic => {}
     }
-    let (across, down) = (AxisWeights::new(columns, filter), AxisWeights::new(rows, filter));
-    let seen = down.source_range(rows.source);
+    let (across, down) = (axis_weights(columns, filter), axis_weights(rows, filter));
+    let seen = source_range(&down, rows.source);
     let width = columns.kept.len() * CHANNELS;
     scratch.resized_rows.resize(seen.len() * width, 0);
-    scratch.columns_in.resize(across.source_range(columns.source).len() * CHANNELS, [0; LANES]);
+    scratch.columns_in.resize(source_range(&across, columns.source).len() * CHANNELS, [0; LANES]);
     scratch.columns_out.resize(width, [0; LANES]);
     let stride = columns.source * CHANNELS;
     let source = &rgb[seen.start * stride..seen.end * stride];
@@ -177,7 +166,7 @@ impl pulp::NullaryFnOnce for ResizePasses<'_> {
     #[inline(always)]
     fn call(self) {
         let ResizeScratch { columns_in, columns_out, resized_rows, sums, .. } = self.scratch;
-        let left = self.across.first.first().copied().unwrap_or(0);
+        let left = self.across.first.first().map_or(0, |first| *first as usize);
         for (sources, targets) in
             self.source.chunks(self.stride * LANES).zip(resized_rows.chunks_mut(self.width * LANES))
         {

@@ -46,6 +46,7 @@ impl DataRoot {
             pipeline,
             synthetic: self.is_sample() || location.join(SAMPLE_MARK).exists(),
             location: location.display().to_string(),
+            ..DatasetFacts::default()
         }
     }
 

@@ -109,6 +109,7 @@ impl Synthetic {
             index_sha256: hash_bytes(format!("{text}; {samples} samples").as_bytes()),
             pipeline: vec![text],
             synthetic: true,
+            ..DatasetFacts::default()
         };
         Ok(Synthetic { fields: fields.into_iter().map(|random| random.field).collect(), kept, facts })
     }

@@ -6,6 +6,7 @@
 mod answers;
 mod available_memory;
 pub mod backend;
+mod decoder;
 mod deviations;
 mod interpreter;
 mod library_file;
@@ -31,6 +32,7 @@ mod value;
 
 pub use answers::AnswerTimes;
 pub use available_memory::available_memory;
+pub use decoder::open_decoders;
 pub use flagperf_core::engine_error::{EngineError, Unavailable};
 pub use flagperf_core::lent_memory::{HeapMemory, LentMemory};
 pub use load::{Artifact, LoadOptions};

@@ -1,14 +1,16 @@
-//! Runs the commands that build an operator's library, and the libraries by which engines find it.
+//! Runs the commands that build an operator's library, the libraries by which engines find it, and decoders of images.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use flagperf_config::{Finding, OperatorDescription, OperatorShell};
+use flagperf_config::{DecoderEntry, Finding, OperatorDescription, OperatorShell, Vendor};
 use flagperf_core::suggestion::list_names;
 use flagperf_host::{Ending, ProcessError, run_to_end};
 
 /// The header that an operator includes.
 const HEADER: &str = include_str!("../../plugin/include/flagperf_operator.h");
+/// The header that a decoder includes.
+const DECODER_HEADER: &str = include_str!("../../plugin/include/flagperf_decoder.h");
 
 /// Why an operator cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,7 @@ pub fn build(operator: &OperatorDescription, device: &str) -> Result<PathBuf, Bu
     let known = || list_names(operator.build.keys().map(String::as_str));
     let entry = operator.build.get(device);
     let entry = entry.ok_or_else(|| BuildError::NoCommand { device: device.to_owned(), known: known() })?;
-    compile(operator, device, &entry.command, &[])
+    compile_operator(operator, device, &entry.command, &[])
 }
 
 /// Builds the library by which an engine finds an operator, beside those of the operator. The engine's header is looked for in
@@ -73,34 +75,58 @@ pub fn build_shell(
     };
     let headers = folders.iter().find(|folder| folder.join(&shell.header).is_file()).ok_or_else(missing)?;
     let vendor = std::path::absolute(vendor).unwrap_or_else(|_| vendor.to_owned());
-    compile(operator, name, &shell.command, &[("{headers}", headers), ("{vendor}", &vendor)])
+    compile_operator(operator, name, &shell.command, &[("{headers}", headers), ("{vendor}", &vendor)])
 }
 
-/// Runs a command in which `places` stand for paths, and returns the library that it wrote.
-fn compile(
+/// Builds the library of a vendor's decoder of images, in the user's cache, and returns its path, as [`build`] does.
+///
+/// # Errors
+/// When the command fails.
+pub fn build_decoder(vendor: &Vendor, name: &str, entry: &DecoderEntry) -> Result<PathBuf, BuildError> {
+    let library = vendor.decoder_library(name).ok_or(BuildError::NoCache)?;
+    let headers = [("flagperf_decoder.h", DECODER_HEADER)];
+    compile(&vendor.folder.join(&entry.folder), &library, &entry.command, &headers, &[])
+}
+
+/// Runs a command of an operator, in which `places` stand for paths, and returns the library that it wrote.
+fn compile_operator(
     operator: &OperatorDescription,
     name: &str,
     command: &[String],
     places: &[(&str, &Path)],
 ) -> Result<PathBuf, BuildError> {
     let library = operator.library(name).ok_or(BuildError::NoCache)?;
-    let folder = library.parent().unwrap_or(&operator.folder);
+    let description = definitions(operator)?;
+    let headers = [("flagperf_operator.h", HEADER), ("flagperf_operator_description.h", &*description)];
+    compile(&operator.folder, &library, command, &headers, places)
+}
+
+/// Runs a command in a folder of sources, in which `places` stand for paths, and returns the library that it wrote.
+fn compile(
+    sources: &Path,
+    library: &Path,
+    command: &[String],
+    headers: &[(&str, &str)],
+    places: &[(&str, &Path)],
+) -> Result<PathBuf, BuildError> {
+    let folder = library.parent().unwrap_or(sources);
     let include = folder.join("include");
     let failed = |source| BuildError::Folder { folder: folder.to_owned(), source };
     std::fs::create_dir_all(&include).map_err(failed)?;
-    std::fs::write(include.join("flagperf_operator.h"), HEADER).map_err(failed)?;
-    std::fs::write(include.join("flagperf_operator_description.h"), definitions(operator)?).map_err(failed)?;
-    let unfinished = folder.join(format!("{name}.{}.so", std::process::id()));
+    for (name, text) in headers {
+        std::fs::write(include.join(name), text).map_err(failed)?;
+    }
+    let unfinished = library.with_extension(format!("{}.so", std::process::id()));
     let places = [("{output}", &*unfinished), ("{include}", &*include)].into_iter().chain(places.iter().copied());
     let place = |argument: &String| {
         places.clone().fold(argument.clone(), |text, (place, path)| text.replace(place, &path.to_string_lossy()))
     };
     let argv: Vec<String> = command.iter().map(place).collect();
-    let ending = run_to_end(&argv, Some(&operator.folder))?;
+    let ending = run_to_end(&argv, Some(sources))?;
     let program = argv[0].clone();
     let finished = match ending {
         Ending::Exited(0) if std::fs::metadata(&unfinished).is_ok_and(|file| file.is_file() && file.len() > 0) => {
-            std::fs::rename(&unfinished, &library).map_err(failed)
+            std::fs::rename(&unfinished, library).map_err(failed)
         }
         Ending::Exited(0) => Err(BuildError::NoLibrary { program, output: unfinished.clone() }),
         ending => Err(BuildError::Failed { program, ending }),
@@ -109,7 +135,7 @@ fn compile(
         // Whatever a failed compiler has left is no library.
         let _ = std::fs::remove_file(&unfinished).or_else(|_| std::fs::remove_dir_all(&unfinished));
     }
-    finished.map(|()| library)
+    finished.map(|()| library.to_owned())
 }
 
 /// Returns what operator.yaml says of the operator, for the source of a shell.

@@ -10,7 +10,7 @@ mod node;
 mod target;
 
 pub use bench::{Measured, measure};
-pub use build::{BuildError, build, build_shell};
+pub use build::{BuildError, build, build_decoder, build_shell};
 pub use check::{CaseOutcome, Tested, check_case};
 pub use node::{CaseError, case_dtypes};
 pub use target::{EngineName, Target};

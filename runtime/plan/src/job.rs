@@ -41,6 +41,9 @@ pub struct Job {
     pub parameters: Parameters,
     /// The engine, in the role of the phase: a framework or a compiler.
     pub engine: EngineChoice,
+    /// What decodes the images of the dataset; `None` for the processor.
+    #[serde(default)]
+    pub decoder: Option<DecoderChoice>,
     /// File to which validation writes its outputs and with which inference compares its own; `None` when only one of
     /// the phases runs.
     pub outputs: Option<PathBuf>,
@@ -215,6 +218,15 @@ pub struct CaseSettings {
     pub compiler: Option<String>,
     /// Threads that load data; 0 loads data in the thread of the main loop.
     pub num_workers: u32,
+    /// Batches that are read ahead; `None` derives them from the batch size and the threads.
+    #[serde(default)]
+    pub prefetch: Option<u32>,
+    /// Whether more threads and batches are searched for before the measurement.
+    #[serde(default)]
+    pub search_loading: bool,
+    /// The decoder of the vendor that decodes images; `None` for the processor.
+    #[serde(default)]
+    pub decoder: Option<String>,
     /// Steps from one line of progress to the next.
     pub log_freq: u32,
     /// Passes over the dataset; of a training, how often the case is trained.
@@ -279,6 +291,17 @@ impl EngineChoice {
         let is_admitted = rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()));
         (!is_admitted).then_some(required)
     }
+}
+
+/// A decoder of images that a vendor brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecoderChoice {
+    /// The name in the configuration.
+    pub name: String,
+    /// The library.
+    pub library: PathBuf,
+    /// The option `device` of the engine; empty if it has none.
+    pub device: String,
 }
 
 /// The model that inference loads. A path refers to one file, or to the manifest of a model of several graphs.

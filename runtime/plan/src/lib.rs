@@ -7,6 +7,7 @@ mod checks;
 mod class_keys;
 mod container;
 mod container_checks;
+mod decoder;
 mod engine_checks;
 mod engines;
 mod job;
@@ -43,7 +44,9 @@ pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use container::{CaseContainer, Preparation};
 pub use effective_values::{EffectiveValue, effective_values};
 pub use engine_checks::VERSION_HINT;
-pub use job::{AuditScope, CaseSettings, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task, TrainingSettings};
+pub use job::{
+    AuditScope, CaseSettings, DecoderChoice, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task, TrainingSettings,
+};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
 pub use program::{LinePatterns, PROGRAM_FIGURES, TrainingProgram};

@@ -9,6 +9,7 @@ use super::catalogue::{folder_for_batches, missing_file};
 use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::class_keys::unset_class_keys;
 use super::container::{CaseContainer, Preparation, container_options, find_recipe};
+use super::decoder::choose_decoder;
 use super::engines::{choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::training::fixed_settings;
@@ -246,7 +247,9 @@ impl Planner<'_> {
         let chosen = choose_engine(phase, vendor, self.case, settings, self.catalogue, &self.preparation());
         let (role, engine, config_reads) = chosen.map_err(|finding| self.findings.push(finding)).ok()?;
         let task = task.with_role(role);
-        let job = self.make_job(task, engine, settings, has_both_phases);
+        let decoder = choose_decoder(vendor, settings, &engine, self.catalogue);
+        let decoder = decoder.map_err(|finding| self.add_error("decoder", finding)).ok()?;
+        let job = Job { decoder, ..self.make_job(task, engine, settings, has_both_phases) };
         self.findings.extend(unset_class_keys(&job, &config_reads));
         Some(job)
     }
@@ -316,6 +319,7 @@ impl Planner<'_> {
             config,
             parameters,
             engine,
+            decoder: None,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
             outputs_sha256: None,
             run_seed: Seed::default(),

@@ -64,6 +64,16 @@ impl PhaseCollector {
             Event::Model(facts) => record.model = Some(facts.clone()),
             Event::Rewrite(rewrite) => record.rewrites.push((**rewrite).clone()),
             Event::Dataset(facts) => record.dataset = Some(facts.clone()),
+            Event::Decoder(facts) => {
+                if let Some(dataset) = &mut record.dataset {
+                    dataset.decoder = Some(facts.clone());
+                }
+            }
+            Event::Loading(search) => {
+                if let Some(dataset) = &mut record.dataset {
+                    dataset.loading = Some(search.clone());
+                }
+            }
             Event::Engine(facts) => record.engine = Some((**facts).clone()),
             Event::Sidecar(facts) => {
                 if let Some(engine) = &mut record.engine {

@@ -3,14 +3,15 @@
 use indexmap::IndexMap;
 
 use flagperf_core::event::{
-    DatasetFacts, EngineFacts, Event, Failure, GraphProof, GraphRewrite, Level, ModelFacts, Protection, Step,
+    DatasetFacts, DecoderFacts, EngineFacts, Event, Failure, GraphProof, GraphRewrite, Level, LoadingSearch,
+    LoadingTrial, ModelFacts, Protection, Step,
 };
 use flagperf_core::measure::{
     AuditReport, EpochLosses, Evaluation, PassReport, ReplayedValue, SpanTimes, StepColumns, StepReplay, StepTimes,
     TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
-use flagperf_core::units::{Bytes, Seconds};
+use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
 
 /// Returns the index of the event's kind in [`events`]. The exhaustive match makes sure that a new kind is added there.
 fn kind_index(event: &Event) -> usize {
@@ -46,6 +47,8 @@ fn kind_index(event: &Event) -> usize {
         Event::Checkpoint { .. } => 28,
         Event::Rewrite(_) => 29,
         Event::Trace { .. } => 30,
+        Event::Decoder(_) => 31,
+        Event::Loading(_) => 32,
     }
 }
 
@@ -131,6 +134,11 @@ fn events(x: f64) -> Vec<Event> {
                 time_s: Seconds(x),
             }],
         },
+        Event::Decoder(DecoderFacts { mean_difference: x, ..DecoderFacts::default() }),
+        Event::Loading(LoadingSearch {
+            tried: vec![LoadingTrial { num_workers: 1, prefetch: 2, samples_per_s: SamplesPerSecond(x) }],
+            chosen: 0,
+        }),
     ]
 }
 

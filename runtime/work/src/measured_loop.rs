@@ -4,6 +4,7 @@ mod audit_run;
 mod batches;
 mod evidence;
 mod loaded_model;
+mod loading_search;
 mod progress;
 mod schedule;
 mod traced;
@@ -24,7 +25,7 @@ use flagperf_core::measure::{AuditReport, Nanos, PassReport, StepTimes, Warmup};
 use flagperf_core::metric::Accumulator;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
-use flagperf_data::{Batch, BatchRequest};
+use flagperf_data::{Batch, BatchRequest, check_decoder};
 use flagperf_evaluation::{digest_outputs, name_outputs};
 use flagperf_host::descendants_peak;
 use flagperf_plan::Job;
@@ -35,6 +36,10 @@ pub use evidence::Evidence;
 pub use loaded_model::LoadedModel;
 pub use progress::Progress;
 pub use schedule::Schedule;
+
+/// Number of images that a vendor's decoder decodes again, to compare their pixels.
+const DECODED_COMPARED: usize = 64;
+const DECODER_HINT: &str = "`decoder: null` decodes on the processor";
 
 /// The result of a measured loop.
 pub struct LoopResult {
@@ -83,6 +88,7 @@ impl<'a> MeasuredLoop<'a> {
     pub fn run(mut self, memory: &DeviceMemorySampler) -> Result<LoopResult, Failure> {
         let (warmup, inputs) = self.warm_up()?;
         debug!(steps = warmup.steps(), "warmed up");
+        self.search_loading()?;
         self.report_sidecar();
         self.wait_for_others();
         self.progress.begin_measurement();
@@ -99,6 +105,7 @@ impl<'a> MeasuredLoop<'a> {
             }
         }
         self.check_inputs(&inputs)?;
+        self.report_decoder()?;
         self.report_modules();
         self.close_sessions();
         let audit = audit.filter(|_| self.job.phase().facts().is_audited).map(Audit::finish);
@@ -237,6 +244,18 @@ impl<'a> MeasuredLoop<'a> {
         if let Some(facts) = sidecar_facts_with_modules(&[self.model.sessions()]) {
             (self.progress.emit)(Event::Sidecar(Box::new(facts)));
         }
+    }
+
+    /// Compares some images that a vendor's decoder has decoded with flagperf's, and emits what it is.
+    fn report_decoder(&self) -> Result<(), Failure> {
+        let dataset = self.batches.loader.dataset();
+        let order = self.batches.order.shuffle("decoded images", 0, dataset.len());
+        let samples: Vec<u64> = order.into_iter().take(DECODED_COMPARED).map(|sample| sample as u64).collect();
+        let checked = check_decoder(dataset.as_ref(), &samples);
+        if let Some(facts) = checked.map_err(|reason| failure(&reason, DECODER_HINT))? {
+            (self.progress.emit)(Event::Decoder(facts));
+        }
+        Ok(())
     }
 
     /// Waits until the other loops that begin together with this one are ready, too.

@@ -30,8 +30,9 @@ use flagperf_core::precision::Precision;
 use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{DataError, Dataset, Pipeline, drawn};
+use flagperf_engine::open_decoders;
 use flagperf_evaluation::{FILE_KIND, file_name};
-use flagperf_plan::{AuditScope, FULL_BATCHES_MIN, Job, ModelInput, OUTPUTS_KIND, Task};
+use flagperf_plan::{AuditScope, DecoderChoice, FULL_BATCHES_MIN, Job, ModelInput, OUTPUTS_KIND, Task};
 use flagperf_script::{
     CaseScripts, Exported, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
 };
@@ -299,7 +300,14 @@ impl Worker<'_> {
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
         let least = FULL_BATCHES_MIN as usize * job.settings.batch_size as usize;
-        pipeline.open_with_samples(&job.data_dir, precision.dtype(), least).map_err(|error| match &error {
+        let opened = match &job.decoder {
+            None => pipeline.open_with_samples(&job.data_dir, precision.dtype(), least),
+            Some(DecoderChoice { name, library, device }) => {
+                let library = open_decoders(name, library, device).map_err(|e| failure(&e, &e.remedy))?;
+                pipeline.open_decoded_by(library, &job.data_dir, precision.dtype(), least)
+            }
+        };
+        opened.map_err(|error| match &error {
             DataError::NoDirectory { .. } => failure(&error, error.hint()),
             _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),
         })

@@ -3,7 +3,8 @@
 use super::{Geometry, Mapping, PADDED_LABEL, Part, Placement, Size};
 use crate::pixels::CHANNELS;
 use crate::random::SampleDraw;
-use crate::resize::{Axis, ResizeScratch, resize};
+use crate::resize::{Axis, Filter, ResizeScratch, axis_weights, resize};
+use flagperf_core::image_decoder::AxisWeights;
 
 /// Largest number of pixels of a transformed image.
 const PIXELS_MAX: usize = 1 << 28;
@@ -72,12 +73,7 @@ impl Step {
     /// Moves the pixels of the part of a mapping, which are those of `rgb`, to `target`.
     fn move_pixels(&self, rgb: &[u8], mapping: &Mapping, scratch: &mut ResizeScratch, target: &mut Vec<u8>) {
         let Mapping { part: Part { size, .. }, scaled, shift, flipped, size: out } = *mapping;
-        let kept = |scaled: usize, shift: isize, out: usize| {
-            let first = usize::try_from(-shift).unwrap_or(0);
-            first..scaled.min(usize::try_from(out as isize - shift).unwrap_or(0))
-        };
-        let columns = Axis { source: size.0, scaled: scaled.0, kept: kept(scaled.0, shift.0, out.0) };
-        let rows = Axis { source: size.1, scaled: scaled.1, kept: kept(scaled.1, shift.1, out.1) };
+        let [columns, rows] = axes(mapping);
         target.clear();
         target.resize(out.0 * out.1 * CHANNELS, self.geometry.level());
         if columns.kept.len() == out.0 && rows.kept.len() == out.1 && scaled != size {
@@ -104,6 +100,19 @@ impl Step {
                 line.chunks_exact_mut(CHANNELS).for_each(<[u8]>::reverse);
             }
         }
+    }
+
+    /// Returns whether the transform computes sums of weighted pixels along each axis, and nothing else.
+    pub fn has_axis_weights(&self) -> bool {
+        matches!(self.geometry, Geometry::Resize { filter: Filter::Bilinear | Filter::Bicubic, .. })
+    }
+
+    /// Returns the weights of the columns and of the rows of an image of `size`, for a transform that has them.
+    ///
+    /// # Errors
+    /// As [`Step::apply`].
+    pub fn axis_weights(&self, size: Size) -> Result<[AxisWeights; 2], String> {
+        Ok(axes(&self.map(size, &SampleDraw::default())?).map(|axis| axis_weights(&axis, self.geometry.filter())))
     }
 
     /// Returns the placement after this transform, and the new size.
@@ -150,6 +159,16 @@ impl Step {
         }
         Ok((out, mapping.size))
     }
+}
+
+/// Returns the columns and the rows that remain of a scaled image.
+fn axes(mapping: &Mapping) -> [Axis; 2] {
+    let axis = |source: usize, scaled: usize, shift: isize, out: usize| {
+        let first = usize::try_from(-shift).unwrap_or(0);
+        Axis { source, scaled, kept: first..scaled.min(usize::try_from(out as isize - shift).unwrap_or(0)) }
+    };
+    let Mapping { part: Part { size, .. }, scaled, shift, size: out, .. } = mapping;
+    [axis(size.0, scaled.0, shift.0, out.0), axis(size.1, scaled.1, shift.1, out.1)]
 }
 
 /// Copies a part of an image of `size` to `out`.

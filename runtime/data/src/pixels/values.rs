@@ -1,5 +1,7 @@
 //! The values of levels: the transforms `scale`, `normalize` and `to` as a table.
 
+use std::collections::HashMap;
+
 use half::{bf16, f16};
 
 use super::CHANNELS;
@@ -31,6 +33,31 @@ impl LevelTable {
         let values = values_of(transforms, dtype).map_err(DataError::Transforms)?;
         let table = level_table(&values).ok_or(DataError::UnsupportedType(values.dtype))?;
         Ok((table, values.dtype))
+    }
+
+    /// Returns the values of all levels, channel by channel.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            LevelTable::One(values) => values.as_flattened().as_flattened(),
+            LevelTable::Two(values) => values.as_flattened().as_flattened(),
+            LevelTable::Four(values) => values.as_flattened().as_flattened(),
+            LevelTable::Eight(values) => values.as_flattened().as_flattened(),
+        }
+    }
+
+    /// Returns the level of each value; `None` if one is not the value of a level of its channel. The values are those of
+    /// [`LevelTable::write_planes`].
+    pub fn levels(&self, values: &[u8]) -> Option<Vec<u8>> {
+        let table = self.bytes();
+        let bytes = table.len() / (CHANNELS * 256);
+        let mut levels = Vec::with_capacity(values.len() / bytes);
+        for (plane, own) in values.chunks_exact(values.len() / CHANNELS).zip(table.chunks_exact(256 * bytes)) {
+            let known: HashMap<&[u8], u8> = own.chunks_exact(bytes).zip(0..=u8::MAX).collect();
+            for value in plane.chunks_exact(bytes) {
+                levels.push(*known.get(value)?);
+            }
+        }
+        Some(levels)
     }
 
     /// Converts interleaved levels to one plane of values per channel.

@@ -32,12 +32,25 @@ impl Batches {
     /// # Errors
     /// When the memory cannot be allocated.
     pub fn new(job: &Job, sessions: &Sessions, dataset: Arc<dyn Dataset>) -> Result<Self, Failure> {
+        Self::with_options(job, loader_options(job), sessions, dataset)
+    }
+
+    /// Creates a loader as [`Batches::new`] does, with these options.
+    ///
+    /// # Errors
+    /// As [`Batches::new`].
+    pub(super) fn with_options(
+        job: &Job,
+        options: LoaderOptions,
+        sessions: &Sessions,
+        dataset: Arc<dyn Dataset>,
+    ) -> Result<Self, Failure> {
         let inputs: Vec<_> = dataset.fields().iter().filter(|f| f.role == FieldRole::Input).cloned().collect();
         let mut lend = |field: &Field, bytes: usize| {
             let position = inputs.iter().position(|input| input.name == field.name);
             lend_field(sessions, &field.name, position, bytes)
         };
-        let (samples, options) = (dataset.len(), loader_options(job));
+        let samples = dataset.len();
         let mut loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
         let order = SampleOrder::new(job.run_seed, loader.batches() as usize);
         // Samples of similar length may have been placed together on purpose.
@@ -92,10 +105,11 @@ impl Batches {
 /// Returns the options of a loader for the batches of a job.
 pub fn loader_options(job: &Job) -> LoaderOptions {
     let (batch_size, workers) = (job.settings.batch_size as usize, job.settings.num_workers as usize);
+    let derived = || (PREFETCH_PER_THREAD * workers).div_ceil(batch_size.max(1)).max(PREFETCH_MIN);
     LoaderOptions {
         batch_size,
         workers,
-        prefetch: (PREFETCH_PER_THREAD * workers).div_ceil(batch_size.max(1)).max(PREFETCH_MIN),
+        prefetch: job.settings.prefetch.map_or_else(derived, |prefetch| prefetch as usize),
         pad_last_batch: true,
         preloaded: job.parameters.preloaded,
         on_bad_sample: job.parameters.bad_samples,
