@@ -164,7 +164,9 @@ fn decode_rows(
         let sample = dataset.sample_name(task.request.samples[row] as usize);
         failed.add(row, SampleError { sample, reason }, &mut rows[row]);
     }
-    others.iter().filter(|row| !failed.has(**row)).for_each(|_| decoder.count_on_processor());
+    if is_current() {
+        others.iter().filter(|row| !failed.has(**row)).for_each(|_| decoder.count_on_processor());
+    }
     Some(others)
 }
 

@@ -64,7 +64,6 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     let [toy] = plan.cases.as_slice() else { panic!("{:?}", plan.cases) };
     let [validate, infer] = toy.jobs.as_slice() else { panic!("{:?}", toy.jobs) };
     let folder = Path::new("toy_frame/localhost_noderank0");
-
     assert_eq!((validate.phase(), infer.phase()), (Phase::Validate, Phase::Infer));
     assert_eq!(validate.task, Task::Validate { export: Some(folder.join("toy_bs8_frame_fp16False.onnx")) });
     let exported = ModelInput::Exported(folder.join("toy_bs8_frame_fp16False.graphs.json"));
@@ -79,15 +78,14 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!(validate.settings.log_freq, 30);
     assert_eq!(
         json!(validate.config),
-        json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8,
-               "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null,
-               "exist_compiler_path": null, "switches": [], "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5}, "target_samples": 0, "target_index": null,
+        json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8, "prefetch": null, "search_loading": false, "decoder": null,
+               "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null, "switches": [], "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5}, "target_samples": 0, "target_index": null,
                "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "trace": false, "input_cost": "fixed", "needs_network": false, "keep_f32": [], "weights": null, "default_data": null, "seed": 0, "vendor": "chip", "case": "toy", "framework": "frame"})
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
     assert_eq!(validate.log_dir, Path::new("/run/toy_frame/localhost_noderank0"));
-    assert_eq!(validate.outputs, Some("/run/toy_frame/localhost_noderank0/outputs.safetensors".into()));
-    assert_eq!(validate.outputs, infer.outputs);
+    let outputs = Some("/run/toy_frame/localhost_noderank0/outputs.safetensors".into());
+    assert_eq!([&validate.outputs, &infer.outputs], [&outputs; 2]);
 }
 
 #[test]
@@ -417,6 +415,9 @@ fn every_effective_value_is_listed_with_its_origin() {
             format!("toy:frame precision = fp32 ({overlay}:1)"),
             "toy:frame compiler = fast (configs/toy/configurations.yaml:4)".to_owned(),
             "toy:frame num_workers = 8 (configs/toy/configurations.yaml:5)".to_owned(),
+            "toy:frame prefetch = null (default)".to_owned(),
+            "toy:frame search_loading = false (default)".to_owned(),
+            "toy:frame decoder = null (default)".to_owned(),
             "toy:frame log_freq = 30 (default)".to_owned(),
             "toy:frame repeat = 1 (--set repeat=1)".to_owned(),
             "toy:frame no_validation = false (default)".to_owned(),

@@ -6,6 +6,7 @@ mod bars;
 mod case_report;
 mod conclusion;
 mod lines;
+mod loading;
 mod overview;
 mod rows;
 mod summary_report;

@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 
+use super::loading::{decoder_text, searched_loading};
 use super::text::{bytes, count, digits, duration, percent, rate};
 use super::training::{detail_rows, training_rows};
 use super::usage::usage_rows;
@@ -370,7 +371,9 @@ fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
     rows.extend(operation_rows(record));
     if let Some(data) = record.phases.iter().find_map(|phase| phase.dataset.as_ref()) {
         rows.push(("data", format!("{} in {}", plural(data.samples, "sample", "samples"), data.location)));
+        rows.extend(data.decoder.as_ref().map(|decoder| ("decoder", decoder_text(decoder))));
     }
+    rows.extend(record.phases.iter().filter_map(searched_loading));
     rows.extend(record.phases.iter().filter_map(engine_row));
     for host in &record.hosts {
         let machine = &host.machine;

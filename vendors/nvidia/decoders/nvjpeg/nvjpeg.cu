@@ -448,9 +448,20 @@ class Decoder {
     Memory<false> values, planes, device_tables, resized, results;
 };
 
+// Lets this thread allocate memory while another one captures a graph: nothing here is part of it.
+class BesideCaptures {
+  public:
+    BesideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode); }
+    ~BesideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode); }
+
+  private:
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+};
+
 // Runs a function and returns its failure as text.
 template <typename Body>
 const char *reason_of(Body body) {
+    BesideCaptures beside;
     try {
         body();
         return nullptr;

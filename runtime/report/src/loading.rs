@@ -1,0 +1,25 @@
+//! How images were loaded and decoded, as text.
+
+use super::rows::plural;
+use flagperf_core::event::DecoderFacts;
+use flagperf_result::PhaseRecord;
+
+/// Returns the threads and the batches that a search before the measurement has found.
+pub fn searched_loading(phase: &PhaseRecord) -> Option<(&'static str, String)> {
+    let search = phase.dataset.as_ref()?.loading.as_ref()?;
+    let chosen = search.tried.get(search.chosen)?;
+    let tried = plural(search.tried.len() as u64, "trial", "trials");
+    let text = format!("{} threads, {} batches ahead: the best of {tried}", chosen.num_workers, chosen.prefetch);
+    Some(("loaded by", text))
+}
+
+/// Describes a decoder of images.
+pub fn decoder_text(decoder: &DecoderFacts) -> String {
+    let DecoderFacts { name, description, images, on_processor, largest_difference, mean_difference, .. } = decoder;
+    let images = plural(*images, "image", "images");
+    let others = if *on_processor == 0 { String::new() } else { format!(", {on_processor} on the processor") };
+    format!(
+        "{name} ({description}): {images}{others}, differing from flagperf's by at most {largest_difference} levels and \
+         {mean_difference:.3} on average"
+    )
+}
