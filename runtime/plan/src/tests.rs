@@ -74,8 +74,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!(validate.scripts, checkout.path("scripts/toy"));
     assert_eq!(validate.data_dir, checkout.path("data"));
     assert_eq!(validate.parameters.target_accuracy, IndexMap::from([("top1".to_owned(), 0.5)]));
-    assert_eq!(validate.settings.flops_per_sample, 4.12e9);
-    assert_eq!(validate.settings.log_freq, 30);
+    assert_eq!((validate.settings.flops_per_sample, validate.settings.log_freq), (4.12e9, 30));
     assert_eq!(
         json!(validate.config),
         json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8, "prefetch": null, "search_loading": false, "decoder": null,
