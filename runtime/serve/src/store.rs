@@ -9,7 +9,7 @@ use flagperf_config::{ServedModel, list_known};
 use super::model_source::{EngineTable, ModelSource, SourceError, read_labels};
 
 /// The ONNX file in the folder of a version.
-const MODEL_FILE: &str = "model.onnx";
+pub const MODEL_FILE: &str = "model.onnx";
 /// The most entries of a folder that are read.
 const ENTRIES_MAX: usize = 10_000;
 /// The longest name of a model in bytes.

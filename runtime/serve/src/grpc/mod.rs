@@ -1,0 +1,13 @@
+//! gRPC: the calls, their messages as frames, and requests and answers as messages.
+
+mod answers;
+mod calls;
+mod contents;
+mod frames;
+mod infer;
+mod message_limits;
+mod replies;
+mod stream;
+
+pub use calls::answer;
+pub use infer::read_request;
