@@ -92,9 +92,8 @@ fn a_request_whose_client_has_left_is_not_computed() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(server.infer("m", &rows(&[[1.0; 3]])).status, 200);
-    server.wait_until("those who left are counted", |server| {
-        metric(server, "flagperf_cancelled_requests_total") == 4.0
-    });
+    server
+        .wait_until("those who left are counted", |server| metric(server, "flagperf_cancelled_requests_total") == 4.0);
     let runs = server.get("/v2/models/m/stats").json()["model_stats"][0]["execution_count"].clone();
     assert_eq!(runs, 2, "only the first of them was computed");
 }

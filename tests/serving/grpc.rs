@@ -160,21 +160,23 @@ impl GrpcClient {
 
     /// Waits for the end of a call.
     pub fn finish(&mut self, mut call: OpenCall) -> Option<GrpcAnswer> {
-        self.runtime.block_on(timeout_of(async {
-            let mut answer = GrpcAnswer { code: -1, ..Default::default() };
-            let response = call.response.take()?.await.ok()?;
-            answer.http_status = response.status().as_u16();
-            answer.headers = response.headers().clone();
-            call.answer = Some(response.into_body());
-            while let Some(message) = next_message(&mut call).await {
-                answer.messages.push(message);
-            }
-            let trailers = call.answer?.trailers().await.ok()?.unwrap_or_else(|| answer.headers.clone());
-            answer.code = trailers.get("grpc-status").map_or(-1, |code| code.to_str().unwrap().parse().unwrap());
-            answer.message = trailers.get("grpc-message").map_or_else(String::new, |text| unescape(text.to_str().unwrap()));
-            Some(answer)
-        }))
-        .expect("the server answers")
+        self.runtime
+            .block_on(timeout_of(async {
+                let mut answer = GrpcAnswer { code: -1, ..Default::default() };
+                let response = call.response.take()?.await.ok()?;
+                answer.http_status = response.status().as_u16();
+                answer.headers = response.headers().clone();
+                call.answer = Some(response.into_body());
+                while let Some(message) = next_message(&mut call).await {
+                    answer.messages.push(message);
+                }
+                let trailers = call.answer?.trailers().await.ok()?.unwrap_or_else(|| answer.headers.clone());
+                answer.code = trailers.get("grpc-status").map_or(-1, |code| code.to_str().unwrap().parse().unwrap());
+                answer.message =
+                    trailers.get("grpc-message").map_or_else(String::new, |text| unescape(text.to_str().unwrap()));
+                Some(answer)
+            }))
+            .expect("the server answers")
     }
 }
 

@@ -43,8 +43,7 @@ fn grpc_and_http_get_the_same_numbers() {
         json["outputs"][0]["data"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect();
     assert_eq!(numbers(&response), expected);
     request.raw_input_contents.clear();
-    request.inputs[0].contents =
-        Some(InferTensorContents { fp32_contents: vec![1.0, 2.0, 3.0], ..Default::default() });
+    request.inputs[0].contents = Some(InferTensorContents { fp32_contents: vec![1.0, 2.0, 3.0], ..Default::default() });
     assert_eq!(numbers(&client.infer(&request).read()), expected);
 }
 
@@ -79,7 +78,11 @@ fn models_are_loaded_and_unloaded() {
     let index = |client: &mut crate::grpc::GrpcClient| {
         let index: m::RepositoryIndexResponse =
             client.call("RepositoryIndex", &m::RepositoryIndexRequest::default()).read();
-        index.models.into_iter().map(|model| format!("{} {} {}", model.name, model.version, model.state)).collect::<Vec<_>>()
+        index
+            .models
+            .into_iter()
+            .map(|model| format!("{} {} {}", model.name, model.version, model.state))
+            .collect::<Vec<_>>()
     };
     assert_eq!(index(&mut client), ["m 1 READY", "other  UNAVAILABLE"]);
     let load = m::RepositoryModelLoadRequest { model_name: "other".to_owned(), ..Default::default() };

@@ -66,15 +66,16 @@ fn assert_memory(server: &Server, first: u64) {
 /// Sends a malformed request over HTTP. Returns the answer, and whether a request by accident may be right.
 fn send_http(server: &Server, random: &mut Generator) -> (Option<Answer>, bool) {
     let size = random.below(200) as u64 + 4;
-    let input = |name: &str, shape: [u64; 2], datatype: &str, count: usize| {
-        json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": vec![1.5; count]}]})
-    };
+    let input = |name: &str, shape: [u64; 2], datatype: &str, count: usize| json!({"inputs": [{"name": name, "shape": shape, "datatype": datatype, "data": vec![1.5; count]}]});
     let begin = "POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nConnection: close\r\n";
     let valid = rows(&[[1.0, 2.0, 3.0]]).to_string();
-    let post = |body: &[u8], headers: &[(&str, &str)]| Some(server.request("POST", "/v2/models/m/infer", headers, body));
+    let post =
+        |body: &[u8], headers: &[(&str, &str)]| Some(server.request("POST", "/v2/models/m/infer", headers, body));
     let answer = match random.below(11) {
         0 => post(input("x", [1, size], "FP32", size as usize).to_string().as_bytes(), &[]),
-        1 => post(input("x", [1, 3], ["FP64", "BYTES", "INT8", "fp32"][random.below(4)], 3).to_string().as_bytes(), &[]),
+        1 => {
+            post(input("x", [1, 3], ["FP64", "BYTES", "INT8", "fp32"][random.below(4)], 3).to_string().as_bytes(), &[])
+        }
         2 => post(input(&format!("x{size}"), [1, 3], "FP32", 3).to_string().as_bytes(), &[]),
         3 => post(input("x", [1, 3], "FP32", size as usize).to_string().as_bytes(), &[]),
         4 => post("[".repeat(10_000).as_bytes(), &[]),
@@ -143,7 +144,9 @@ fn send_grpc(client: &mut GrpcClient, random: &mut Generator) -> (Option<GrpcAns
         5 => (vec![], Bytes::from_static(&[0, 0x80, 0, 0, 0, 1, 2, 3])),
         // A field, a raw content or an input, that is longer than the message.
         6 => (vec![], framed(&[[0x0a, 0x2a, 0x3a][random.below(3)], 0xff, 0xff, 0xff, 0xff, 0x0f, 1])),
-        7 => (vec![("content-type", ["application/json", "text/plain", "application/grpc-web"][random.below(3)])], whole),
+        7 => {
+            (vec![("content-type", ["application/json", "text/plain", "application/grpc-web"][random.below(3)])], whole)
+        }
         8 => (vec![], Bytes::from([&[1], &whole[1..]].concat())),
         9 => (vec![], Bytes::from([&[random.below(250) as u8 + 2], &whole[1..]].concat())),
         // Groups, one inside the other.

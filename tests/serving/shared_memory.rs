@@ -72,7 +72,8 @@ fn inputs_are_read_from_shared_memory_and_outputs_written_there() {
     let output = &answer.json()["outputs"][0];
     assert_eq!((&output["parameters"]["shared_memory_byte_size"], output.get("data")), (&json!(20), None));
     let expected = server.infer("m", &rows(&[[1.0, 2.0, 3.0]])).json()["outputs"][0]["data"].clone();
-    let expected: Vec<f32> = expected.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect();
+    let expected: Vec<f32> =
+        expected.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect();
     assert_eq!(fs::read(&shared.0).unwrap()[16..], bytes(&expected));
 
     let mut client = server.grpc();

@@ -90,9 +90,8 @@ fn output(
     let WantedOutput { index, is_binary, class_count, region } = wanted;
     let (index, is_binary) = (*index, *is_binary);
     let (head, bytes) = &outputs[index];
-    let failed = |reason: String| {
-        ApiError::bad_request(format!("output `{}`: {reason}", model.signature().outputs[index].name))
-    };
+    let failed =
+        |reason: String| ApiError::bad_request(format!("output `{}`: {reason}", model.signature().outputs[index].name));
     let mut output = AnswerOutput {
         index,
         shape: head.shape.clone(),

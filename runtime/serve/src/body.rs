@@ -146,9 +146,8 @@ impl Pieces {
     /// # Errors
     /// When the client is silent for longer than `limit`, or has left.
     pub async fn first(&mut self, limit: Duration) -> Result<Option<Bytes>, ApiError> {
-        let slow = || {
-            ApiError::new(ErrorKind::TooSlow, format!("the client has sent no request for {} s", limit.as_secs()))
-        };
+        let slow =
+            || ApiError::new(ErrorKind::TooSlow, format!("the client has sent no request for {} s", limit.as_secs()));
         timeout(limit, self.piece()).await.map_err(|_| slow())?
     }
 

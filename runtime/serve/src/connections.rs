@@ -147,7 +147,8 @@ impl Connections {
     fn begin(&self, stream: TcpStream, permit: OwnedSemaphorePermit) {
         // Without it, small answers wait for the client's acknowledgement; a failure costs only that time.
         let _ = stream.set_nodelay(true);
-        let speaker = Speaker { service: self.service.clone(), router: self.router.clone(), protocol: self.endpoint.protocol };
+        let speaker =
+            Speaker { service: self.service.clone(), router: self.router.clone(), protocol: self.endpoint.protocol };
         let (tls, watcher) = (self.endpoint.tls.clone(), self.graceful.watcher());
         tokio::spawn(async move {
             let ended = match tls {

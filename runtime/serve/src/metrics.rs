@@ -45,9 +45,12 @@ const METRICS: [Metric; 13] = [
     ("flagperf_refused_requests_total", "counter", "Requests refused because the queue was full", |_, t| {
         t.refused as f64
     }),
-    ("flagperf_cancelled_requests_total", "counter", "Accepted requests whose client left before the answer", |_, t| {
-        t.cancelled.count as f64
-    }),
+    (
+        "flagperf_cancelled_requests_total",
+        "counter",
+        "Accepted requests whose client left before the answer",
+        |_, t| t.cancelled.count as f64,
+    ),
     (
         "flagperf_request_seconds_total",
         "counter",

@@ -74,10 +74,8 @@ pub fn model_config(model: &Model) -> ModelConfig {
 /// Returns what a model has served.
 pub fn model_statistics(model: &Model) -> ModelStatistics {
     let totals = model.statistics().totals();
-    let fail = Total {
-        count: totals.fail.count + totals.cancelled.count,
-        nanos: totals.fail.nanos + totals.cancelled.nanos,
-    };
+    let fail =
+        Total { count: totals.fail.count + totals.cancelled.count, nanos: totals.fail.nanos + totals.cancelled.nanos };
     let batch = |(rows, batch): (&u64, &BatchTotals)| InferBatchStatistics {
         batch_size: *rows,
         compute_input: duration(batch.input),

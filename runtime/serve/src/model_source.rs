@@ -164,11 +164,8 @@ fn check(places: &ServedModelPlaces, source: &EngineSource, precision: Precision
         let known = compilers.collect::<Vec<_>>().join(", ");
         return Err(other("compiler", format!("engine `{}` is not a compiler (compilers: {known})", source.engine)));
     }
-    let options = LoadOptions {
-        threads: source.threads as usize,
-        precision: precision.dtype(),
-        ..LoadOptions::default()
-    };
+    let options =
+        LoadOptions { threads: source.threads as usize, precision: precision.dtype(), ..LoadOptions::default() };
     check_options(engine, &options).map_err(|error| other("precision", error.to_string()))?;
     let options = LoadOptions { extra: source.options.clone(), ..options };
     check_options(engine, &options).map_err(|error| other("options", error.to_string()))

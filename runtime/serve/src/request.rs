@@ -99,11 +99,7 @@ impl InferRequest {
     ///
     /// # Errors
     /// When it does not fit the model; the message says what is wrong.
-    pub fn new(
-        given: &GivenRequest,
-        signature: &Signature,
-        regions: Option<&SharedRegions>,
-    ) -> Result<Self, ApiError> {
+    pub fn new(given: &GivenRequest, signature: &Signature, regions: Option<&SharedRegions>) -> Result<Self, ApiError> {
         let ordered = order_inputs(&given.inputs, signature).map_err(ApiError::bad_request)?;
         let heads = ordered.iter().map(|input| input.head()).collect::<Result<Vec<_>, _>>();
         let heads = heads.map_err(ApiError::bad_request)?;

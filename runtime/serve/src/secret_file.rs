@@ -32,7 +32,8 @@ impl SecretError {
 pub fn read_secret(path: &Path, is_secret: bool) -> Result<Vec<u8>, SecretError> {
     let failed = |error: io::Error| SecretError::new(path, error.to_string());
     let mut file = open_regular(path).map_err(failed)?;
-    let mode = file.metadata().as_ref().map(Metadata::mode).map_err(|error| SecretError::new(path, error.to_string()))?;
+    let mode =
+        file.metadata().as_ref().map(Metadata::mode).map_err(|error| SecretError::new(path, error.to_string()))?;
     if is_secret && mode & 0o077 != 0 {
         let mode = mode & 0o777;
         return Err(SecretError::new(path, format!("others may read it (mode {mode:03o}): `chmod 600` it")));

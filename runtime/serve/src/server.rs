@@ -98,7 +98,8 @@ pub fn serve(
 
 /// Lets the process open as many files as the system allows it: each connection is one, and a usual limit is 1024.
 fn allow_open_files() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    let raised =
+        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
         warn!("the limit of open files stays as it is: {error}");
     }

@@ -152,7 +152,8 @@ impl Service {
         let regions = self.regions.as_ref();
         for _ in 0..RELOADS_MAX {
             let model = self.repository.find(name, version)?;
-            let InferRequest { inputs, outputs, memory: _memory } = InferRequest::new(given, model.signature(), regions)?;
+            let InferRequest { inputs, outputs, memory: _memory } =
+                InferRequest::new(given, model.signature(), regions)?;
             match model.infer(inputs, given.deadline, arrived).await {
                 Ok(computed) => return InferAnswer::new(model, &computed, &outputs, regions),
                 Err(Some(error)) => return Err(error),

@@ -48,9 +48,7 @@ impl Region {
         let RegionRange { region, offset, bytes } = range;
         let size = self.status.byte_size;
         if offset.checked_add(*bytes).is_none_or(|end| end > size) {
-            return Err(format!(
-                "region `{region}` has {size} bytes, but {bytes} from byte {offset} on are asked for"
-            ));
+            return Err(format!("region `{region}` has {size} bytes, but {bytes} from byte {offset} on are asked for"));
         }
         let begin = self.status.offset + offset;
         let file_size = self.file.metadata().map_err(|error| format!("region `{region}`: {error}"))?.len();
@@ -175,7 +173,11 @@ fn open(status: RegionStatus) -> Result<Region, String> {
         return Err(format!("the name of a region has 1 to {NAME_BYTES_MAX} bytes, not {}", name.len()));
     }
     let file_name = key.strip_prefix('/').unwrap_or(key);
-    if file_name.is_empty() || file_name.len() > NAME_BYTES_MAX || file_name.contains(['/', '\0']) || file_name.starts_with('.') {
+    if file_name.is_empty()
+        || file_name.len() > NAME_BYTES_MAX
+        || file_name.contains(['/', '\0'])
+        || file_name.starts_with('.')
+    {
         return Err(format!("region `{name}`: the key `{key}` cannot be the name of shared memory"));
     }
     let path = Path::new(FOLDER).join(file_name);

@@ -158,6 +158,9 @@ mod tests {
             assert!(error.starts_with(expected), "{error}");
         }
         let error = store.read("labels").unwrap_err().to_string();
-        assert!(error.starts_with("labels/model.yaml:1: `labels`: `") && error.contains("labels/labels.txt"), "{error}");
+        assert!(
+            error.starts_with("labels/model.yaml:1: `labels`: `") && error.contains("labels/labels.txt"),
+            "{error}"
+        );
     }
 }

@@ -107,7 +107,9 @@ mod tests {
 
     #[test]
     fn the_time_of_a_call_has_digits_and_a_unit() {
-        let read = |text: &str| deadline(&HeaderMap::from_iter([(HeaderName::from_static("grpc-timeout"), text.parse().unwrap())]));
+        let read = |text: &str| {
+            deadline(&HeaderMap::from_iter([(HeaderName::from_static("grpc-timeout"), text.parse().unwrap())]))
+        };
         assert_eq!(read("100m"), Ok(Some(Duration::from_millis(100))));
         assert_eq!(read("99999999H"), Ok(Some(Duration::from_secs(99_999_999 * 3600))));
         for text in ["", "m", "1", "1x", "123456789S", "-1S"] {
@@ -117,7 +119,8 @@ mod tests {
 
     #[test]
     fn only_the_content_types_of_grpc_are_read() {
-        let check = |kind: &'static str| is_grpc(&HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())]));
+        let check =
+            |kind: &'static str| is_grpc(&HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())]));
         assert!(check("application/grpc") && check("application/grpc+proto"));
         assert!(!check("application/grpc-web") && !check("application/json") && !is_grpc(&HeaderMap::new()));
     }

@@ -39,11 +39,7 @@ fn each<T: Copy, const SIZE: usize>(elements: &[T], bytes: fn(T) -> [u8; SIZE]) 
 }
 
 /// Returns elements as those of a narrower type.
-fn narrow<T, N, const SIZE: usize>(
-    elements: &[T],
-    dtype: DType,
-    bytes: fn(N) -> [u8; SIZE],
-) -> Result<Vec<u8>, String>
+fn narrow<T, N, const SIZE: usize>(elements: &[T], dtype: DType, bytes: fn(N) -> [u8; SIZE]) -> Result<Vec<u8>, String>
 where
     T: Copy + std::fmt::Display,
     N: TryFrom<T>,

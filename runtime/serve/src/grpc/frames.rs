@@ -57,7 +57,9 @@ impl Frames {
                 let message = "the message is compressed; this server reads only messages as they are";
                 return Err(ApiError::new(ErrorKind::WrongForm, message));
             }
-            flag => return Err(ApiError::bad_request(format!("a message begins with the byte {flag} instead of 0 or 1"))),
+            flag => {
+                return Err(ApiError::bad_request(format!("a message begins with the byte {flag} instead of 0 or 1")));
+            }
         }
         self.limits.check(length.into())?;
         let permit = self.limits.reserve(length as usize)?;
@@ -90,7 +92,8 @@ impl Frames {
 /// # Errors
 /// When it is malformed.
 pub fn decode<M: Message + Default>(message: &LimitedBody) -> Result<M, ApiError> {
-    M::decode(message.bytes.clone()).map_err(|error| ApiError::bad_request(format!("the message is not valid: {error}")))
+    M::decode(message.bytes.clone())
+        .map_err(|error| ApiError::bad_request(format!("the message is not valid: {error}")))
 }
 
 /// Returns a message as a frame.

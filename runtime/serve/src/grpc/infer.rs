@@ -30,12 +30,7 @@ const REGION_OFFSET: &str = "shared_memory_offset";
 const REGION_BYTES: &str = "shared_memory_byte_size";
 
 /// Answers a request that arrived at `arrived` and whose client waits until `deadline`.
-pub async fn infer(
-    service: &Service,
-    message: &LimitedBody,
-    deadline: Option<Duration>,
-    arrived: Nanos,
-) -> Reply {
+pub async fn infer(service: &Service, message: &LimitedBody, deadline: Option<Duration>, arrived: Nanos) -> Reply {
     let (id, answer) = run(service, message, deadline, arrived).await?;
     with_record(&infer_response(id, &answer), &answer.model)
 }
@@ -98,10 +93,7 @@ fn infer_request(request: ModelInferRequest) -> Result<GivenRequest, String> {
 }
 
 /// Reads an input. Its bytes are the next of the raw contents, if there are some, unless they are in shared memory.
-fn given_input(
-    input: InferInputTensor,
-    raw: Option<&mut std::vec::IntoIter<Bytes>>,
-) -> Result<GivenInput, String> {
+fn given_input(input: InferInputTensor, raw: Option<&mut std::vec::IntoIter<Bytes>>) -> Result<GivenInput, String> {
     let InferInputTensor { name, datatype, shape, parameters, contents } = input;
     let failed = |reason: String| format!("input `{name}`: {reason}");
     let content = match (region(&parameters).map_err(failed)?, raw, contents) {
@@ -237,7 +229,10 @@ mod tests {
     fn parameters_of_another_type_are_errors() {
         for (choice, expected) in [
             (ParameterChoice::Int64Param(-1), Err("parameter `timeout` is not a whole number of 0 or more".to_owned())),
-            (ParameterChoice::BoolParam(true), Err("parameter `timeout` is not a whole number of 0 or more".to_owned())),
+            (
+                ParameterChoice::BoolParam(true),
+                Err("parameter `timeout` is not a whole number of 0 or more".to_owned()),
+            ),
             (ParameterChoice::Uint64Param(5), Ok(Some(Duration::from_micros(5)))),
             (ParameterChoice::Int64Param(0), Ok(None)),
         ] {

@@ -86,7 +86,8 @@ pub async fn reply_to(service: &Arc<Service>, method: &str, message: &LimitedBod
         "SystemSharedMemoryUnregister" => unregister(service, message),
         "CudaSharedMemoryStatus" | "CudaSharedMemoryRegister" | "CudaSharedMemoryUnregister" => Err(no_cuda()),
         "TraceSetting" | "LogSettings" => {
-            let message = "this server has no traces and no log settings: FLAGPERF_LOG_LEVEL sets its log when it starts";
+            let message =
+                "this server has no traces and no log settings: FLAGPERF_LOG_LEVEL sets its log when it starts";
             Err(ApiError::new(ErrorKind::Unimplemented, message))
         }
         _ => return None,

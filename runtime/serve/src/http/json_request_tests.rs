@@ -100,7 +100,11 @@ fn every_malformed_request_is_an_error_that_says_what_is_wrong() {
             0,
             "the request is not valid: invalid type: sequence, expected an object",
         ),
-        (input(&format!("{shape}, \"data\": {{}}")), 0, "the request is not valid: invalid type: map, expected numbers"),
+        (
+            input(&format!("{shape}, \"data\": {{}}")),
+            0,
+            "the request is not valid: invalid type: map, expected numbers",
+        ),
     ] {
         let error = parse(&json, &vec![0; binary], true).unwrap_err();
         assert!(error.starts_with(expected), "{error}");
