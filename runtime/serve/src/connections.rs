@@ -1,5 +1,6 @@
 //! The connections of a protocol: their number, their time and their encryption, and their end when the server stops.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use tracing::{debug, warn};
 use super::limited_stream::LimitedStream;
 use super::service::Service;
 use super::tls::Tls;
-use super::{grpc, http};
+use super::grpc::{self, UnreadAnswers};
+use super::http;
 
 /// The time in which a client must send the header of a request, also of the next one on the same connection.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -205,10 +207,11 @@ impl Speaker {
                 end(connection, watcher).await
             }
             Protocol::Grpc => {
-                let service = self.service;
+                let (service, unread) = (self.service, UnreadAnswers::default());
+                let watched = unread.clone();
                 let answer = service_fn(move |request| {
-                    let service = service.clone();
-                    async move { Ok::<_, std::convert::Infallible>(grpc::answer(service, request).await) }
+                    let (service, watched) = (service.clone(), watched.clone());
+                    async move { Ok::<_, Infallible>(watched.watch(grpc::answer(service, request).await)) }
                 });
                 let connection = http2::Builder::new(TokioExecutor::new())
                     .timer(TokioTimer::new())
@@ -219,7 +222,10 @@ impl Speaker {
                     .initial_stream_window_size(WINDOW_BYTES)
                     .initial_connection_window_size(WINDOW_BYTES)
                     .serve_connection(stream, answer);
-                end(connection, watcher).await
+                tokio::select! {
+                    ended = end(connection, watcher) => ended,
+                    () = unread.overdue() => Err("the client does not read its answers".to_owned()),
+                }
             }
         }
     }

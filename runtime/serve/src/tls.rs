@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::{PemObject, SectionKind};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::secret_file::{SecretError, read_secret};
@@ -61,8 +61,6 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SecretError
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, SecretError> {
     let bytes = read_secret(path, true)?;
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
-        let kind = SectionKind::PrivateKey;
-        SecretError::new(path, format!("it has no private key in PEM ({kind:?} or one of RSA or EC): {error}"))
-    })
+    PrivateKeyDer::from_pem_slice(&bytes)
+        .map_err(|error| SecretError::new(path, format!("it has no private key in PEM (`BEGIN PRIVATE KEY`): {error}")))
 }

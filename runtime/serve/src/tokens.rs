@@ -61,7 +61,7 @@ impl Tokens {
         };
         let given = hash(token.trim_ascii());
         // Every token is compared, so that the time does not tell which one is alike.
-        let is_known = self.0.iter().fold(subtle::Choice::from(0), |found, known| found | known.ct_eq(&given));
+        let is_known = self.0.iter().fold(subtle::Choice::from(0), |found, known| found | known[..].ct_eq(&given[..]));
         if bool::from(is_known) { Ok(()) } else { failed("the token is unknown to this server") }
     }
 }

@@ -8,6 +8,8 @@ mod infer;
 mod message_limits;
 mod replies;
 mod stream;
+mod unread;
 
 pub use calls::answer;
 pub use infer::read_request;
+pub use unread::UnreadAnswers;

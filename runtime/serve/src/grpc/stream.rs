@@ -23,7 +23,7 @@ const RUNNING_MAX: usize = 64;
 
 /// Answers a stream of requests, whose client waits until `deadline` for the end.
 pub fn stream_infer(service: Arc<Service>, frames: Frames, deadline: Option<Duration>) -> Response {
-    let messages = stream::unfold(Some((service.clone(), frames)), |state| async {
+    let messages = stream::unfold(Some((service.clone(), frames)), |state| async move {
         let (service, mut frames) = state?;
         match next(&service, &mut frames).await {
             Ok(Some(message)) => Some((Ok(message), Some((service, frames)))),

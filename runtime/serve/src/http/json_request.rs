@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::api_error::{ApiError, ErrorKind};
 use crate::elements::Elements;
