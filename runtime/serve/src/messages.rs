@@ -73,7 +73,6 @@ pub struct ModelMetadataResponse {
 pub mod model_metadata_response {
     /// An input or output; -1 in its shape is any size.
     #[derive(::serde::Serialize)]
-    #[derive(::serde::Serialize)]
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct TensorMetadata {
         #[prost(string, tag = "1")]

@@ -81,7 +81,8 @@ pub fn prometheus(models: &[Arc<Model>], answers: &AnswerCounts) -> String {
             let _ = writeln!(text, "{name}{{model=\"{}\",version=\"{}\"}} {value}", source.name, source.version);
         }
     }
-    text + &answers_text(answers)
+    text.push_str(&answers_text(answers));
+    text
 }
 
 fn answers_text(answers: &AnswerCounts) -> String {

@@ -6,11 +6,10 @@ use std::path::Path;
 /// What the Rust code begins with.
 const HEAD: &str = "//! The messages of gRPC, generated from proto/inference.proto by tests/messages.rs.\n\n";
 
-/// The messages that are answers over HTTP, too, in JSON.
-const JSON: [&str; 15] = [
+/// The messages that are answers over HTTP, too, in JSON, with those inside them.
+const JSON: [&str; 14] = [
     "ServerMetadataResponse",
     "ModelMetadataResponse",
-    "ModelMetadataResponse.TensorMetadata",
     "ModelConfig",
     "ModelInput",
     "ModelOutput",
