@@ -171,12 +171,12 @@ pub(super) fn check_standing(path: &Path) -> Result<(), String> {
     let keys = root.map(|root| checkout_keys(&root)).transpose()?.unwrap_or_default();
     let trust = Trust { digests: Vec::new(), keys };
     let results = find_results(path).map_err(|error| format!("cannot verify `{}`: {error}", path.display()))?;
-    let reports = results.iter().map(|path| verify_result(path, &trust));
-    for report in reports.filter(|report| !matches!(report.standing, Standing::Authentic | Standing::Consistent)) {
+    let mut reports = results.iter().map(|path| verify_result(path, &trust));
+    let refused = reports.find(|report| !matches!(report.standing, Standing::Authentic | Standing::Consistent));
+    refused.map_or(Ok(()), |report| {
         let text = report_text(&report);
-        return Err(format!("`{}` is not confirmed by `flagperf verify`:\n{}", path.display(), text.trim_end()));
-    }
-    Ok(())
+        Err(format!("`{}` is not confirmed by `flagperf verify`:\n{}", path.display(), text.trim_end()))
+    })
 }
 
 /// Returns the keys of a checkout: those of the maintainers in `configs/keys`, and those of each vendor in
