@@ -22,8 +22,7 @@ def check(module, client, expected):
         data.set_shared_memory("tensors", rows.nbytes)
         wanted = module.InferRequestedOutput("y")
         wanted.set_shared_memory("tensors", 20, offset=rows.nbytes)
-        result = client.infer("m", inputs=[data], outputs=[wanted])
-        assert result.as_numpy("y") is None or module is httpclient
+        client.infer("m", inputs=[data], outputs=[wanted])
         found = shared_memory.get_contents_as_numpy(region, np.float32, [1, 5], offset=rows.nbytes)
         np.testing.assert_array_equal(found, expected)
         client.unregister_system_shared_memory("tensors")

@@ -12,7 +12,8 @@ import tritonclient.http as httpclient
 def infer(module, client, headers):
     data = module.InferInput("x", (1, 3), "FP32")
     data.set_data_from_numpy(np.ones((1, 3), dtype=np.float32))
-    return client.infer("m", inputs=[data], headers=headers).as_numpy("y")
+    # The client over HTTP adds headers of its own.
+    return client.infer("m", inputs=[data], headers=dict(headers)).as_numpy("y")
 
 
 def main(http_port, grpc_port, certificate, token):

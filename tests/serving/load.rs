@@ -169,6 +169,10 @@ fn clients_that_leave_in_the_middle_of_a_request_cost_nothing() {
     let whole = frame(&message("m", &[[1.0; 3]]));
     let mut client = server.grpc();
     for at in 0..200 {
+        // A connection with many calls that are given up at once is closed: it may be an attack.
+        if at % 10 == 0 {
+            client = server.grpc();
+        }
         let mut connection = server.connect();
         connection.write_all(&format!("{head}{body}").as_bytes()[..head.len() + at % body.len()]).unwrap();
         let mut call = client.open(&format!("{SERVICE}ModelInfer"), &[]);
