@@ -22,7 +22,8 @@ fn a_request_that_does_not_fit_the_model_is_a_4xx_with_a_sentence() {
         (input("x", &[3, 3], "FP32", &[1.0; 9]), "the inputs have 3 rows; the model computes 1 to 2 at once"),
         (input("x", &[1, 3], "FP32", &[1.0; 2]), "input `x` has 2 elements, but its shape [1, 3] needs 3"),
         (input("x", &[1, 3], "BYTES", &[]), "input `x`: unknown datatype `BYTES`"),
-        (json!([]), "the request is not valid: "),
+        (json!([]), "the request is not valid: invalid type: sequence, expected an object"),
+        (json!({"inputs": {}}), "the request is not valid: invalid type: map, expected a sequence"),
     ] {
         let answer = server.infer("m", &body);
         assert_eq!(answer.status, 400, "{answer:?}");
@@ -47,6 +48,10 @@ fn paths_methods_and_encodings_that_the_server_lacks_are_named() {
         let answer = server.request(method, path, &[], b"");
         assert_eq!(answer.status, status, "{answer:?}");
         assert!(answer.error().starts_with(expected), "{}", answer.error());
+    }
+    for header in ["Inference-Header-Content-Length: 2", "Content-Length: 3"] {
+        let answer = server.raw(format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n{header}\r\nInference-Header-Content-Length: 2\r\n\r\n{{}}").as_bytes());
+        assert_eq!(answer.unwrap().status, 400, "{header}");
     }
     let answer = server.request("POST", "/v2/models/m/infer", &[("Content-Encoding", "gzip")], b"x");
     assert_eq!(answer.status, 415);

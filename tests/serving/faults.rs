@@ -66,6 +66,22 @@ fn a_full_queue_refuses_and_a_deadline_is_kept() {
 }
 
 #[test]
+fn a_request_whose_deadline_has_passed_leaves_the_queue_at_once() {
+    let server = Server::start(&[("m", "compiler: \"null\"\noptions: {sleep_ms: 2000}\nqueue_size: 1")]);
+    let mut request = rows(&[[1.0; 3]]);
+    request["parameters"] = json!({"timeout": 100_000});
+    thread::scope(|scope| {
+        scope.spawn(|| server.infer("m", &rows(&[[1.0; 3]])));
+        thread::sleep(Duration::from_millis(300));
+        for _ in 0..3 {
+            // The place of the one before is free again.
+            assert_eq!(server.infer("m", &request).status, 504);
+        }
+        assert_eq!(metric(&server, "flagperf_waiting_requests"), 0.0);
+    });
+}
+
+#[test]
 fn a_request_whose_client_has_left_is_not_computed() {
     let server = Server::start(&[("m", "compiler: \"null\"\noptions: {sleep_ms: 700}")]);
     let body = rows(&[[1.0; 3]]).to_string();
@@ -76,16 +92,19 @@ fn a_request_whose_client_has_left_is_not_computed() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(server.infer("m", &rows(&[[1.0; 3]])).status, 200);
-    assert_eq!(metric(&server, "flagperf_abandoned_requests_total"), 3.0);
+    server
+        .wait_until("those who left are counted", |server| metric(server, "flagperf_cancelled_requests_total") == 4.0);
+    let runs = server.get("/v2/models/m/stats").json()["model_stats"][0]["execution_count"].clone();
+    assert_eq!(runs, 2, "only the first of them was computed");
 }
 
 #[test]
 fn a_store_with_a_mistake_is_refused_with_its_place() {
     for (settings, expected) in [
         ("max_batchsize: 4", "m/model.yaml:1: unknown key `max_batchsize` (nearest: `max_batch_size`)"),
-        ("compiler: rtne", "m/model.yaml: unknown engine `rtne`"),
+        ("compiler: rtne", "m/model.yaml:1: unknown engine `rtne`"),
         ("inputs: {a: b}", "model m version 1: `inputs` of model.yaml names `b` (in the file: x"),
-        ("precision: fp16", "m/model.yaml: engine `rten` does not compute in `f16` (supported: f32)"),
+        ("precision: fp16", "m/model.yaml:1: engine `rten` does not compute in `f16` (supported: f32)"),
     ] {
         let store = store(&[("m", settings)]);
         let folder = store.path().to_str().unwrap();

@@ -1,4 +1,5 @@
-//! `flagperf serve`: the protocol and its real clients, bad input, lost workers, load, and the model of a result.
+//! `flagperf serve`: the protocol and its real clients, bad input, lost workers, load,
+//! encryption and tokens, the model of a result, and the image of a server.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
@@ -6,8 +7,14 @@
 mod support;
 
 mod bad_input;
+mod deployment;
 mod faults;
+mod grpc;
+mod grpc_protocol;
 mod load;
+mod malformed;
 mod protocol;
 mod result;
+mod security;
 mod server;
+mod shared_memory;

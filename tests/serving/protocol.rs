@@ -55,6 +55,27 @@ fn metadata_has_the_names_of_clients_and_open_dimensions() {
 }
 
 #[test]
+fn the_configuration_of_a_model_has_the_form_of_triton() {
+    let settings = "max_batch_size: 8\npreferred_batch_sizes: [4]\nqueue_delay_us: 100\ninstances: 2";
+    let server = Server::start(&[("m", settings), ("plain", "")]);
+    let expected = json!({
+        "name": "m",
+        "platform": "rten_onnx",
+        "backend": "rten",
+        "max_batch_size": 8,
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [5], "label_filename": ""}],
+        "instance_group": [{"name": "m", "count": 2, "kind": "KIND_AUTO"}],
+        "default_model_filename": "model.onnx",
+        "dynamic_batching": {"preferred_batch_size": [4], "max_queue_delay_microseconds": 100},
+    });
+    assert_eq!(server.get("/v2/models/m/config").json(), expected);
+    assert_eq!(server.get("/v2/models/m/versions/1/config").json(), expected);
+    let plain = server.get("/v2/models/plain/config").json();
+    assert_eq!((&plain["input"][0]["dims"], plain.get("dynamic_batching")), (&json!([-1, 3]), None));
+}
+
+#[test]
 fn the_largest_values_have_their_labels() {
     let store = store(&[("m", "labels: labels.txt\nmax_batch_size: 4")]);
     std::fs::write(store.path().join("m/labels.txt"), "a\nb\nc\nd\ne\n").unwrap();
@@ -108,7 +129,7 @@ fn compilers_of_a_vendor_have_the_names_of_its_vendor_yaml() {
     assert_eq!(server.infer("m", &rows(&[[1.0; 3]])).status, 200);
     std::fs::write(server.store.path().join("m/model.yaml"), "compiler: rtn").unwrap();
     let error = server.post("/v2/repository/models/m/load", &json!({})).error();
-    assert!(error.starts_with("m/model.yaml: unknown compiler `rtn` (known in vendors/cpu/vendor.yaml: "), "{error}");
+    assert!(error.starts_with("m/model.yaml:1: unknown compiler `rtn` (known in vendors/cpu/vendor.yaml: "), "{error}");
 }
 
 #[test]
@@ -117,4 +138,21 @@ fn the_client_of_triton_works_unchanged() {
     let settings = "inputs: {INPUT_0: x}\noutputs: {OUTPUT_0: y}";
     let server = Server::start(&[("resnet101", settings), ("batched", "max_batch_size: 8\nqueue_delay_us: 1000")]);
     support::run_script(&python, "triton_client.py", &[&server.address]);
+}
+
+#[test]
+fn the_client_of_triton_over_grpc_works_unchanged() {
+    let Some(python) = support::python() else { return };
+    let slow = "compiler: \"null\"\noptions: {sleep_ms: 1000}";
+    let server = Server::start(&[("batched", "max_batch_size: 8\nqueue_delay_us: 1000"), ("slow", slow)]);
+    support::run_script(&python, "triton_client_grpc.py", &[&server.grpc_address]);
+}
+
+#[test]
+fn the_script_with_which_oneflow_shows_its_server_works_unchanged() {
+    let Some(python) = support::python() else { return };
+    let ports = "options: {inputs: {x: \"N,3,224,224,f32\"}, outputs: {y: \"N,1000,f32\"}}";
+    let names = "inputs: {INPUT_0: x}\noutputs: {OUTPUT_0: y}";
+    let server = Server::start(&[("resnet101", &format!("compiler: \"null\"\n{ports}\n{names}"))]);
+    support::run_script(&python, "triton_client_image.py", &[&server.address]);
 }

@@ -8,18 +8,20 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use flagperf_onnx::write_onnx;
+use flagperf_onnx::{Graph, write_onnx};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::grpc::GrpcClient;
 use crate::support::{graphs, program, root};
 
 /// A running server, which is killed at the end of the test.
 pub struct Server {
-    child: Child,
+    child: Option<Child>,
     pub address: String,
+    pub grpc_address: String,
     pub store: TempDir,
 }
 
@@ -49,12 +51,30 @@ pub fn store(models: &[(&str, &str)]) -> TempDir {
     folder
 }
 
+/// Adds a model without settings.
+pub fn add_graph(store: &Path, name: &str, graph: &Graph) {
+    let folder = store.join(name).join("1");
+    fs::create_dir_all(&folder).unwrap();
+    write_onnx(graph, &folder.join("model.onnx")).unwrap();
+}
+
 /// Adds a version of a model with this number of outputs.
 pub fn add_model(store: &Path, name: &str, version: &str, outputs: usize, settings: &str) {
     let folder = store.join(name).join(version);
     fs::create_dir_all(&folder).unwrap();
     write_onnx(&graphs::linear(outputs), &folder.join("model.onnx")).unwrap();
     fs::write(store.join(name).join("model.yaml"), settings).unwrap();
+}
+
+/// Returns the arguments with a free port for each protocol that they do not mention.
+fn arguments_with_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let mut all = vec!["serve"];
+    for protocol in ["--http", "--grpc"] {
+        if !arguments.contains(&protocol) {
+            all.extend([protocol, "127.0.0.1:0"]);
+        }
+    }
+    [&all, arguments].concat()
 }
 
 impl Server {
@@ -71,22 +91,47 @@ impl Server {
     }
 
     pub fn with(folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = program::command(folder, &[&["serve", "--http", "127.0.0.1:0"], arguments].concat());
+        let mut command = program::command(folder, &arguments_with_ports(arguments));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.split_whitespace().nth(1).and_then(|url| url.strip_prefix("http://"));
-        let address = address.unwrap_or_else(|| panic!("not ready: {line}")).to_owned();
-        Server { child, address, store: tempfile::tempdir().unwrap() }
+        assert!(line.starts_with("ready  "), "not ready: {line}");
+        let address = |schemes: [&str; 2]| {
+            let url = line.split_whitespace().find_map(|url| {
+                let (scheme, address) = url.split_once("://")?;
+                schemes.contains(&scheme).then_some(address)
+            });
+            url.unwrap_or_default().to_owned()
+        };
+        let (http, grpc) = (address(["http", "https"]), address(["grpc", "grpcs"]));
+        Server { child: Some(child), address: http, grpc_address: grpc, store: tempfile::tempdir().unwrap() }
+    }
+
+    /// A server that something else has started.
+    pub fn at(address: &str, grpc_address: &str) -> Self {
+        let store = tempfile::tempdir().unwrap();
+        Server { child: None, address: address.to_owned(), grpc_address: grpc_address.to_owned(), store }
+    }
+
+    /// Returns the status of an answer, if the server answers.
+    pub fn try_get(&self, path: &str) -> Option<u16> {
+        let mut connection = TcpStream::connect(&self.address).ok()?;
+        connection.write_all(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).ok()?;
+        read_answer(&mut connection).map(|answer| answer.status)
+    }
+
+    /// Connects a client of gRPC.
+    pub fn grpc(&self) -> GrpcClient {
+        GrpcClient::connect(&self.grpc_address)
     }
 
     pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().cast_signed())
+        Pid::from_raw(self.child.as_ref().unwrap().id().cast_signed())
     }
 
     /// Returns the processes that the server has started.
     pub fn workers(&self) -> Vec<Pid> {
-        let path = format!("/proc/{0}/task", self.child.id());
+        let path = format!("/proc/{}/task", self.pid());
         let tasks = fs::read_dir(path).unwrap().flatten();
         let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
         let pids: String = children.collect::<Vec<_>>().join(" ");
@@ -96,7 +141,7 @@ impl Server {
     /// Tells the server to stop, and returns its exit code.
     pub fn stop(&mut self) -> Option<i32> {
         kill(self.pid(), Signal::SIGTERM).unwrap();
-        self.child.wait().unwrap().code()
+        self.child.as_mut().unwrap().wait().unwrap().code()
     }
 
     pub fn get(&self, path: &str) -> Answer {
@@ -164,8 +209,10 @@ pub fn read_answer(connection: &mut TcpStream) -> Option<Answer> {
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -13,3 +13,12 @@ pub fn linear(outputs: usize) -> Graph {
     graph.seed_weights(7);
     graph
 }
+
+/// Returns a model from `N,3,f32` that fails whenever it runs: its rows of three never have seven elements.
+pub fn failing() -> Graph {
+    let mut builder = GraphBuilder::new("failing");
+    let x = builder.input("x", "N,3,f32".parse().expect("a shape")).expect("an input");
+    let y = layers::reshape(&mut builder, "impossible", &x, &[7]).expect("a layer");
+    builder.output("y", &y).expect("an output");
+    builder.finish().expect("a graph")
+}

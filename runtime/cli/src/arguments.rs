@@ -119,7 +119,7 @@ pub(super) enum Command {
     Sweep(SweepArguments),
     /// Write the times of a result as a trace: steps, passes, batches and their parts.
     Trace(TraceArguments),
-    /// Serve models over HTTP by KServe's protocol, version 2, which Triton's clients speak.
+    /// Serve models over HTTP and gRPC by KServe's protocol, version 2, which Triton's clients speak.
     ///
     /// Prints a line when every model is loaded, and serves until SIGTERM or Ctrl-C; the requests that were accepted are
     /// answered first. The access log is written to standard error.

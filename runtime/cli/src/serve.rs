@@ -1,4 +1,4 @@
-//! `flagperf serve`: serves the models of a model store, or the model of a result, over HTTP.
+//! `flagperf serve`: serves the models of a model store, or the model of a result, over HTTP and gRPC.
 
 use std::fs::File;
 use std::io;
@@ -12,10 +12,11 @@ use clap::{Args, ValueHint};
 
 use super::output::{counted, print_mistake, write_result};
 use super::setup::{find_checkout, locate_checkout};
+use super::verify::check_standing;
 use super::work::claim_stdout;
 use flagperf_core::exit_code;
 use flagperf_serve::{
-    EngineTable, ModelStore, ServeError, ServeOptions, Served, read_result_model, serve as run_server,
+    EngineTable, ModelStore, ServeError, ServeOptions, Served, TlsFiles, read_result_model, serve as run_server,
 };
 
 /// The arguments of `flagperf serve`.
@@ -28,18 +29,48 @@ pub(super) struct ServeArguments {
     /// names the record
     #[arg(long, value_name = "RESULT", value_hint = ValueHint::AnyPath, conflicts_with_all = ["model_store", "vendor"])]
     result: Option<PathBuf>,
-    /// Address of HTTP; port 0 is any free one, which the line that says that the server is ready contains
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000", value_hint = ValueHint::Other)]
-    http: SocketAddr,
+    /// Before RESULT is served, verifies it as `flagperf verify` does, and serves nothing that is not authentic or consistent
+    #[arg(long, requires = "result")]
+    verify: bool,
+    /// Address of HTTP, or `none`; port 0 is any free one, which the line that says that the server is ready contains
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000", value_parser = endpoint, value_hint = ValueHint::Other)]
+    http: Endpoint,
+    /// Address of gRPC, or `none`
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001", value_parser = endpoint, value_hint = ValueHint::Other)]
+    grpc: Endpoint,
+    /// Encrypts both protocols with this certificate, and those that vouch for it, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate, in PEM, which only its owner may read
+    #[arg(long, value_name = "FILE", requires = "tls_certificate", value_hint = ValueHint::FilePath)]
+    tls_key: Option<PathBuf>,
+    /// Answers only clients that send one of the tokens in this file, one a line, which only its owner may read; health is
+    /// open to all
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+    /// Lets clients of this machine register shared memory (/dev/shm), which the server then reads and writes
+    #[arg(long)]
+    shared_memory: bool,
     /// The vendor whose compilers model.yaml names: a folder in vendors/
     #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
     vendor: Option<String>,
     /// The most bytes of the body of a request; all that are read at the same time may have eight times as many
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u32).range(1024..))]
     body_bytes_max: u32,
-    /// The most connections at the same time; further clients wait
+    /// The most connections of each protocol at the same time; further clients wait
     #[arg(long, value_name = "COUNT", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..1_000_000))]
     connections_max: u32,
+}
+
+/// An address at which a protocol is spoken; `None` if it is not.
+#[derive(Clone, Copy, Debug)]
+struct Endpoint(Option<SocketAddr>);
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    match text {
+        "none" => Ok(Endpoint(None)),
+        text => text.parse().map(|address| Endpoint(Some(address))).map_err(|error| format!("{error}, nor `none`")),
+    }
 }
 
 /// Serves until SIGTERM or Ctrl-C.
@@ -48,24 +79,36 @@ pub(super) fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
         Ok(served) => served,
         Err(message) => return Ok(print_mistake(&message)),
     };
+    let (http, grpc) = (arguments.http.0, arguments.grpc.0);
+    if http.is_none() && grpc.is_none() {
+        return Ok(print_mistake("`--http none --grpc none` leaves no protocol to serve: give one an address"));
+    }
+    let tls = arguments.tls_certificate.clone().zip(arguments.tls_key.clone());
     let options = ServeOptions {
-        http: arguments.http,
+        http,
+        grpc,
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        token_file: arguments.token_file.clone(),
+        shared_memory: arguments.shared_memory,
         body_bytes_max: arguments.body_bytes_max as usize,
         connections_max: arguments.connections_max as usize,
     };
-    let ready = |address: SocketAddr, models: usize| {
-        write_result(&format!("ready  http://{address}  {}\n", counted(models, "model version")))
+    let ready = |urls: &[String], models: usize| {
+        write_result(&format!("ready  {}  {}\n", urls.join("  "), counted(models, "model version")))
     };
     match run_server(&options, served, ready) {
         Ok(()) => Ok(ExitCode::from(exit_code::OK)),
-        Err(error @ (ServeError::Models(_) | ServeError::Listen { .. })) => Ok(print_mistake(&error.to_string())),
-        Err(error) => Err(error).context("cannot serve"),
+        Err(error @ ServeError::System(_)) => Err(error).context("cannot serve"),
+        Err(error) => Ok(print_mistake(&error.to_string())),
     }
 }
 
 /// Returns what is served.
 fn served(arguments: &ServeArguments) -> Result<Served, String> {
     if let Some(result) = &arguments.result {
+        if arguments.verify {
+            check_standing(result)?;
+        }
         let root = locate_checkout().ok().map(|checkout| checkout.root);
         let source = read_result_model(result, root.as_deref()).map_err(|error| error.to_string())?;
         return Ok(Served::Result(Box::new(source)));

@@ -162,6 +162,23 @@ fn trust(arguments: &VerifyArguments) -> Result<Trust, String> {
     Ok(Trust { digests: arguments.digest.clone(), keys })
 }
 
+/// Checks that a result is authentic or consistent, with the keys of the checkout that contains the current directory.
+///
+/// # Errors
+/// When it is not: the message is the report of `flagperf verify`.
+pub(super) fn check_standing(path: &Path) -> Result<(), String> {
+    let root = std::env::current_dir().ok().as_deref().and_then(find_root);
+    let keys = root.map(|root| checkout_keys(&root)).transpose()?.unwrap_or_default();
+    let trust = Trust { digests: Vec::new(), keys };
+    let results = find_results(path).map_err(|error| format!("cannot verify `{}`: {error}", path.display()))?;
+    let mut reports = results.iter().map(|path| verify_result(path, &trust));
+    let refused = reports.find(|report| !matches!(report.standing, Standing::Authentic | Standing::Consistent));
+    refused.map_or(Ok(()), |report| {
+        let text = report_text(&report);
+        Err(format!("`{}` is not confirmed by `flagperf verify`:\n{}", path.display(), text.trim_end()))
+    })
+}
+
 /// Returns the keys of a checkout: those of the maintainers in `configs/keys`, and those of each vendor in
 /// `vendors/<vendor>/keys`, which count for its own results.
 fn checkout_keys(root: &Path) -> Result<Vec<KnownKey>, String> {

@@ -72,7 +72,7 @@ pub use parameters::{
     BadSamplePolicy, InputCost, PARAMETERS, Parameters, check_parameter_name, default_unit, find_parameter,
 };
 pub use section::{SectionKey, SectionKind};
-pub use served_model::{SERVED_MODEL_FILE, ServedModel};
+pub use served_model::{SERVED_MODEL_FILE, ServedModel, ServedModelPlaces};
 pub use settings::{SETTINGS, SettingsFile, TRAINING_SETTINGS};
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
 pub use size_section::is_size_section;

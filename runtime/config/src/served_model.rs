@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::file::ConfigFile;
 use super::section::{OPTIONAL_TEXT, SectionKind, TEXT, TEXT_MAP, read_section, section};
+use super::yaml::Node;
 use super::{Finding, ValueKind};
 use flagperf_core::precision::Precision;
 
@@ -51,6 +52,25 @@ section! {
     }
 }
 
+/// Where the keys of a model.yaml are, for messages about their values.
+#[derive(Clone, Debug)]
+pub struct ServedModelPlaces {
+    file: String,
+    keys: IndexMap<String, String>,
+}
+
+impl ServedModelPlaces {
+    /// The places of values that another file states, whose lines are not known.
+    pub fn in_file(file: &str) -> Self {
+        ServedModelPlaces { file: file.to_owned(), keys: IndexMap::new() }
+    }
+
+    /// Returns the file and the line of a key; the file alone if the key is not there.
+    pub fn of(&self, key: &str) -> &str {
+        self.keys.get(key).unwrap_or(&self.file)
+    }
+}
+
 /// The most processes of a model.
 const INSTANCES_MAX: u32 = 64;
 /// The most requests of a model that wait.
@@ -63,6 +83,14 @@ impl ServedModel {
     /// # Errors
     /// When the file cannot be read, a key is unknown, or a value is of the wrong type or contradicts another.
     pub fn read(folder: &Path, root: &Path) -> Result<ServedModel, Finding> {
+        ServedModel::read_with_places(folder, root).map(|(model, _)| model)
+    }
+
+    /// As [`ServedModel::read`], with the places of the keys.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn read_with_places(folder: &Path, root: &Path) -> Result<(ServedModel, ServedModelPlaces), Finding> {
         let path = folder.join(SERVED_MODEL_FILE);
         let name = super::display_name(&path, root);
         let file = match path.symlink_metadata() {
@@ -74,7 +102,9 @@ impl ServedModel {
             let origin = file.entries.get(key).map_or_else(|| file.top(), |node| file.origin(node));
             Finding::error(origin, format!("`{key}`: {reason}"))
         })?;
-        Ok(model)
+        let place = |(key, node): (&String, &Node)| (key.clone(), file.origin(node).to_string());
+        let keys = file.entries.iter().map(place).collect();
+        Ok((model, ServedModelPlaces { file: file.name.to_string(), keys }))
     }
 
     /// Checks one value against others.

@@ -60,7 +60,7 @@ pub async fn run_instance(shared: Arc<Shared>, mut worker: WorkerProcess) {
     loop {
         let served = tokio::select! {
             biased;
-            pending = shared.queue.take(|| shared.statistics.add_abandoned()) => match pending {
+            pending = shared.queue.take() => match pending {
                 Some(pending) => serve(&shared, &mut worker, pending).await,
                 None => break,
             },

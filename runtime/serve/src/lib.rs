@@ -1,7 +1,10 @@
-//! Serves models over HTTP by the protocol of KServe (version 2, as Triton speaks it), each in worker processes of its own.
+//! Serves models over HTTP and gRPC by the protocol of KServe (version 2, as Triton speaks it), each in worker processes of its
+//! own.
 //!
 //! Knows no vendor and no case: a model is an ONNX file with settings, and an engine a row of the table of engines.
 
+#[rustfmt::skip]
+pub mod messages;
 mod datatype;
 mod elements;
 mod frame;
@@ -13,19 +16,33 @@ mod worker_process;
 mod statistics;
 mod queue;
 mod signature;
+mod api_error;
 mod instance;
 mod model;
+mod model_description;
 mod repository;
-mod api_error;
-mod infer_request;
+mod body;
+mod shared_memory;
+mod request;
 mod classification;
-mod infer_response;
+mod answer;
 mod metrics;
+mod secret_file;
+mod tokens;
+mod tls;
+mod service;
+mod access_log;
 mod http;
+mod grpc;
+mod limited_stream;
+mod connections;
 mod server;
 
+pub use grpc::read_request;
+pub use http::json_request;
 pub use model_source::{EngineSource, EngineTable, SourceError};
 pub use result_model::{ResultModelError, read_result_model};
 pub use server::{ServeError, ServeOptions, Served, serve};
 pub use store::ModelStore;
+pub use tls::TlsFiles;
 pub use worker::run_worker;

@@ -1,63 +1,34 @@
-//! Statistics as JSON of the statistics extension, and as text for Prometheus.
+//! What was served, as text for Prometheus.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::{Value, json};
+use tonic::Code;
 
 use super::model::Model;
-use super::statistics::{Total, Totals};
+use super::statistics::Totals;
 
-/// The answers of a server by the first digit of their status.
+/// The number of statuses in gRPC.
+const CODES: usize = 17;
+
+/// The answers of a server: over HTTP by the first digit of their status, over gRPC by their status.
 #[derive(Debug, Default)]
-pub struct AnswerCounts([AtomicU64; 6]);
+pub struct AnswerCounts {
+    http: [AtomicU64; 6],
+    grpc: [AtomicU64; CODES],
+}
 
 impl AnswerCounts {
-    /// Adds an answer.
-    pub fn add(&self, status: u16) {
-        self.0[usize::from(status / 100).min(5)].fetch_add(1, Ordering::Relaxed);
+    /// Adds an answer over HTTP.
+    pub fn add_http(&self, status: u16) {
+        self.http[usize::from(status / 100).min(5)].fetch_add(1, Ordering::Relaxed);
     }
-}
 
-fn total(total: Total) -> Value {
-    json!({"count": total.count, "ns": total.nanos})
-}
-
-/// Returns the statistics of model versions.
-pub fn statistics(models: &[Arc<Model>]) -> Value {
-    json!({"model_stats": models.iter().map(|model| model_statistics(model)).collect::<Vec<_>>()})
-}
-
-fn model_statistics(model: &Model) -> Value {
-    let totals = model.statistics().totals();
-    let none = total(Total::default());
-    let batches = totals.batches.iter().map(|(rows, batch)| {
-        json!({
-            "batch_size": rows,
-            "compute_input": total(batch.input),
-            "compute_infer": total(batch.infer),
-            "compute_output": total(batch.output),
-        })
-    });
-    json!({
-        "name": model.source().name,
-        "version": model.source().version.to_string(),
-        "last_inference": totals.last_ms,
-        "inference_count": totals.rows,
-        "execution_count": totals.runs,
-        "inference_stats": {
-            "success": total(totals.success),
-            "fail": total(totals.fail),
-            "queue": total(totals.queue),
-            "compute_input": total(totals.input),
-            "compute_infer": total(totals.infer),
-            "compute_output": total(totals.output),
-            "cache_hit": none,
-            "cache_miss": none,
-        },
-        "batch_stats": batches.collect::<Vec<_>>(),
-    })
+    /// Adds an answer over gRPC.
+    pub fn add_grpc(&self, code: Code) {
+        self.grpc[(code as usize).min(CODES - 1)].fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A row of /metrics: name, kind, description, and the value for a model.
@@ -74,9 +45,12 @@ const METRICS: [Metric; 13] = [
     ("flagperf_refused_requests_total", "counter", "Requests refused because the queue was full", |_, t| {
         t.refused as f64
     }),
-    ("flagperf_abandoned_requests_total", "counter", "Requests that nobody waited for when their turn came", |_, t| {
-        t.abandoned as f64
-    }),
+    (
+        "flagperf_cancelled_requests_total",
+        "counter",
+        "Accepted requests whose client left before the answer",
+        |_, t| t.cancelled.count as f64,
+    ),
     (
         "flagperf_request_seconds_total",
         "counter",
@@ -107,10 +81,25 @@ pub fn prometheus(models: &[Arc<Model>], answers: &AnswerCounts) -> String {
             let _ = writeln!(text, "{name}{{model=\"{}\",version=\"{}\"}} {value}", source.name, source.version);
         }
     }
+    text.push_str(&answers_text(answers));
+    text
+}
+
+fn answers_text(answers: &AnswerCounts) -> String {
     let name = "flagperf_http_answers_total";
-    let _ = write!(text, "# HELP {name} Answers by the first digit of their status.\n# TYPE {name} counter\n");
-    for (digit, count) in answers.0.iter().enumerate().skip(1) {
+    let mut text =
+        format!("# HELP {name} Answers over HTTP by the first digit of their status.\n# TYPE {name} counter\n");
+    for (digit, count) in answers.http.iter().enumerate().skip(1) {
         let _ = writeln!(text, "{name}{{status=\"{digit}xx\"}} {}", count.load(Ordering::Relaxed));
+    }
+    let name = "flagperf_grpc_answers_total";
+    let _ = write!(text, "# HELP {name} Answers over gRPC by their status.\n# TYPE {name} counter\n");
+    for (number, count) in answers.grpc.iter().enumerate() {
+        let code = Code::from(i32::try_from(number).unwrap_or(0));
+        let count = count.load(Ordering::Relaxed);
+        if count > 0 || code == Code::Ok {
+            let _ = writeln!(text, "{name}{{code=\"{code:?}\"}} {count}");
+        }
     }
     text
 }

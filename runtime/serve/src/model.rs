@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::api_error::ApiError;
+use super::api_error::{ApiError, ErrorKind};
 use super::instance::{LOAD_LIMIT, Shared, run_instance, wait_for_end};
 use super::model_source::ModelSource;
 use super::queue::{BatchPolicy, Pending, Queue, Refusal, Tensors};
@@ -124,28 +124,31 @@ impl Model {
             return Err(Some(ApiError::unavailable(format!("{}: {}", self.shared.title, self.why_not_ready()))));
         }
         let (reply, answer) = oneshot::channel();
-        match self.shared.queue.push(Pending { inputs, reply, arrived: self.shared.clock.now() }) {
-            Ok(()) => {}
+        let ticket = match self.shared.queue.push(Pending { inputs, reply, arrived: self.shared.clock.now() }) {
+            Ok(ticket) => ticket,
             Err(Refusal::Closed) => return Err(None),
             Err(Refusal::Full) => {
                 self.shared.statistics.add_refused();
                 let size = self.source.settings.queue_size;
                 return Err(Some(ApiError::too_many(format!("{}: {size} requests wait already", self.shared.title))));
             }
-        }
+        };
+        let mut place = Place { shared: &self.shared, ticket, arrived, is_answered: false };
         // A request may wait as long as a run may take.
         let limit = deadline.unwrap_or(self.shared.limit * 2).min(self.shared.limit * 2);
-        let result = match timeout(limit, answer).await {
+        let rest = limit.saturating_sub(Duration::from_nanos(place.age()));
+        let result = match timeout(rest, answer).await {
             Ok(Ok(result)) => result.map_err(|failure| self.failed(&failure)),
             Ok(Err(_)) => Err(ApiError::unavailable(format!("{}: the server stops", self.shared.title))),
-            Err(_) => Err(ApiError::new(
-                axum::http::StatusCode::GATEWAY_TIMEOUT,
-                format!("{}: no answer within {} s", self.shared.title, limit.as_secs_f64()),
-            )),
+            Err(_) => {
+                self.shared.queue.remove(ticket);
+                let message = format!("{}: no answer within {} s", self.shared.title, limit.as_secs_f64());
+                Err(ApiError::new(ErrorKind::Deadline, message))
+            }
         };
-        let nanos = self.shared.clock.now().0.saturating_sub(arrived.0);
+        place.is_answered = true;
         let now_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-        self.shared.statistics.add_request(result.is_ok(), nanos, now_ms);
+        self.shared.statistics.add_request(result.is_ok(), place.age(), now_ms);
         result.map_err(Some)
     }
 
@@ -158,7 +161,7 @@ impl Model {
     fn failed(&self, failure: &WorkerFailure) -> ApiError {
         let message = format!("{}: {failure}", self.shared.title);
         match failure {
-            WorkerFailure::Engine(_) => ApiError::new(axum::http::StatusCode::INTERNAL_SERVER_ERROR, message),
+            WorkerFailure::Engine(_) => ApiError::new(ErrorKind::Engine, message),
             WorkerFailure::Lost(_) => ApiError::unavailable(message),
         }
     }
@@ -168,6 +171,31 @@ impl Model {
         self.shared.queue.close();
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         wait_for_end(tasks, limit).await
+    }
+}
+
+/// The place of an accepted request. It is given up when the deadline passes, and when the client leaves: the future that
+/// owns it is then dropped.
+struct Place<'s> {
+    shared: &'s Shared,
+    ticket: u64,
+    arrived: Nanos,
+    is_answered: bool,
+}
+
+impl Place<'_> {
+    /// Returns the nanoseconds since the request arrived.
+    fn age(&self) -> u64 {
+        self.shared.clock.now().0.saturating_sub(self.arrived.0)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.shared.queue.remove(self.ticket);
+            self.shared.statistics.add_cancelled(self.age());
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf_config::{EngineEntry, Finding, ServedModel, Vendor, list_known};
+use flagperf_config::{EngineEntry, Finding, ServedModel, ServedModelPlaces, Vendor, list_known};
 use flagperf_core::precision::Precision;
 use flagperf_engine::{LoadOptions, TABLE, UnknownEngine, backend::Backend, check_options};
 use indexmap::IndexMap;
@@ -111,13 +111,13 @@ impl EngineTable {
         Ok(EngineTable { vendor: Some((root.to_owned(), vendor)) })
     }
 
-    /// Returns the engine with this name and these options. `place` is the file that names it.
+    /// Returns the engine with this name and these options. `places` are those of the settings.
     ///
     /// # Errors
     /// When the engine is unknown, is not a compiler, or refuses an option.
-    pub fn resolve(&self, place: &str, settings: &ServedModel) -> Result<EngineSource, SourceError> {
+    pub fn resolve(&self, places: &ServedModelPlaces, settings: &ServedModel) -> Result<EngineSource, SourceError> {
         let source = match &self.vendor {
-            Some((root, vendor)) => of_entry(root, vendor, place, &settings.compiler)?,
+            Some((root, vendor)) => of_entry(root, vendor, places.of("compiler"), &settings.compiler)?,
             None => EngineSource { engine: settings.compiler.clone(), ..EngineSource::default() },
         };
         let mut options = source.options;
@@ -125,7 +125,7 @@ impl EngineTable {
         options.extend(settings.options.clone());
         let threads = if settings.threads > 0 { settings.threads } else { of_vendor.unwrap_or(0) };
         let source = EngineSource { options, threads, ..source };
-        check(place, &source, settings.precision)?;
+        check(places, &source, settings.precision)?;
         Ok(source)
     }
 }
@@ -155,32 +155,30 @@ fn installed(root: &Path, place: &str, name: &str) -> Result<PathBuf, SourceErro
 }
 
 /// Checks what needs no model: that the engine is a compiler, and its options.
-fn check(place: &str, source: &EngineSource, precision: Precision) -> Result<(), SourceError> {
-    let unknown = |source| SourceError::Engine { place: place.to_owned(), source };
+fn check(places: &ServedModelPlaces, source: &EngineSource, precision: Precision) -> Result<(), SourceError> {
+    let unknown = |source| SourceError::Engine { place: places.of("compiler").to_owned(), source };
     let engine = flagperf_engine::find(&source.engine).map_err(unknown)?;
-    let other = |reason: String| SourceError::Other(format!("{place}: {reason}"));
+    let other = |key, reason: String| SourceError::Other(format!("{}: {reason}", places.of(key)));
     if !engine.roles().compiler {
         let compilers = TABLE.iter().filter(|row| row.roles().compiler).map(|row| row.name());
         let known = compilers.collect::<Vec<_>>().join(", ");
-        return Err(other(format!("engine `{}` is not a compiler (compilers: {known})", source.engine)));
+        return Err(other("compiler", format!("engine `{}` is not a compiler (compilers: {known})", source.engine)));
     }
-    let options = LoadOptions {
-        threads: source.threads as usize,
-        precision: precision.dtype(),
-        extra: source.options.clone(),
-        ..LoadOptions::default()
-    };
-    check_options(engine, &options).map_err(|error| other(error.to_string()))
+    let options =
+        LoadOptions { threads: source.threads as usize, precision: precision.dtype(), ..LoadOptions::default() };
+    check_options(engine, &options).map_err(|error| other("precision", error.to_string()))?;
+    let options = LoadOptions { extra: source.options.clone(), ..options };
+    check_options(engine, &options).map_err(|error| other("options", error.to_string()))
 }
 
-/// Reads the names of classes.
+/// Reads the names of classes. `place` is that of the file's name.
 ///
 /// # Errors
 /// When the file cannot be read as text.
-pub fn read_labels(path: &Path) -> Result<Vec<String>, SourceError> {
+pub fn read_labels(place: &str, path: &Path) -> Result<Vec<String>, SourceError> {
     /// The most bytes of a file of labels.
     const BYTES_MAX: u64 = 16 << 20;
     let text = flagperf_core::regular_file::read_regular_text(path, BYTES_MAX);
-    let text = text.map_err(|error| SourceError::Other(format!("`{}`: {error}", path.display())))?;
+    let text = text.map_err(|error| SourceError::Other(format!("{place}: `labels`: `{}`: {error}", path.display())))?;
     Ok(text.lines().map(|line| line.trim_end().to_owned()).collect())
 }

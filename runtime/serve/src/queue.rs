@@ -20,7 +20,7 @@ pub type Tensors = Vec<(TensorHead, Bytes)>;
 pub struct Pending {
     /// The inputs in the engine's order.
     pub inputs: Tensors,
-    /// Where its outputs go; closed when the client has left.
+    /// Where its outputs go.
     pub reply: oneshot::Sender<Result<Tensors, WorkerFailure>>,
     /// When it arrived.
     pub arrived: Nanos,
@@ -90,7 +90,9 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Pending>,
+    /// Each with its ticket, in the order of the tickets.
+    waiting: VecDeque<(u64, Pending)>,
+    last_ticket: u64,
     is_closed: bool,
 }
 
@@ -111,26 +113,32 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request.
+    /// Adds a request. Returns the ticket with which it can be removed.
     ///
     /// # Errors
     /// When the queue is full or closed: the request is dropped.
-    pub fn push(&self, pending: Pending) -> Result<(), Refusal> {
+    pub fn push(&self, pending: Pending) -> Result<u64, Refusal> {
         let mut state = self.lock();
         if state.is_closed {
             return Err(Refusal::Closed);
         }
         if state.waiting.len() >= self.size_max {
-            // Those whose client has left do not count.
-            state.waiting.retain(|pending| !pending.reply.is_closed());
-        }
-        if state.waiting.len() >= self.size_max {
             return Err(Refusal::Full);
         }
-        state.waiting.push_back(pending);
+        state.last_ticket += 1;
+        let ticket = state.last_ticket;
+        state.waiting.push_back((ticket, pending));
         drop(state);
         self.changed.notify_one();
-        Ok(())
+        Ok(ticket)
+    }
+
+    /// Removes a request for which nobody waits any more, unless it runs already.
+    pub fn remove(&self, ticket: u64) {
+        let mut state = self.lock();
+        if let Ok(at) = state.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
+            state.waiting.remove(at);
+        }
     }
 
     /// Returns the number of requests that wait.
@@ -156,12 +164,11 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Waits for requests that run together; `None` when the queue is closed and empty. `abandoned` is called for each request
-    /// whose client has left.
-    pub async fn take(&self, abandoned: impl Fn()) -> Option<Vec<Pending>> {
+    /// Waits for requests that run together; `None` when the queue is closed and empty.
+    pub async fn take(&self) -> Option<Vec<Pending>> {
         loop {
             let changed = self.changed.notified();
-            match self.next(&abandoned) {
+            match self.next() {
                 Next::Run(pending) => return Some(pending),
                 Next::End => return None,
                 Next::Wait(None) => changed.await,
@@ -173,16 +180,9 @@ impl Queue {
         }
     }
 
-    fn next(&self, abandoned: impl Fn()) -> Next {
+    fn next(&self) -> Next {
         let mut state = self.lock();
-        state.waiting.retain(|pending| {
-            let is_open = !pending.reply.is_closed();
-            if !is_open {
-                abandoned();
-            }
-            is_open
-        });
-        let Some(first) = state.waiting.front() else {
+        let Some((_, first)) = state.waiting.front() else {
             if !state.is_closed {
                 return Next::Wait(None);
             }
@@ -191,13 +191,13 @@ impl Queue {
             return Next::End;
         };
         let age = Duration::from_nanos(self.clock.now().0.saturating_sub(first.arrived.0));
-        let joined = state.waiting.iter().take_while(|pending| pending.joins(first));
+        let joined = state.waiting.iter().map(|(_, pending)| pending).take_while(|pending| pending.joins(first));
         let rows: Vec<u64> = joined.take(self.policy.rows_max.max(1) as usize + 1).map(Pending::rows).collect();
         let more = rows.len() < state.waiting.len();
         let is_last_chance = state.is_closed.then_some(self.policy.delay);
         match self.policy.choose(&rows, more, is_last_chance.unwrap_or(age)) {
             Some(count) => {
-                let taken = state.waiting.drain(..count).collect();
+                let taken = state.waiting.drain(..count).map(|(_, pending)| pending).collect();
                 if !state.waiting.is_empty() {
                     self.changed.notify_one();
                 }
@@ -247,18 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_and_one_whose_client_has_left_makes_room() {
+    fn a_full_queue_refuses_and_a_request_that_is_removed_makes_room() {
         let queue = queue(policy(0, &[], 0));
-        let mut receivers = Vec::new();
-        for _ in 0..3 {
-            let (pending, receiver) = pending(1, 1);
-            queue.push(pending).unwrap();
-            receivers.push(receiver);
-        }
+        let tickets: Vec<u64> = (0..3).map(|_| queue.push(pending(1, 1).0).unwrap()).collect();
         assert_eq!(queue.push(pending(1, 1).0), Err(Refusal::Full));
-        receivers.pop();
-        let (last, _receiver) = pending(1, 1);
-        queue.push(last).unwrap();
+        queue.remove(tickets[1]);
+        queue.remove(tickets[1]);
+        assert_eq!(queue.len(), 2);
+        queue.push(pending(1, 1).0).unwrap();
         queue.close();
         assert_eq!(queue.push(pending(1, 1).0), Err(Refusal::Closed));
         assert_eq!(queue.len(), 3);
@@ -270,10 +266,10 @@ mod tests {
         let (first, _a) = pending(1, 2);
         let (second, _b) = pending(2, 2);
         let (other, _c) = pending(1, 3);
-        [first, second, other].into_iter().for_each(|pending| queue.push(pending).unwrap());
-        assert_eq!(block_on(queue.take(|| ())).unwrap().len(), 2);
+        [first, second, other].into_iter().for_each(|pending| _ = queue.push(pending).unwrap());
+        assert_eq!(block_on(queue.take()).unwrap().len(), 2);
         queue.close();
-        assert_eq!(block_on(queue.take(|| ())).unwrap().len(), 1);
-        assert!(block_on(queue.take(|| ())).is_none());
+        assert_eq!(block_on(queue.take()).unwrap().len(), 1);
+        assert!(block_on(queue.take()).is_none());
     }
 }

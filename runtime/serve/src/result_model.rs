@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf_config::{ServedModel, Vendor};
+use flagperf_config::{ServedModel, ServedModelPlaces, Vendor};
 use flagperf_core::event::{EngineFacts, FileFacts};
 use flagperf_core::hash::{hash_bytes, hash_file};
 use flagperf_core::regular_file::read_regular;
@@ -168,5 +168,5 @@ fn engine_source(record: &Record, engine: &EngineFacts, root: Option<&Path>) -> 
     let table = super::model_source::EngineTable::of_vendor(root, &vendor.name).map_err(|error| error.to_string())?;
     let settings =
         ServedModel { compiler: name.to_owned(), options: engine.options.clone(), ..settings_of(record, engine)? };
-    table.resolve(RECORD_FILE, &settings).map_err(|error| error.to_string())
+    table.resolve(&ServedModelPlaces::in_file(RECORD_FILE), &settings).map_err(|error| error.to_string())
 }

@@ -2,50 +2,46 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flagperf_core::measure::MonotonicClock;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use futures_util::future::join_all;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
-use tracing::{debug, info, warn};
+use tokio::sync::watch;
+use tracing::{info, warn};
 
-use super::http::{BodyLimits, LimitedStream, Server, router};
+use super::body::BodyLimits;
+use super::connections::{Connections, Endpoint, Protocol};
 use super::metrics::AnswerCounts;
 use super::model::Surroundings;
 use super::model_source::ModelSource;
 use super::repository::Repository;
+use super::secret_file::SecretError;
+use super::service::Service;
+use super::shared_memory::SharedRegions;
 use super::store::ModelStore;
-
-/// The time in which a client must send the header of a request, also of the next one on the same connection.
-const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
-/// The most bytes of a header.
-const HEADER_BYTES_MAX: usize = 64 << 10;
-/// How long accepted requests may take after the server was told to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
-/// The most connections that the system accepts before the server does: that of tokio's listeners.
-const BACKLOG: usize = 1024;
-/// The time in which the first request may arrive on a connection that was accepted just before the server stops.
-const FIRST_REQUEST_TIME: Duration = Duration::from_millis(100);
-/// How long to wait after an error of the listener, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use super::tls::{Tls, TlsFiles};
+use super::tokens::Tokens;
 
 /// How models are served.
 #[derive(Debug)]
 pub struct ServeOptions {
-    /// The address of HTTP.
-    pub http: SocketAddr,
+    /// The address of HTTP, if it is spoken.
+    pub http: Option<SocketAddr>,
+    /// The address of gRPC, if it is spoken.
+    pub grpc: Option<SocketAddr>,
+    /// The certificate and the key, if connections are encrypted.
+    pub tls: Option<TlsFiles>,
+    /// A file with the tokens, if clients need one.
+    pub token_file: Option<PathBuf>,
+    /// Whether clients may register shared memory of this machine.
+    pub shared_memory: bool,
     /// The most bytes of the body of a request.
     pub body_bytes_max: usize,
-    /// The most connections; further clients wait.
+    /// The most connections of each protocol; further clients wait.
     pub connections_max: usize,
 }
 
@@ -69,6 +65,9 @@ pub enum ServeError {
         /// The cause.
         source: io::Error,
     },
+    /// A file with tokens, a key or a certificate cannot be used.
+    #[error("{0}")]
+    Secret(#[from] SecretError),
     /// Models cannot be loaded: a message for each.
     #[error("{}", .0.join("\n"))]
     Models(Vec<String>),
@@ -77,58 +76,88 @@ pub enum ServeError {
     System(#[from] io::Error),
 }
 
-/// Serves until the process is told to stop by SIGTERM or SIGINT. `ready` is called with the address when every model is
-/// loaded.
+/// Serves until the process is told to stop by SIGTERM or SIGINT. `ready` is called with the URLs, and the number of the
+/// model versions, when every model is loaded.
 ///
 /// # Errors
-/// When the address cannot be used, or a model cannot be loaded.
+/// When an address, a key or the tokens cannot be used, or a model cannot be loaded.
 pub fn serve(
     options: &ServeOptions,
     served: Served,
-    ready: impl FnOnce(SocketAddr, usize) -> io::Result<()>,
+    ready: impl FnOnce(&[String], usize) -> io::Result<()>,
 ) -> Result<(), ServeError> {
+    allow_open_files();
     let scratch = tempfile::Builder::new().prefix("flagperf-serve-").tempdir()?;
     // At least two: one of them may wait for a worker to start.
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 16));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    let result = runtime.block_on(run(options, served, scratch.path().to_owned(), ready));
+    let result = runtime.block_on(run(options, served, scratch.path(), ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
+}
+
+/// Lets the process open as many files as the system allows it: each connection is one, and a usual limit is 1024.
+fn allow_open_files() {
+    let raised =
+        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        warn!("the limit of open files stays as it is: {error}");
+    }
 }
 
 async fn run(
     options: &ServeOptions,
     served: Served,
-    scratch: PathBuf,
-    ready: impl FnOnce(SocketAddr, usize) -> io::Result<()>,
+    scratch: &Path,
+    ready: impl FnOnce(&[String], usize) -> io::Result<()>,
 ) -> Result<(), ServeError> {
     let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let listen_failed = |source| ServeError::Listen { address: options.http, source };
-    let listener = TcpListener::bind(options.http).await.map_err(listen_failed)?;
-    let address = listener.local_addr()?;
+    let tokens = options.token_file.as_deref().map(Tokens::read).transpose()?;
+    let endpoints = bind(options).await?;
     let [terminate, interrupt] = &mut stop;
     let stopped = async {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
     tokio::pin!(stopped);
-    let server = tokio::select! {
-        server = start(options, served, scratch) => server?,
+    let service = tokio::select! {
+        service = start(options, served, tokens, scratch) => service?,
         () = &mut stopped => return Ok(()),
     };
-    ready(address, server.repository.all().len())?;
-    let connections = Connections::new(server.clone(), options.connections_max);
-    connections.accept_until(&listener, stopped).await;
-    info!("stopping: no further connection is accepted");
-    server.is_stopping.store(true, Ordering::Relaxed);
-    connections.finish(listener).await;
-    server.repository.unload_all().await;
+    let urls = endpoints.iter().map(Endpoint::url).collect::<io::Result<Vec<_>>>()?;
+    ready(&urls, service.repository.all().len())?;
+    let serve = |endpoint| Connections::new(endpoint, service.clone(), options.connections_max).serve();
+    let serving = join_all(endpoints.into_iter().map(serve));
+    let stopping = async {
+        stopped.await;
+        info!("stopping: no further connection is accepted");
+        service.stop.send_replace(true);
+    };
+    tokio::join!(serving, stopping);
+    service.repository.unload_all().await;
     Ok(())
 }
 
+/// Listens at the address of each protocol.
+async fn bind(options: &ServeOptions) -> Result<Vec<Endpoint>, ServeError> {
+    let tls = options.tls.as_ref().map(Tls::read).transpose()?;
+    let mut endpoints = Vec::new();
+    for (protocol, address) in [(Protocol::Http, options.http), (Protocol::Grpc, options.grpc)] {
+        let Some(address) = address else { continue };
+        let endpoint = Endpoint::bind(protocol, address, tls.as_ref()).await;
+        endpoints.push(endpoint.map_err(|source| ServeError::Listen { address, source })?);
+    }
+    Ok(endpoints)
+}
+
 /// Loads what is served.
-async fn start(options: &ServeOptions, served: Served, scratch: PathBuf) -> Result<Arc<Server>, ServeError> {
+async fn start(
+    options: &ServeOptions,
+    served: Served,
+    tokens: Option<Tokens>,
+    scratch: &Path,
+) -> Result<Arc<Service>, ServeError> {
     let clock = Arc::new(MonotonicClock::start());
-    let surroundings = Surroundings { scratch, clock: clock.clone() };
+    let surroundings = Surroundings { scratch: scratch.to_owned(), clock: clock.clone() };
     let repository = match served {
         Served::Store(store) => {
             let repository = Repository::new(Some(*store), surroundings);
@@ -141,84 +170,14 @@ async fn start(options: &ServeOptions, served: Served, scratch: PathBuf) -> Resu
             repository
         }
     };
-    Ok(Arc::new(Server {
+    let bodies = BodyLimits::new(options.body_bytes_max);
+    Ok(Arc::new(Service {
         repository,
-        bodies: BodyLimits::new(options.body_bytes_max),
+        regions: options.shared_memory.then(|| SharedRegions::new(bodies.clone())),
+        bodies,
+        tokens,
         answers: AnswerCounts::default(),
         clock,
-        is_stopping: AtomicBool::new(false),
+        stop: watch::Sender::new(false),
     }))
-}
-
-/// The open connections.
-struct Connections {
-    service: TowerToHyperService<axum::Router>,
-    permits: Arc<Semaphore>,
-    graceful: GracefulShutdown,
-}
-
-impl Connections {
-    fn new(server: Arc<Server>, connections_max: usize) -> Self {
-        Connections {
-            service: TowerToHyperService::new(router(server)),
-            permits: Arc::new(Semaphore::new(connections_max)),
-            graceful: GracefulShutdown::new(),
-        }
-    }
-
-    /// Accepts connections until `stopped` is done.
-    async fn accept_until(&self, listener: &TcpListener, stopped: impl Future<Output = ()>) {
-        tokio::pin!(stopped);
-        loop {
-            let next = async {
-                // It is never closed.
-                let permit = self.permits.clone().acquire_owned().await.ok()?;
-                Some((permit, listener.accept().await))
-            };
-            let (permit, accepted) = tokio::select! {
-                biased;
-                () = &mut stopped => return,
-                next = next => match next { Some(next) => next, None => return },
-            };
-            match accepted {
-                Ok((stream, _)) => self.serve(stream, permit),
-                Err(error) => {
-                    warn!("cannot accept a connection: {error}");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn serve(&self, stream: TcpStream, permit: OwnedSemaphorePermit) {
-        // Without it, small answers wait for the client's acknowledgement; a failure costs only that time.
-        let _ = stream.set_nodelay(true);
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIME_MAX)
-            .max_buf_size(HEADER_BYTES_MAX)
-            .serve_connection(TokioIo::new(LimitedStream::new(stream)), self.service.clone());
-        let connection = self.graceful.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!("a connection ended: {error}");
-            }
-            drop(permit);
-        });
-    }
-
-    /// Serves the connections that the system has accepted already, and waits for the requests of all.
-    async fn finish(self, listener: TcpListener) {
-        for _ in 0..BACKLOG {
-            let Ok(permit) = self.permits.clone().try_acquire_owned() else { break };
-            let Ok(Ok((stream, _))) = timeout(Duration::ZERO, listener.accept()).await else { break };
-            self.serve(stream, permit);
-        }
-        drop(listener);
-        // A connection on which nothing has arrived is closed at once.
-        sleep(FIRST_REQUEST_TIME).await;
-        if timeout(STOP_LIMIT, self.graceful.shutdown()).await.is_err() {
-            warn!("requests that took longer than {} s were given up", STOP_LIMIT.as_secs());
-        }
-    }
 }

@@ -50,8 +50,8 @@ pub struct Totals {
     pub batches: BTreeMap<u64, BatchTotals>,
     /// Requests that were refused because too many waited.
     pub refused: u64,
-    /// Requests whose client left, or whose deadline had passed, before they ran.
-    pub abandoned: u64,
+    /// Accepted requests whose client left before the answer.
+    pub cancelled: Total,
     /// How often a worker was started again.
     pub restarts: u64,
     /// When the last request was answered: milliseconds since 1970.
@@ -111,9 +111,9 @@ impl Statistics {
         self.lock().refused += 1;
     }
 
-    /// Adds a request whose client left, or whose deadline had passed, before it ran.
-    pub fn add_abandoned(&self) {
-        self.lock().abandoned += 1;
+    /// Adds an accepted request whose client left before the answer.
+    pub fn add_cancelled(&self, nanos: u64) {
+        self.lock().cancelled.add(1, nanos);
     }
 
     /// Adds the start of another worker in the place of a lost one.

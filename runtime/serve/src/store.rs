@@ -9,7 +9,7 @@ use flagperf_config::{ServedModel, list_known};
 use super::model_source::{EngineTable, ModelSource, SourceError, read_labels};
 
 /// The ONNX file in the folder of a version.
-const MODEL_FILE: &str = "model.onnx";
+pub const MODEL_FILE: &str = "model.onnx";
 /// The most entries of a folder that are read.
 const ENTRIES_MAX: usize = 10_000;
 /// The longest name of a model in bytes.
@@ -60,13 +60,13 @@ impl ModelStore {
             let known = list_known(name, names.iter().map(String::as_str));
             return Err(SourceError::Other(format!("unknown model `{name}` (in the model store: {known})")));
         }
-        let settings = ServedModel::read(&folder, &self.folder).map_err(Box::new)?;
-        let place = format!("{name}/{}", flagperf_config::SERVED_MODEL_FILE);
-        let engine = self.engines.resolve(&place, &settings)?;
+        let (settings, places) = ServedModel::read_with_places(&folder, &self.folder).map_err(Box::new)?;
+        let engine = self.engines.resolve(&places, &settings)?;
+        let place = places.of("labels");
         if let Some(labels) = settings.labels.as_ref().filter(|labels| labels.contains('/')) {
             return Err(SourceError::Other(format!("{place}: `labels` must be a file beside it, not `{labels}`")));
         }
-        let labels = settings.labels.as_ref().map(|file| read_labels(&folder.join(file))).transpose()?;
+        let labels = settings.labels.as_ref().map(|file| read_labels(place, &folder.join(file))).transpose()?;
         let versions = versions(&folder).map_err(|error| SourceError::Other(format!("`{name}`: {error}")))?;
         if versions.is_empty() {
             let reason = format!("model `{name}` has no version: a file `{name}/1/{MODEL_FILE}` would be version 1");
@@ -100,6 +100,9 @@ fn versions(folder: &Path) -> io::Result<Vec<u64>> {
         let number = name.to_str().and_then(|name| name.parse::<u64>().ok());
         // `01` and `+1` are not the names of versions.
         let number = number.filter(|number| name.to_str() == Some(&number.to_string()));
+        if number == Some(0) {
+            return Err(io::Error::other("the folder `0` is not a version: versions are 1 and above"));
+        }
         versions.extend(number.filter(|_| entry.path().join(MODEL_FILE).exists()));
     }
     versions.sort_unstable();
@@ -138,20 +141,26 @@ mod tests {
             ("framework/model.yaml", "compiler: interpreter"),
             ("option/model.yaml", "options: {prepack: true}"),
             ("labels/model.yaml", "labels: labels.txt"),
+            ("zero/0/model.onnx", ""),
         ];
         let (_folder, store) = store(&files);
         for (name, expected) in [
             ("empty", "model `empty` has no version: a file `empty/1/model.onnx` would be version 1"),
             ("typo", "typo/model.yaml:1: unknown key `compilre` (nearest: `compiler`)"),
-            ("engine", "engine/model.yaml: unknown engine `rtne` (known: "),
-            ("framework", "framework/model.yaml: engine `interpreter` is not a compiler (compilers: "),
-            ("option", "option/model.yaml: engine `rten`: option `prepack`: unknown (known: "),
+            ("engine", "engine/model.yaml:1: unknown engine `rtne` (known: "),
+            ("framework", "framework/model.yaml:1: engine `interpreter` is not a compiler (compilers: "),
+            ("option", "option/model.yaml:1: engine `rten`: option `prepack`: unknown (known: "),
+            ("zero", "`zero`: the folder `0` is not a version: versions are 1 and above"),
             ("emty", "unknown model `emty` (in the model store: empty, engine, "),
             ("../x", "unknown model `../x` (in the model store: "),
         ] {
             let error = store.read(name).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
-        assert!(store.read("labels").unwrap_err().to_string().contains("labels/labels.txt"));
+        let error = store.read("labels").unwrap_err().to_string();
+        assert!(
+            error.starts_with("labels/model.yaml:1: `labels`: `") && error.contains("labels/labels.txt"),
+            "{error}"
+        );
     }
 }

@@ -1,27 +1,28 @@
-//! The access log: one event of `tracing` for each answer.
+//! What happens around every request: the check of its token, the count of its answer, and the line of the access log.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
-use flagperf_core::text::{one_line, truncate};
-use tracing::info;
+use axum::response::{IntoResponse, Response};
 
-use super::routes::Server;
-
-/// The most bytes of a path in the log.
-const PATH_BYTES_MAX: usize = 200;
+use super::routes::is_open;
+use crate::access_log::Access;
+use crate::service::Service;
 
 /// Answers a request, counts the answer and logs it.
-pub async fn log_access(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let begin = server.clock.now();
-    let method = request.method().clone();
-    let path = request.uri().path().to_owned();
-    let response = next.run(request).await;
+pub async fn log_access(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let access = Access::begin(&service, request.method(), request.uri());
+    let allowed = match &service.tokens {
+        Some(tokens) if !is_open(request.uri().path()) => tokens.check(request.headers()),
+        _ => Ok(()),
+    };
+    let response = match allowed {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    };
     let status = response.status().as_u16();
-    server.answers.add(status);
-    let micros = server.clock.now().0.saturating_sub(begin.0) / 1_000;
-    info!(target: "access", %method, path = %truncate(&one_line(&path), PATH_BYTES_MAX), status, micros);
+    service.answers.add_http(status);
+    access.end(&status);
     response
 }

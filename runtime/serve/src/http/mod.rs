@@ -1,10 +1,10 @@
-//! HTTP: the routes, and the limits on what clients send.
+//! HTTP: the routes, and requests and answers as JSON with binary tensors.
 
 mod access_log;
-mod body;
+mod json_answer;
+mod json_request;
 mod routes;
-mod unread;
+mod shared_memory;
 
-pub use body::BodyLimits;
-pub use routes::{Server, router};
-pub use unread::LimitedStream;
+pub use json_request::json_request;
+pub use routes::router;

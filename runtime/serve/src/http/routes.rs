@@ -1,51 +1,34 @@
 //! The routes of the protocol.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use flagperf_core::measure::Clock;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::access_log::log_access;
-use super::body::BodyLimits;
-use crate::api_error::ApiError;
-use crate::infer_request::{InferRequest, JSON_LENGTH_HEADER};
-use crate::infer_response::{infer_response, model_metadata};
-use crate::metrics::{AnswerCounts, prometheus, statistics};
+use super::json_answer::json_answer;
+use super::json_request::{JSON_LENGTH_HEADER, json_request};
+use super::shared_memory;
+use crate::api_error::{ApiError, ErrorKind};
+use crate::body::LimitedBody;
+use crate::messages::ModelStatisticsResponse;
+use crate::metrics::prometheus;
 use crate::model::Model;
-use crate::repository::Repository;
+use crate::model_description::{model_config, model_statistics};
+use crate::service::{RECORD_HEADER, Service, record_header};
 
-/// The header of an answer that names the record in which the model was measured.
-const RECORD_HEADER: HeaderName = HeaderName::from_static("flagperf-record");
-/// The most times that a request is given to the model that has taken the place of another.
-const RELOADS_MAX: usize = 8;
-
-/// What the routes share.
-#[derive(Debug)]
-pub struct Server {
-    /// The models.
-    pub repository: Repository,
-    /// The limits on bodies.
-    pub bodies: BodyLimits,
-    /// The answers that were sent.
-    pub answers: AnswerCounts,
-    /// The clock of the access log.
-    pub clock: Arc<dyn Clock>,
-    /// Whether the server is about to end.
-    pub is_stopping: AtomicBool,
-}
-
-type Shared = State<Arc<Server>>;
-type Answer = Result<Response, ApiError>;
+/// What every handler gets.
+pub type Shared = State<Arc<Service>>;
+/// What every handler that can fail returns.
+pub type Answer = Result<Response, ApiError>;
 
 /// The model and the version that a path names.
 #[derive(Debug, Deserialize)]
@@ -62,7 +45,7 @@ fn named(path: NamedPath) -> Result<Named, ApiError> {
 }
 
 /// Returns the routes.
-pub fn router(server: Arc<Server>) -> Router {
+pub fn router(service: Arc<Service>) -> Router {
     let mut router = Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
@@ -72,19 +55,26 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/v2/repository/index", post(repository_index))
         .route("/v2/repository/models/{model}/load", post(load))
         .route("/v2/repository/models/{model}/unload", post(unload))
-        .route("/metrics", get(metrics));
+        .route("/metrics", get(metrics))
+        .merge(shared_memory::routes());
     for prefix in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         router = router
             .route(prefix, get(metadata))
             .route(&format!("{prefix}/ready"), get(model_ready))
+            .route(&format!("{prefix}/config"), get(config))
             .route(&format!("{prefix}/stats"), get(model_stats))
             .route(&format!("{prefix}/infer"), post(infer));
     }
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(server.clone(), log_access))
-        .with_state(server)
+        .layer(from_fn_with_state(service.clone(), log_access))
+        .with_state(service)
+}
+
+/// Returns whether a path can be asked for without a token: what an orchestrator asks for.
+pub fn is_open(path: &str) -> bool {
+    matches!(path, "/v2/health/live" | "/v2/health/ready")
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {
@@ -94,62 +84,52 @@ async fn unknown_path(uri: Uri) -> ApiError {
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     let message =
         format!("`{}` is not for {method}: metadata is read with GET, all else is asked for with POST", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
+    ApiError::new(ErrorKind::WrongMethod, message)
 }
 
-async fn server_metadata() -> Json<Value> {
-    Json(json!({
-        "name": "flagperf",
-        "version": env!("CARGO_PKG_VERSION"),
-        "extensions": ["binary_tensor_data", "classification", "model_repository", "statistics"],
-    }))
+async fn server_metadata(State(service): Shared) -> Response {
+    Json(service.metadata()).into_response()
 }
 
-async fn server_ready(State(server): Shared) -> Answer {
-    if server.is_stopping.load(Ordering::Relaxed) {
-        return Err(ApiError::unavailable("the server stops"));
-    }
-    match server.repository.all().iter().find(|model| model.ready_instances() == 0) {
-        Some(model) => Err(not_ready(model)),
-        None => Ok(Json(json!({"ready": true})).into_response()),
-    }
+async fn server_ready(State(service): Shared) -> Answer {
+    service.check_ready()?;
+    Ok(Json(json!({"ready": true})).into_response())
 }
 
-fn not_ready(model: &Model) -> ApiError {
-    ApiError::unavailable(format!("model `{}`: {}", model.source().name, model.why_not_ready()))
-}
-
-async fn metadata(State(server): Shared, path: NamedPath) -> Answer {
+async fn metadata(State(service): Shared, path: NamedPath) -> Answer {
     let Named { model, version } = named(path)?;
-    let versions = server.repository.versions(&model)?;
-    let found = server.repository.find(&model, version.as_deref())?;
-    Ok(with_record(Json(model_metadata(&found, versions.into_keys())).into_response(), &found))
+    let (model, metadata) = service.model_metadata(&model, version.as_deref())?;
+    Ok(with_record(Json(metadata).into_response(), &model))
 }
 
-async fn model_ready(State(server): Shared, path: NamedPath) -> Answer {
+async fn config(State(service): Shared, path: NamedPath) -> Answer {
     let Named { model, version } = named(path)?;
-    let found = server.repository.find(&model, version.as_deref())?;
-    if found.ready_instances() == 0 {
-        return Err(not_ready(&found));
-    }
+    let model = service.repository.find(&model, version.as_deref())?;
+    Ok(with_record(Json(model_config(&model)).into_response(), &model))
+}
+
+async fn model_ready(State(service): Shared, path: NamedPath) -> Answer {
+    let Named { model, version } = named(path)?;
+    service.check_model_ready(&model, version.as_deref())?;
     Ok(Json(json!({"name": model, "ready": true})).into_response())
 }
 
-async fn model_stats(State(server): Shared, path: NamedPath) -> Answer {
+async fn model_stats(State(service): Shared, path: NamedPath) -> Answer {
     let Named { model, version } = named(path)?;
-    let models = match version {
-        Some(version) => vec![server.repository.find(&model, Some(&version))?],
-        None => server.repository.versions(&model)?.into_values().collect(),
-    };
-    Ok(Json(statistics(&models)).into_response())
+    Ok(statistics(&service.versions(&model, version.as_deref())?))
 }
 
-async fn all_statistics(State(server): Shared) -> Json<Value> {
-    Json(statistics(&server.repository.all()))
+async fn all_statistics(State(service): Shared) -> Response {
+    statistics(&service.repository.all())
 }
 
-async fn metrics(State(server): Shared) -> Response {
-    let text = prometheus(&server.repository.all(), &server.answers);
+fn statistics(models: &[Arc<Model>]) -> Response {
+    let model_stats = models.iter().map(|model| model_statistics(model)).collect();
+    Json(ModelStatisticsResponse { model_stats }).into_response()
+}
+
+async fn metrics(State(service): Shared) -> Response {
+    let text = prometheus(&service.repository.all(), &service.answers);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 
@@ -159,73 +139,74 @@ struct IndexRequest {
     ready: bool,
 }
 
-async fn repository_index(State(server): Shared, headers: HeaderMap, body: Body) -> Answer {
-    let body = server.bodies.read(&headers, body).await?;
-    let request: IndexRequest = match body.bytes.is_empty() {
-        true => IndexRequest::default(),
-        false => serde_json::from_slice(&body.bytes)
-            .map_err(|error| ApiError::bad_request(format!("the request is not valid: {error}")))?,
-    };
-    let entries = server.repository.index().into_iter().filter(|entry| entry.is_ready || !request.ready);
-    let entries = entries.map(|entry| {
-        let state = if entry.is_ready { "READY" } else { "UNAVAILABLE" };
-        let mut line = json!({"name": entry.name, "state": state, "reason": entry.reason});
-        if let Some(version) = entry.version {
-            line["version"] = version.to_string().into();
-        }
-        line
-    });
-    Ok(Json(entries.collect::<Value>()).into_response())
+async fn repository_index(State(service): Shared, headers: HeaderMap, body: Body) -> Answer {
+    let request: IndexRequest = read_json(&service, &headers, body).await?;
+    Ok(Json(service.index(request.ready)).into_response())
 }
 
-async fn load(State(server): Shared, path: NamedPath) -> Answer {
-    let name = named(path)?.model;
-    let server = server.clone();
-    // A client that leaves does not stop it half-way.
-    tokio::spawn(async move { server.repository.load(&name).await }).await.map_err(task_failed)??;
+async fn load(State(service): Shared, path: NamedPath) -> Answer {
+    service.load(named(path)?.model).await?;
     Ok(Json(json!({})).into_response())
 }
 
-async fn unload(State(server): Shared, path: NamedPath) -> Answer {
-    let name = named(path)?.model;
-    let server = server.clone();
-    tokio::spawn(async move { server.repository.unload(&name).await }).await.map_err(task_failed)??;
+async fn unload(State(service): Shared, path: NamedPath) -> Answer {
+    service.unload(named(path)?.model).await?;
     Ok(Json(json!({})).into_response())
 }
 
-fn task_failed(error: tokio::task::JoinError) -> ApiError {
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+async fn infer(State(service): Shared, path: NamedPath, headers: HeaderMap, body: Body) -> Answer {
+    let arrived = service.clock.now();
+    let Named { model, version } = named(path)?;
+    service.repository.find(&model, version.as_deref())?;
+    let body = read_body(&service, &headers, body).await?;
+    let given = json_request(&body.bytes, single(&headers, JSON_LENGTH_HEADER)?)?;
+    let answer = service.infer(&model, version.as_deref(), &given, arrived).await?;
+    Ok(with_record(json_answer(given.id.as_deref(), &answer)?, &answer.model))
 }
 
-async fn infer(State(server): Shared, path: NamedPath, headers: HeaderMap, body: Body) -> Answer {
-    let arrived = server.clock.now();
-    let Named { model: name, version } = named(path)?;
-    server.repository.find(&name, version.as_deref())?;
-    let body = server.bodies.read(&headers, body).await?;
-    let json_length = match headers.get(JSON_LENGTH_HEADER).map(HeaderValue::to_str) {
-        Some(Ok(length)) => Some(length),
-        Some(Err(_)) => return Err(ApiError::bad_request(format!("{JSON_LENGTH_HEADER} is not a number"))),
-        None => None,
-    };
-    for _ in 0..RELOADS_MAX {
-        let model = server.repository.find(&name, version.as_deref())?;
-        let request = InferRequest::parse(&body.bytes, json_length, model.signature())?;
-        match model.infer(request.inputs, request.deadline, arrived).await {
-            Ok(outputs) => {
-                let response = infer_response(&model, request.id.as_deref(), &outputs, &request.outputs)?;
-                return Ok(with_record(response, &model));
-            }
-            Err(Some(error)) => return Err(error),
-            // The model was loaded again in the meantime: its successor answers.
-            Err(None) => {}
-        }
+/// Reads a body of JSON; an empty one has the default of each field.
+pub async fn read_json<T: Default + serde::de::DeserializeOwned>(
+    service: &Service,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, ApiError> {
+    let body = read_body(service, headers, body).await?;
+    if body.bytes.is_empty() {
+        return Ok(T::default());
     }
-    Err(ApiError::unavailable(format!("model `{name}` is loaded again and again")))
+    // Without it, serde accepts an array of the values, too.
+    if body.bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::bad_request("the request is not valid: it is not a JSON object"));
+    }
+    serde_json::from_slice::<T>(&body.bytes)
+        .map_err(|error| ApiError::bad_request(format!("the request is not valid: {error}")))
+}
+
+/// Reads the body of a request.
+async fn read_body(service: &Service, headers: &HeaderMap, body: Body) -> Result<LimitedBody, ApiError> {
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+        let message = format!("the body is encoded as {encoding:?}; this server reads only bodies as they are");
+        return Err(ApiError::new(ErrorKind::WrongForm, message));
+    }
+    let stated = single(headers, header::CONTENT_LENGTH.as_str())?;
+    service.bodies.read(stated.and_then(|length| length.parse().ok()), body).await
+}
+
+/// Returns the value of a header that has one at most.
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next().map(HeaderValue::to_str), values.next()) {
+        (_, Some(_)) => Err(ApiError::bad_request(format!("the header {name} is there more than once"))),
+        (Some(Err(_)), _) => Err(ApiError::bad_request(format!("the header {name} is not a number"))),
+        (Some(Ok(value)), None) => Ok(Some(value)),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Adds the record in which the model was measured.
 fn with_record(mut response: Response, model: &Model) -> Response {
-    let digest = model.source().record.as_ref().and_then(|record| HeaderValue::from_str(&record.digest).ok());
-    digest.into_iter().for_each(|digest| _ = response.headers_mut().insert(RECORD_HEADER, digest));
+    if let Some(digest) = record_header(model) {
+        response.headers_mut().insert(HeaderName::from_static(RECORD_HEADER), digest);
+    }
     response
 }

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 /// How long a client may leave its answer unread.
@@ -14,15 +13,15 @@ const UNREAD_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A connection whose writes have a time limit.
 #[derive(Debug)]
-pub struct LimitedStream {
-    stream: TcpStream,
+pub struct LimitedStream<S> {
+    stream: S,
     /// Runs while a write waits for the client.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl LimitedStream {
+impl<S> LimitedStream<S> {
     /// Limits the writes of a connection.
-    pub fn new(stream: TcpStream) -> Self {
+    pub fn new(stream: S) -> Self {
         LimitedStream { stream, waiting: None }
     }
 
@@ -38,7 +37,7 @@ impl LimitedStream {
     }
 }
 
-impl AsyncRead for LimitedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -48,7 +47,7 @@ impl AsyncRead for LimitedStream {
     }
 }
 
-impl AsyncWrite for LimitedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.limit(written, context)
