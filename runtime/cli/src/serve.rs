@@ -28,6 +28,10 @@ pub(super) struct ServeArguments {
     /// names the record
     #[arg(long, value_name = "RESULT", value_hint = ValueHint::AnyPath, conflicts_with_all = ["model_store", "vendor"])]
     result: Option<PathBuf>,
+    /// The tokenizer.json of the language model of the result; without it, the one that the case has read. A tokenizer_config.json
+    /// beside it has the token that ends an answer and the chat template
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "result")]
+    tokenizer: Option<PathBuf>,
     /// Address of HTTP; port 0 is any free one, which the line that says that the server is ready contains
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000", value_hint = ValueHint::Other)]
     http: SocketAddr,
@@ -67,7 +71,8 @@ pub(super) fn serve(arguments: &ServeArguments) -> anyhow::Result<ExitCode> {
 fn served(arguments: &ServeArguments) -> Result<Served, String> {
     if let Some(result) = &arguments.result {
         let root = locate_checkout().ok().map(|checkout| checkout.root);
-        let source = read_result_model(result, root.as_deref()).map_err(|error| error.to_string())?;
+        let source = read_result_model(result, root.as_deref(), arguments.tokenizer.as_deref())
+            .map_err(|error| error.to_string())?;
         return Ok(Served::Result(Box::new(source)));
     }
     let folder = arguments.model_store.as_deref().unwrap_or(Path::new(""));

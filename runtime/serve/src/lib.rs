@@ -5,6 +5,7 @@
 mod datatype;
 mod elements;
 mod frame;
+mod decoder;
 mod worker;
 mod model_source;
 mod store;
@@ -14,6 +15,7 @@ mod statistics;
 mod queue;
 mod signature;
 mod instance;
+mod generation;
 mod model;
 mod repository;
 mod api_error;
@@ -22,6 +24,7 @@ mod classification;
 mod infer_response;
 mod metrics;
 mod http;
+mod openai;
 mod server;
 
 pub use model_source::{EngineSource, EngineTable, SourceError};

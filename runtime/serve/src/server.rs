@@ -22,6 +22,7 @@ use super::http::{BodyLimits, LimitedStream, Server, router};
 use super::metrics::AnswerCounts;
 use super::model::Surroundings;
 use super::model_source::ModelSource;
+use super::openai;
 use super::repository::Repository;
 use super::store::ModelStore;
 
@@ -160,7 +161,7 @@ struct Connections {
 impl Connections {
     fn new(server: Arc<Server>, connections_max: usize) -> Self {
         Connections {
-            service: TowerToHyperService::new(router(server)),
+            service: TowerToHyperService::new(router(server, openai::routes())),
             permits: Arc::new(Semaphore::new(connections_max)),
             graceful: GracefulShutdown::new(),
         }

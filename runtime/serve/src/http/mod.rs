@@ -6,5 +6,5 @@ mod routes;
 mod unread;
 
 pub use body::BodyLimits;
-pub use routes::{Server, router};
+pub use routes::{RELOADS_MAX, Server, router, with_record};
 pub use unread::LimitedStream;

@@ -27,7 +27,7 @@ use crate::repository::Repository;
 /// The header of an answer that names the record in which the model was measured.
 const RECORD_HEADER: HeaderName = HeaderName::from_static("flagperf-record");
 /// The most times that a request is given to the model that has taken the place of another.
-const RELOADS_MAX: usize = 8;
+pub const RELOADS_MAX: usize = 8;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ fn named(path: NamedPath) -> Result<Named, ApiError> {
     path.map(|Path(named)| named).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// Returns the routes.
-pub fn router(server: Arc<Server>) -> Router {
+/// Returns the routes. `openai` are those below `/v1`.
+pub fn router(server: Arc<Server>, openai: Router<Arc<Server>>) -> Router {
     let mut router = Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
@@ -81,6 +81,7 @@ pub fn router(server: Arc<Server>) -> Router {
             .route(&format!("{prefix}/infer"), post(infer));
     }
     router
+        .nest("/v1", openai)
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(server.clone(), log_access))
@@ -224,7 +225,7 @@ async fn infer(State(server): Shared, path: NamedPath, headers: HeaderMap, body:
 }
 
 /// Adds the record in which the model was measured.
-fn with_record(mut response: Response, model: &Model) -> Response {
+pub fn with_record(mut response: Response, model: &Model) -> Response {
     let digest = model.source().record.as_ref().and_then(|record| HeaderValue::from_str(&record.digest).ok());
     digest.into_iter().for_each(|digest| _ = response.headers_mut().insert(RECORD_HEADER, digest));
     response
