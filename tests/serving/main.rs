@@ -7,7 +7,11 @@ mod support;
 
 mod bad_input;
 mod faults;
+mod language_store;
 mod load;
+mod openai;
+mod openai_faults;
+mod openai_result;
 mod protocol;
 mod result;
 mod server;
