@@ -179,6 +179,7 @@ impl Stream {
 /// Returns the tokens and the text of the events of a stream.
 pub fn joined(events: &[Value]) -> (Vec<i64>, String) {
     let choices = || events.iter().map(|event| &event["choices"][0]);
-    let text = |choice: &Value| choice["text"].as_str().or(choice["delta"]["content"].as_str()).unwrap_or("").to_owned();
+    let text =
+        |choice: &Value| choice["text"].as_str().or(choice["delta"]["content"].as_str()).unwrap_or("").to_owned();
     (choices().flat_map(token_ids).collect(), choices().map(text).collect())
 }

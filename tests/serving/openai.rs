@@ -4,7 +4,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::language_store::{LENGTH, Stream, add_language_model, expected, joined, prompts, request, store, text, tokens};
+use crate::language_store::{
+    LENGTH, Stream, add_language_model, expected, joined, prompts, request, store, text, tokens,
+};
 use crate::server::{Server, add_model};
 use crate::support;
 
@@ -37,16 +39,12 @@ fn answers_are_those_of_each_prompt_alone_wherever_the_other_rows_are() {
         assert_eq!(tokens(&server.post(COMPLETIONS, &sent(at))), *expected, "prompt {at} alone");
     }
     thread::scope(|scope| {
-        for round in 0..3 {
-            let (server, expected, sent) = (&server, &expected, &sent);
-            let ask = move |at: usize| {
-                for again in 0..2 {
-                    let answer = server.post(COMPLETIONS, &sent(at));
-                    assert_eq!(tokens(&answer), expected[at], "prompt {at}, {again} and {round}");
-                }
-            };
-            (0..expected.len()).for_each(|at| _ = scope.spawn(move || ask(at)));
-        }
+        let (server, expected, sent) = (&server, &expected, &sent);
+        let ask = move |at: usize| {
+            let answer = server.post(COMPLETIONS, &sent(at));
+            assert_eq!(tokens(&answer), expected[at], "prompt {at} with others");
+        };
+        (0..expected.len()).for_each(|at| _ = scope.spawn(move || ask(at)));
     });
     let stats = server.get("/v2/models/m/stats").json()["model_stats"][0].clone();
     assert!(stats["inference_count"].as_u64() > stats["execution_count"].as_u64(), "rows ran together: {stats}");
@@ -73,7 +71,10 @@ fn a_stream_has_the_text_of_the_whole_answer_and_its_usage() {
     let answered: Vec<i64> =
         whole["choices"][0]["token_ids"].as_array().unwrap().iter().map(|token| token.as_i64().unwrap()).collect();
     let expected_text = text(&answered);
-    assert_eq!((whole["object"].as_str(), whole["choices"][0]["text"].as_str()), (Some("text_completion"), Some(&expected_text[..])));
+    assert_eq!(
+        (whole["object"].as_str(), whole["choices"][0]["text"].as_str()),
+        (Some("text_completion"), Some(&expected_text[..]))
+    );
     assert_eq!((&whole["choices"][0]["finish_reason"], &whole["model"]), (&json!("length"), &json!("m")));
     // `ab` and `cd` are tokens, and é has two bytes.
     let usage = json!({"prompt_tokens": 7, "completion_tokens": 20, "total_tokens": 27});
@@ -99,13 +100,20 @@ fn a_conversation_is_answered_by_the_chat_template() {
     let completion = server.post(COMPLETIONS, &request(&json!(template), 6, &json!({}))).json();
     assert_eq!(choice["message"]["content"], completion["choices"][0]["text"]);
     assert_eq!(whole["usage"], completion["usage"]);
-    let events = Stream::open(&server, CHAT, &request(&Value::Null, 6, &{
-        let mut streamed = fields.clone();
-        streamed["stream"] = true.into();
-        streamed
-    }))
+    let events = Stream::open(
+        &server,
+        CHAT,
+        &request(&Value::Null, 6, &{
+            let mut streamed = fields.clone();
+            streamed["stream"] = true.into();
+            streamed
+        }),
+    )
     .events();
-    assert_eq!((&events[0]["choices"][0]["delta"]["role"], &events[0]["object"]), (&json!("assistant"), &json!("chat.completion.chunk")));
+    assert_eq!(
+        (&events[0]["choices"][0]["delta"]["role"], &events[0]["object"]),
+        (&json!("assistant"), &json!("chat.completion.chunk"))
+    );
     assert_eq!(joined(&events).1, choice["message"]["content"].as_str().unwrap());
     // Without a limit, the answer fills the context.
     let open = json!({"model": "m", "messages": messages, "ignore_eos": true});
@@ -124,14 +132,22 @@ fn an_answer_ends_before_a_stop_word_and_at_an_end_token() {
         panic!("the seeded model answers otherwise: {answer:?}");
     }
     let stopped = server.post(COMPLETIONS, &request(&json!(prompt), 20, &json!({"stop": ["\u{1}none", word]}))).json();
-    assert_eq!((&stopped["choices"][0]["finish_reason"], &stopped["choices"][0]["text"]), (&json!("stop"), &json!(text(&answer[..at]))));
-    let events = Stream::open(&server, COMPLETIONS, &request(&json!(prompt), 20, &json!({"stop": word, "stream": true}))).events();
+    assert_eq!(
+        (&stopped["choices"][0]["finish_reason"], &stopped["choices"][0]["text"]),
+        (&json!("stop"), &json!(text(&answer[..at])))
+    );
+    let events =
+        Stream::open(&server, COMPLETIONS, &request(&json!(prompt), 20, &json!({"stop": word, "stream": true})))
+            .events();
     assert_eq!(joined(&events).1, text(&answer[..at]));
 
     let name = serde_json::to_string(&word).unwrap();
     let server = Server::of_store(store(&format!("{SETTINGS}\nend_tokens: [{name}]"), 0.0), &[]);
     let ended = server.post(COMPLETIONS, &request(&json!(prompt), 20, &json!({"ignore_eos": false}))).json();
-    assert_eq!((&ended["choices"][0]["finish_reason"], &ended["choices"][0]["text"]), (&json!("stop"), &json!(text(&answer[..at]))));
+    assert_eq!(
+        (&ended["choices"][0]["finish_reason"], &ended["choices"][0]["text"]),
+        (&json!("stop"), &json!(text(&answer[..at])))
+    );
     assert_eq!(ended["usage"]["completion_tokens"], at + 1);
 }
 
@@ -149,7 +165,8 @@ fn scores_are_sampled_with_a_seed_and_without_temperature_the_best_is_chosen() {
     assert_eq!(answer(json!({"temperature": 1, "top_k": 1})), answer(json!({})));
     // Others in the same runs change nothing.
     thread::scope(|scope| {
-        let others: Vec<_> = (0..6).map(|seed| scope.spawn(move || answer(json!({"temperature": 1, "seed": seed})))).collect();
+        let others: Vec<_> =
+            (0..6).map(|seed| scope.spawn(move || answer(json!({"temperature": 1, "seed": seed})))).collect();
         let all: Vec<_> = others.into_iter().map(|thread| thread.join().unwrap()).collect();
         assert_eq!(all[5], seeded);
     });
@@ -160,7 +177,10 @@ fn what_does_not_fit_the_model_is_refused_with_the_numbers() {
     let server = greedy();
     let long = vec![1; LENGTH];
     let ask = |prompt: &Value, more: Value| refusal(&server, COMPLETIONS, &request(prompt, 4, &more));
-    assert_eq!(ask(&json!(long), json!({})), "the prompt has 48 tokens, but the model's context has 48 for the prompt and the answer");
+    assert_eq!(
+        ask(&json!(long), json!({})),
+        "the prompt has 48 tokens, but the model's context has 48 for the prompt and the answer"
+    );
     assert_eq!(
         ask(&json!(long[..46]), json!({})),
         "the model's context has 48 tokens, but the request needs more: 46 of the prompt and 4 of the answer"
@@ -198,9 +218,12 @@ fn models_are_listed_and_a_model_of_another_kind_is_not_one_of_them() {
     assert_eq!(server.get("/v1/models/m").json()["object"], "model");
     let expected = "model `linear` is no language model: ask it at `/v2/models/linear/infer`";
     assert_eq!(refusal(&server, COMPLETIONS, &request(&json!("a"), 1, &json!({"model": "linear"}))), expected);
-    let answer = server.infer("m", &json!({"inputs": [
+    let answer = server.infer(
+        "m",
+        &json!({"inputs": [
         {"name": "input_ids", "shape": [1, 1], "datatype": "INT64", "data": [1]},
-        {"name": "first", "shape": [1], "datatype": "INT64", "data": [0]}]}));
+        {"name": "first", "shape": [1], "datatype": "INT64", "data": [0]}]}),
+    );
     assert_eq!(answer.status, 400);
     assert!(answer.error().contains("ask it at `/v1/completions`"), "{}", answer.error());
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
@@ -49,7 +48,7 @@ fn requests_join_and_leave_while_others_are_answered() {
     let mut long = Stream::open(&server, COMPLETIONS, &streamed(40));
     assert!(long.next().is_some());
     for _ in 0..3 {
-        assert_eq!(tokens(&server.post(COMPLETIONS, &request(&json!([1; 9]), 2, &json!({})))), [0, 0]);
+        assert_eq!(tokens(&server.post(COMPLETIONS, &request(&json!(vec![1; 9]), 2, &json!({})))), [0, 0]);
     }
     assert_eq!(metric(&server, "flagperf_active_rows"), 1.0, "the long answer still goes on");
     assert_eq!(joined(&long.events()).0.len(), 39);
@@ -177,7 +176,9 @@ fn a_store_whose_files_do_not_belong_together_is_refused_with_the_reason() {
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let write = |name: &'static str, text: &'static str| move |folder: &std::path::Path| fs::write(folder.join(name), text).unwrap();
+    let write = |name: &'static str, text: &'static str| {
+        move |folder: &std::path::Path| fs::write(folder.join(name), text).unwrap()
+    };
     let errors = refused(&|_| (), "end_tokens: [\"<none>\"]");
     assert!(errors.contains("has no token `<none>`, which is to end an answer"), "{errors}");
     let errors = refused(&write("tokenizer.json", "{}"), "");

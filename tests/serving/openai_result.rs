@@ -42,7 +42,8 @@ fn the_language_model_of_a_result_is_served_and_gives_the_answers_of_its_case() 
     asked["max_tokens"] = 10.into();
     let refused = Stream::open(&server, "/v1/completions", &asked);
     assert_eq!(refused.status, 400);
-    let expected = "the model's context has 12 tokens, but the request needs more: 3 of the prompt and 10 of the answer";
+    let expected =
+        "the model's context has 12 tokens, but the request needs more: 3 of the prompt and 10 of the answer";
     assert_eq!(refused.whole()["error"]["message"], expected);
 
     let base_url = format!("openai.base_url=http://{}/v1", server.address);
