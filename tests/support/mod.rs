@@ -10,6 +10,7 @@ pub mod graphs;
 pub mod jobs;
 pub mod kubernetes;
 pub mod lab;
+pub mod language_model;
 pub mod leaves;
 pub mod loopback;
 pub mod once;

@@ -32,6 +32,10 @@ pub(super) struct ServeArguments {
     /// Before RESULT is served, verifies it as `flagperf verify` does, and serves nothing that is not authentic or consistent
     #[arg(long, requires = "result")]
     verify: bool,
+    /// The tokenizer.json of the language model of the result; without it, the one that the case has read. A tokenizer_config.json
+    /// beside it has the token that ends an answer and the chat template
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "result")]
+    tokenizer: Option<PathBuf>,
     /// Address of HTTP, or `none`; port 0 is any free one, which the line that says that the server is ready contains
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000", value_parser = endpoint, value_hint = ValueHint::Other)]
     http: Endpoint,
@@ -110,7 +114,8 @@ fn served(arguments: &ServeArguments) -> Result<Served, String> {
             check_standing(result)?;
         }
         let root = locate_checkout().ok().map(|checkout| checkout.root);
-        let source = read_result_model(result, root.as_deref()).map_err(|error| error.to_string())?;
+        let source = read_result_model(result, root.as_deref(), arguments.tokenizer.as_deref())
+            .map_err(|error| error.to_string())?;
         return Ok(Served::Result(Box::new(source)));
     }
     let folder = arguments.model_store.as_deref().unwrap_or(Path::new(""));

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::file::ConfigFile;
-use super::section::{OPTIONAL_TEXT, SectionKind, TEXT, TEXT_MAP, read_section, section};
+use super::section::{OPTIONAL_TEXT, SectionKind, TEXT, TEXT_MAP, TEXTS, read_section, section};
 use super::yaml::Node;
 use super::{Finding, ValueKind};
 use flagperf_core::precision::Precision;
@@ -49,6 +49,11 @@ section! {
         optional(TEXT_MAP, "{}") inputs: IndexMap<String, String>,
         /// other names for outputs, each with the name in the file
         optional(TEXT_MAP, "{}") outputs: IndexMap<String, String>,
+        /// of a language model: the most tokens of a prompt that one run reads; answers that are being written get one token in
+        /// the same run
+        optional(COUNT, "32") prompt_chunk: u32,
+        /// of a language model: tokens that end an answer, besides `eos_token` of tokenizer_config.json
+        optional(TEXTS, "[]") end_tokens: Vec<String>,
     }
 }
 

@@ -70,6 +70,6 @@ pub use sampler::TrainingSampler;
 pub use slot::{MemoryLender, RecycleError};
 pub use squad::SquadOptions;
 pub use synthetic::{SAMPLE_BYTES_MAX, SyntheticField};
-pub use tokenizer::TokenizerFiles;
+pub use tokenizer::{TextTokenizer, TokenizerFiles};
 pub use tokens::TokenStreamOptions;
 pub use transform::Transform;

@@ -120,6 +120,29 @@ impl TextTokenizer {
         Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
     }
 
+    /// Returns the text of tokens, without special tokens. Bytes that are no whole character become U+FFFD.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn decode(&self, tokens: &[u32]) -> Result<String, String> {
+        self.tokenizer.decode(tokens, true).map_err(|error| format!("cannot be written as text: {error}"))
+    }
+
+    /// Returns the number of a token; `None` if there is no such token.
+    pub fn token_number(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// Returns the number of tokens: one more than the highest number of a token.
+    pub fn token_count(&self) -> usize {
+        self.tokenizer.get_vocab(true).into_values().max().map_or(0, |last| last as usize + 1)
+    }
+
+    /// Returns the bytes of the longest token as the file writes it.
+    pub fn longest_token_bytes(&self) -> usize {
+        self.tokenizer.get_vocab(true).keys().map(String::len).max().unwrap_or(0)
+    }
+
     /// Returns the tokens of a text without special tokens, with the range of bytes of each.
     ///
     /// # Errors

@@ -96,20 +96,19 @@ impl ApiError {
         row.map_or((StatusCode::INTERNAL_SERVER_ERROR, Code::Internal), |(_, status, code)| (*status, *code))
     }
 
+    /// Returns the status in HTTP.
+    pub fn status(&self) -> StatusCode {
+        self.statuses().0
+    }
+
     /// Returns the status in gRPC.
     pub fn code(&self) -> Code {
         self.statuses().1
     }
 
-    /// Returns the sentence as one line of limited length.
-    pub fn sentence(&self) -> String {
-        truncate(&one_line(&self.message), MESSAGE_BYTES_MAX).into_owned()
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let mut response = (self.statuses().0, Json(json!({ "error": self.sentence() }))).into_response();
+    /// Returns an answer with its status and the headers that belong to it.
+    pub fn response(&self, body: serde_json::Value) -> Response {
+        let mut response = (self.status(), Json(body)).into_response();
         match self.kind {
             // The request may succeed after a second.
             ErrorKind::TooMany | ErrorKind::Unavailable => {
@@ -121,6 +120,17 @@ impl IntoResponse for ApiError {
             _ => {}
         }
         response
+    }
+
+    /// Returns the sentence as one line of limited length.
+    pub fn sentence(&self) -> String {
+        truncate(&one_line(&self.message), MESSAGE_BYTES_MAX).into_owned()
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.response(json!({ "error": self.sentence() }))
     }
 }
 

@@ -23,6 +23,7 @@ use super::service::Service;
 use super::tls::Tls;
 use super::grpc::{self, UnreadAnswers};
 use super::http;
+use super::openai;
 
 /// The time in which a client must send the header of a request, also of the next one on the same connection.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -111,7 +112,7 @@ impl Connections {
     pub fn new(endpoint: Endpoint, service: Arc<Service>, connections_max: usize) -> Self {
         Connections {
             endpoint,
-            router: http::router(service.clone()),
+            router: http::router(service.clone(), openai::routes()),
             service,
             permits: Arc::new(Semaphore::new(connections_max)),
             graceful: GracefulShutdown::new(),

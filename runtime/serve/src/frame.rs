@@ -34,6 +34,8 @@ pub struct LoadRequest {
     pub threads: usize,
     /// The most rows of a run.
     pub batch_size: usize,
+    /// Of a language model: the most tokens of a row that a run reads.
+    pub chunk: Option<usize>,
     /// The type that the engine computes in.
     pub precision: DType,
     /// Further options of the engine.

@@ -49,7 +49,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    fn note_failure(&self, failure: String) {
+    /// Notes how a worker was lost, or could not be started.
+    pub fn note_failure(&self, failure: String) {
         *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 }
@@ -72,7 +73,7 @@ pub async fn run_instance(shared: Arc<Shared>, mut worker: WorkerProcess) {
                 shared.ready.fetch_sub(1, Ordering::Relaxed);
                 error!(model = shared.title, "{failure}");
                 shared.note_failure(failure.to_string());
-                let Some(started) = restart(&shared, &mut losses).await else { return };
+                let Some(started) = restart(&shared, &mut losses, || shared.queue.is_finished()).await else { return };
                 worker = started;
             }
         }
@@ -132,12 +133,12 @@ fn answer(pending: Vec<Pending>, outputs: Vec<Tensors>) {
 }
 
 /// Starts a worker in the place of a lost one, after a delay that grows with each loss; `None` when the model is unloaded.
-async fn restart(shared: &Shared, losses: &mut u32) -> Option<WorkerProcess> {
+pub async fn restart(shared: &Shared, losses: &mut u32, is_finished: impl Fn() -> bool) -> Option<WorkerProcess> {
     loop {
         let delay = RESTART_DELAY.saturating_mul(1 << (*losses).min(10)).min(RESTART_DELAY_MAX);
         *losses += 1;
         sleep(delay).await;
-        if shared.queue.is_finished() {
+        if is_finished() {
             return None;
         }
         let started = WorkerProcess::start(&shared.request, &shared.log, LOAD_LIMIT).await;

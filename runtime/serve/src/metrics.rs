@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Code;
 
+use super::generation::GenerationTotals;
 use super::model::Model;
 use super::statistics::Totals;
 
@@ -69,6 +70,38 @@ const METRICS: [Metric; 13] = [
     ("flagperf_instances", "gauge", "Workers", |model, _| f64::from(model.source().settings.instances)),
 ];
 
+/// A row of /metrics for language models.
+type LanguageMetric = (&'static str, &'static str, &'static str, fn(&GenerationTotals) -> f64);
+
+const LANGUAGE_METRICS: [LanguageMetric; 8] = [
+    ("flagperf_prompt_tokens_total", "counter", "Tokens of prompts that were read", |t| t.prompt_tokens as f64),
+    ("flagperf_answer_tokens_total", "counter", "Tokens of answers", |t| t.answer_tokens as f64),
+    ("flagperf_first_tokens_total", "counter", "Answers that have begun", |t| t.first_token.count as f64),
+    (
+        "flagperf_first_token_seconds_total",
+        "counter",
+        "Time from the arrival of a request in the queue to its first token",
+        |t| seconds(t.first_token.nanos),
+    ),
+    ("flagperf_next_tokens_total", "counter", "Tokens after the first one of an answer", |t| t.next_token.count as f64),
+    ("flagperf_next_token_seconds_total", "counter", "Time from a token to the next", |t| seconds(t.next_token.nanos)),
+    ("flagperf_left_answers_total", "counter", "Answers whose client left before their end", |t| t.left as f64),
+    ("flagperf_active_rows", "gauge", "Answers that are being written", |t| t.active_rows as f64),
+];
+
+/// Writes the metrics of language models.
+fn write_language_models(text: &mut String, models: &[Arc<Model>]) {
+    let totals = models.iter().filter_map(|model| Some((model.source(), model.text()?.statistics().totals())));
+    let totals: Vec<_> = totals.collect();
+    for (name, kind, about, value) in LANGUAGE_METRICS.iter().filter(|_| !totals.is_empty()) {
+        let _ = write!(text, "# HELP {name} {about}.\n# TYPE {name} {kind}\n");
+        for (source, totals) in &totals {
+            let (model, version, value) = (&source.name, source.version, value(totals));
+            let _ = writeln!(text, "{name}{{model=\"{model}\",version=\"{version}\"}} {value}");
+        }
+    }
+}
+
 /// Returns the text for Prometheus.
 pub fn prometheus(models: &[Arc<Model>], answers: &AnswerCounts) -> String {
     let mut text = String::new();
@@ -81,6 +114,7 @@ pub fn prometheus(models: &[Arc<Model>], answers: &AnswerCounts) -> String {
             let _ = writeln!(text, "{name}{{model=\"{}\",version=\"{}\"}} {value}", source.name, source.version);
         }
     }
+    write_language_models(&mut text, models);
     text.push_str(&answers_text(answers));
     text
 }

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tracing::info;
 
 use super::api_error::{ApiError, ErrorKind};
+use super::generation::{LanguageModel, TextModel, run_rows};
 use super::instance::{LOAD_LIMIT, Shared, run_instance, wait_for_end};
 use super::model_source::ModelSource;
 use super::queue::{BatchPolicy, Pending, Queue, Refusal, Tensors};
@@ -35,6 +36,10 @@ pub struct Model {
     source: ModelSource,
     signature: Signature,
     shared: Arc<Shared>,
+    /// Of a language model, its text side and its requests.
+    text: Option<Arc<TextModel>>,
+    /// Seconds since 1970.
+    loaded_at: i64,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -46,6 +51,8 @@ impl Model {
     pub async fn load(source: ModelSource, surroundings: &Surroundings) -> Result<Arc<Self>, String> {
         let title = format!("{} version {}", source.name, source.version);
         let failed = |reason: String| format!("model {title}: {reason}");
+        let language = source.text.as_ref().map(|text| LanguageModel::load(text, &source.file));
+        let language = tokio::task::block_in_place(|| language.transpose()).map_err(failed)?;
         let request = source.load_request(&surroundings.scratch);
         let log = surroundings.scratch.join(format!("{}.{}.log", source.name, source.version));
         let mut workers = Vec::new();
@@ -79,9 +86,15 @@ impl Model {
             last_failure: Mutex::default(),
         });
         info!(model = shared.title, device = %shared.loaded.device, instances = workers.len(), "loaded");
-        let start = |worker| tokio::spawn(run_instance(shared.clone(), worker));
+        let text = language.zip(source.text.as_ref());
+        let text = text.map(|(language, files)| Arc::new(TextModel::new(language, files, settings)));
+        let start = |worker| match &text {
+            Some(text) => tokio::spawn(run_rows(shared.clone(), text.clone(), worker)),
+            None => tokio::spawn(run_instance(shared.clone(), worker)),
+        };
         let tasks = Mutex::new(workers.into_iter().map(start).collect());
-        Ok(Arc::new(Model { source, signature, shared, tasks }))
+        let loaded_at = jiff::Timestamp::now().as_second();
+        Ok(Arc::new(Model { source, signature, shared, text, loaded_at, tasks }))
     }
 
     /// Where the model comes from.
@@ -94,6 +107,21 @@ impl Model {
         &self.signature
     }
 
+    /// Of a language model, its text side and its requests.
+    pub fn text(&self) -> Option<&Arc<TextModel>> {
+        self.text.as_ref()
+    }
+
+    /// What its instances share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// When it was loaded, in seconds since 1970.
+    pub fn loaded_at(&self) -> i64 {
+        self.loaded_at
+    }
+
     /// What was served.
     pub fn statistics(&self) -> &Statistics {
         &self.shared.statistics
@@ -101,7 +129,7 @@ impl Model {
 
     /// The number of requests that wait.
     pub fn waiting(&self) -> usize {
-        self.shared.queue.len()
+        self.text.as_ref().map_or_else(|| self.shared.queue.len(), |text| text.queue().len())
     }
 
     /// The number of workers that can run a request.
@@ -120,6 +148,10 @@ impl Model {
         deadline: Option<Duration>,
         arrived: Nanos,
     ) -> Result<Tensors, Option<ApiError>> {
+        if self.text.is_some() {
+            let reason = "it is a language model: ask it at `/v1/completions` or `/v1/chat/completions`";
+            return Err(Some(ApiError::bad_request(format!("{}: {reason}", self.shared.title))));
+        }
         if self.ready_instances() == 0 {
             return Err(Some(ApiError::unavailable(format!("{}: {}", self.shared.title, self.why_not_ready()))));
         }
@@ -169,6 +201,7 @@ impl Model {
     /// Accepts no more requests, answers those that wait, and ends the workers. Returns whether they ended within `limit`.
     pub async fn unload(&self, limit: Duration) -> bool {
         self.shared.queue.close();
+        self.text.iter().for_each(|text| text.queue().close());
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         wait_for_end(tasks, limit).await
     }

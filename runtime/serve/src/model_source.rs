@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::frame::LoadRequest;
+use super::generation::TextSource;
 
 /// A model version that can be served.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct ModelSource {
     pub file: PathBuf,
     /// The names of classes, in order.
     pub labels: Vec<String>,
+    /// Of a language model, its further files.
+    pub text: Option<TextSource>,
     /// The record in which the model was measured.
     pub record: Option<MeasuredRecord>,
 }
@@ -49,6 +52,7 @@ impl ModelSource {
             command: self.engine.command.clone(),
             threads: self.engine.threads as usize,
             batch_size: self.settings.max_batch_size.max(1) as usize,
+            chunk: self.text.as_ref().map(|text| text.chunk),
             precision: self.settings.precision.dtype(),
             options: self.engine.options.clone(),
             scratch: scratch.to_owned(),

@@ -12,6 +12,8 @@ use flagperf_core::tensor::TensorSpec;
 use flagperf_result::{MANIFEST_BYTES_MAX, PhaseRecord, RECORD_BYTES_MAX, Record, ResultManifest, digest};
 use flagperf_verify::find_results;
 
+use super::decoder::{ATTENTION_MASK, FIRST};
+use super::generation::TextSource;
 use super::model_source::{EngineSource, MeasuredRecord, ModelSource};
 
 /// Why the model of a result cannot be served.
@@ -22,12 +24,22 @@ pub struct ResultModelError {
     reason: String,
 }
 
-/// Reads the model that a result measured. `root` is the checkout, whose vendor brings plug-ins and sidecars.
+/// The graph of a language model that returns scores; another one chooses the tokens.
+const DECODER: &str = "decoder";
+/// The setting of a case that generates text: the most tokens of a prompt that a run reads.
+const PROMPT_LENGTH: &str = "prompt_length";
+
+/// Reads the model that a result measured. `root` is the checkout, whose vendor brings plug-ins and sidecars. `tokenizer` is that
+/// of a language model; without it, the one that the case has read.
 ///
 /// # Errors
 /// When there is not one result, it has no manifest, inference of one graph was not measured, or the ONNX file is not the one
 /// that was measured.
-pub fn read_result_model(result: &Path, root: Option<&Path>) -> Result<ModelSource, ResultModelError> {
+pub fn read_result_model(
+    result: &Path,
+    root: Option<&Path>,
+    tokenizer: Option<&Path>,
+) -> Result<ModelSource, ResultModelError> {
     let failed = |path: &Path, reason: String| ResultModelError { path: path.to_owned(), reason };
     let found = find_results(result).map_err(|error| failed(result, error.to_string()))?;
     let [folder] = &found[..] else {
@@ -42,7 +54,7 @@ pub fn read_result_model(result: &Path, root: Option<&Path>) -> Result<ModelSour
     check_record(&manifest, &record).map_err(|reason| failed(folder, reason))?;
     let record: Record = serde_json::from_slice(&record)
         .map_err(|error| failed(&folder.join(RECORD_FILE), format!("it is not a record of this version: {error}")))?;
-    source_of(&record, folder, digest(&manifest), root).map_err(|reason| failed(folder, reason))
+    source_of(&record, folder, digest(&manifest), root, tokenizer).map_err(|reason| failed(folder, reason))
 }
 
 /// Checks that a record is the one that its manifest lists, so that the digest stands for it.
@@ -54,17 +66,25 @@ fn check_record(manifest: &[u8], record: &[u8]) -> Result<(), String> {
     }
 }
 
-fn source_of(record: &Record, folder: &Path, digest: String, root: Option<&Path>) -> Result<ModelSource, String> {
+fn source_of(
+    record: &Record,
+    folder: &Path,
+    digest: String,
+    root: Option<&Path>,
+    tokenizer: Option<&Path>,
+) -> Result<ModelSource, String> {
     let phase = record.phases.iter().find(|phase| phase.phase == Phase::Infer);
     let phase = phase.ok_or("its record has no inference: `serve` runs the compiler that was measured")?;
     let engine = phase.engine.as_ref().ok_or("its record says that no compiler was loaded")?;
-    let files = measured_files(phase)?;
+    let tokenizer = tokenizer.map(Path::to_owned).or_else(|| measured_tokenizer(phase));
+    let files = measured_files(phase, tokenizer.is_some())?;
     let file = find_file(&files[0], record, folder);
     check_hashes(&file, files)?;
     let mut settings = settings_of(record, engine)?;
     if !has_open_batch(phase) {
         settings.max_batch_size = 0;
     }
+    let text = tokenizer.map(|tokenizer| text_source(tokenizer, record, &mut settings));
     let source = engine_source(record, engine, root)?;
     let files_sha256 = files.iter().map(|facts| (file_name(&facts.path), facts.sha256.clone())).collect();
     Ok(ModelSource {
@@ -74,18 +94,44 @@ fn source_of(record: &Record, folder: &Path, digest: String, root: Option<&Path>
         engine: source,
         file,
         labels: Vec::new(),
+        text,
         record: Some(MeasuredRecord { digest, files_sha256 }),
     })
 }
 
-/// Returns the files of the only graph of a phase: first the ONNX file.
-fn measured_files(phase: &PhaseRecord) -> Result<&[FileFacts], String> {
+/// Returns the files of the only graph of a phase, or of the decoder if it `generates` text: first the ONNX file.
+fn measured_files(phase: &PhaseRecord, generates: bool) -> Result<&[FileFacts], String> {
     let graphs = phase.model.as_ref().map(|model| &model.files).filter(|files| !files.is_empty());
     let graphs = graphs.ok_or("its record names no ONNX file: the compiler had a model of its own")?;
+    if let Some(files) = graphs.get(DECODER).filter(|files| generates && !files.is_empty()) {
+        return Ok(files);
+    }
     match (graphs.len(), graphs.first()) {
         (1, Some((_, files))) if !files.is_empty() => Ok(files),
         _ => Err(format!("its model has {} graphs, which the scripts of its case join", graphs.len())),
     }
+}
+
+/// Returns the tokenizer that a case with a decoder has read, if it is still there.
+fn measured_tokenizer(phase: &PhaseRecord) -> Option<PathBuf> {
+    let inputs = &phase.model.as_ref()?.inputs;
+    let is_decoder = inputs.contains_key(FIRST) && inputs.contains_key(ATTENTION_MASK);
+    let dataset = phase.dataset.as_ref().filter(|_| is_decoder)?;
+    let name = dataset.pipeline.iter().find_map(|text| {
+        let (_, rest) = text.split_once("tokenizer Json(\"")?;
+        Some(rest.split_once("\")")?.0)
+    })?;
+    let tokenizer = Path::new(&dataset.location).parent()?.join(name);
+    tokenizer.exists().then_some(tokenizer)
+}
+
+/// Returns the further files of a language model. A run reads no more tokens of a prompt than the engine was measured with.
+fn text_source(tokenizer: PathBuf, record: &Record, settings: &mut ServedModel) -> TextSource {
+    let length = record.settings.get(PROMPT_LENGTH).and_then(|setting| setting.value.as_u64());
+    if let Some(length) = length.and_then(|length| u32::try_from(length).ok()) {
+        settings.prompt_chunk = settings.prompt_chunk.min(length.max(1));
+    }
+    TextSource::of_tokenizer(tokenizer, settings)
 }
 
 /// Returns whether the first dimension of every input and output admits any number of rows.

@@ -22,7 +22,7 @@ use super::tokens::Tokens;
 /// The header, or metadata, of an answer that names the record in which the model was measured.
 pub const RECORD_HEADER: &str = "flagperf-record";
 /// The most times that a request is given to the model that has taken the place of another.
-const RELOADS_MAX: usize = 8;
+pub const RELOADS_MAX: usize = 8;
 
 /// What the server consists of.
 #[derive(Debug)]

@@ -13,7 +13,8 @@ pub struct Total {
 }
 
 impl Total {
-    fn add(&mut self, count: u64, nanos: u64) {
+    /// Adds events and their times.
+    pub fn add(&mut self, count: u64, nanos: u64) {
         self.count += count;
         self.nanos += nanos;
     }

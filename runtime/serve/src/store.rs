@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flagperf_config::{ServedModel, list_known};
 
+use super::generation::TextSource;
 use super::model_source::{EngineTable, ModelSource, SourceError, read_labels};
 
 /// The ONNX file in the folder of a version.
@@ -60,7 +61,7 @@ impl ModelStore {
             let known = list_known(name, names.iter().map(String::as_str));
             return Err(SourceError::Other(format!("unknown model `{name}` (in the model store: {known})")));
         }
-        let (settings, places) = ServedModel::read_with_places(&folder, &self.folder).map_err(Box::new)?;
+        let (mut settings, places) = ServedModel::read_with_places(&folder, &self.folder).map_err(Box::new)?;
         let engine = self.engines.resolve(&places, &settings)?;
         let place = places.of("labels");
         if let Some(labels) = settings.labels.as_ref().filter(|labels| labels.contains('/')) {
@@ -72,6 +73,7 @@ impl ModelStore {
             let reason = format!("model `{name}` has no version: a file `{name}/1/{MODEL_FILE}` would be version 1");
             return Err(SourceError::Other(reason));
         }
+        let text = TextSource::of_folder(&folder, &mut settings);
         let source = |version: &u64| ModelSource {
             name: name.to_owned(),
             version: *version,
@@ -79,6 +81,7 @@ impl ModelStore {
             engine: engine.clone(),
             file: folder.join(version.to_string()).join(MODEL_FILE),
             labels: labels.clone().unwrap_or_default(),
+            text: text.clone(),
             record: None,
         };
         Ok(versions.iter().map(source).collect())

@@ -15,6 +15,7 @@ use flagperf_onnx::data_files;
 use indexmap::IndexMap;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::decoder::DecoderSession;
 use super::frame::{
     LoadReply, LoadRequest, LoadedModel, NamedSpec, RunReply, RunRequest, TensorHead, read_head, write_head,
 };
@@ -97,7 +98,10 @@ fn load(request: &LoadRequest) -> Result<(Box<dyn Session>, LoadedModel), LoadFa
         ..LoadOptions::default()
     };
     let failed = |error: EngineError| (error.with_batch_size(request.batch_size), error.hint().to_owned());
-    let session = engine.load(Artifact::Onnx(&request.file), &options).map_err(failed)?;
+    let mut session = engine.load(Artifact::Onnx(&request.file), &options).map_err(failed)?;
+    if let Some(chunk) = request.chunk {
+        session = Box::new(DecoderSession::new(session, request.batch_size, chunk).map_err(failed)?);
+    }
     if hash_files(&request.file).as_ref() != Ok(&files_sha256) {
         return Err((format!("`{}` changed while it was loaded", request.file.display()), String::new()));
     }

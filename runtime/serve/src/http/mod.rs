@@ -7,4 +7,4 @@ mod routes;
 mod shared_memory;
 
 pub use json_request::json_request;
-pub use routes::router;
+pub use routes::{read_body, router, with_record};

@@ -44,8 +44,8 @@ fn named(path: NamedPath) -> Result<Named, ApiError> {
     path.map(|Path(named)| named).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
-/// Returns the routes.
-pub fn router(service: Arc<Service>) -> Router {
+/// Returns the routes. `openai` are those below `/v1`.
+pub fn router(service: Arc<Service>, openai: Router<Arc<Service>>) -> Router {
     let mut router = Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
@@ -66,6 +66,7 @@ pub fn router(service: Arc<Service>) -> Router {
             .route(&format!("{prefix}/infer"), post(infer));
     }
     router
+        .nest("/v1", openai)
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(service.clone(), log_access))
@@ -183,7 +184,10 @@ pub async fn read_json<T: Default + serde::de::DeserializeOwned>(
 }
 
 /// Reads the body of a request.
-async fn read_body(service: &Service, headers: &HeaderMap, body: Body) -> Result<LimitedBody, ApiError> {
+///
+/// # Errors
+/// When it is compressed, its length is stated twice, or as for [`crate::body::BodyLimits::read`].
+pub async fn read_body(service: &Service, headers: &HeaderMap, body: Body) -> Result<LimitedBody, ApiError> {
     if let Some(encoding) = headers.get(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
         let message = format!("the body is encoded as {encoding:?}; this server reads only bodies as they are");
         return Err(ApiError::new(ErrorKind::WrongForm, message));
@@ -204,7 +208,7 @@ fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Api
 }
 
 /// Adds the record in which the model was measured.
-fn with_record(mut response: Response, model: &Model) -> Response {
+pub fn with_record(mut response: Response, model: &Model) -> Response {
     if let Some(digest) = record_header(model) {
         response.headers_mut().insert(HeaderName::from_static(RECORD_HEADER), digest);
     }
