@@ -18,11 +18,11 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+use super::grpc::{self, UnreadAnswers};
+use super::http;
 use super::limited_stream::LimitedStream;
 use super::service::Service;
 use super::tls::Tls;
-use super::grpc::{self, UnreadAnswers};
-use super::http;
 
 /// The time in which a client must send the header of a request, also of the next one on the same connection.
 const HEADER_TIME_MAX: Duration = Duration::from_secs(30);
