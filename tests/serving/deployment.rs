@@ -15,7 +15,7 @@ const BASE: &str = "debian:bookworm-slim";
 const FOLDER: &str = "docker_images/cpu/serve";
 
 fn docker(arguments: &[&str]) -> Output {
-    Command::new("docker").args(arguments).timeout(Duration::from_secs(120)).output().expect("docker starts")
+    Command::new("docker").args(arguments).timeout(Duration::from_secs(600)).output().expect("docker starts")
 }
 
 /// Returns what the engine prints.

@@ -83,17 +83,31 @@ fn a_request_whose_deadline_has_passed_leaves_the_queue_at_once() {
 
 #[test]
 fn a_request_whose_client_has_left_is_not_computed() {
-    let server = Server::start(&[("m", "compiler: \"null\"\noptions: {sleep_ms: 700}")]);
+    let server = Server::start(&[("m", "compiler: \"null\"\noptions: {sleep_ms: 3000}")]);
     let body = rows(&[[1.0; 3]]).to_string();
     let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len());
-    for _ in 0..4 {
+    let send = || {
         let mut connection = server.connect();
         connection.write_all(format!("{head}{body}").as_bytes()).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        connection
+    };
+    let wait = |count: f64| {
+        server.wait_until("the request waits, or has left", |server| {
+            metric(server, "flagperf_waiting_requests") == count
+        });
+    };
+    let running = send();
+    thread::sleep(Duration::from_millis(500));
+    for _ in 0..3 {
+        let waiting = send();
+        wait(1.0);
+        drop(waiting);
+        wait(0.0);
     }
-    assert_eq!(server.infer("m", &rows(&[[1.0; 3]])).status, 200);
+    drop(running);
     server
         .wait_until("those who left are counted", |server| metric(server, "flagperf_cancelled_requests_total") == 4.0);
+    assert_eq!(server.infer("m", &rows(&[[1.0; 3]])).status, 200);
     let runs = server.get("/v2/models/m/stats").json()["model_stats"][0]["execution_count"].clone();
     assert_eq!(runs, 2, "only the first of them was computed");
 }
