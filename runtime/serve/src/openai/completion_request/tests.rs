@@ -1,3 +1,5 @@
+//! Requests: their defaults, their forms, and what is refused.
+
 use serde_json::json;
 
 use super::*;
