@@ -31,7 +31,7 @@ pub(super) fn decoder(command: &DecoderCommand) -> anyhow::Result<ExitCode> {
 
 /// Builds the library of a decoder, and returns the line that names it.
 fn build(root: &Path, decoder: &str) -> Result<String, String> {
-    let names = || format!("`{decoder}` is not the name of a decoder: give VENDOR/NAME, such as `nvidia/nvjpeg`");
+    let names = || format!("`{decoder}` is not the name of a decoder: give VENDOR/NAME");
     let (vendor, name) = decoder.split_once('/').ok_or_else(names)?;
     let vendor = Vendor::read(root, vendor).map_err(|finding| finding.to_string())?;
     let entry = vendor.decoders.get(name).ok_or_else(|| {
