@@ -138,7 +138,8 @@ fn decode_rows(
         if !is_current() {
             return;
         }
-        match dataset.read_encoded(task.request.samples[row] as usize, fields) {
+        let sample = task.request.samples[row] as usize;
+        match caught(dataset, sample, || dataset.read_encoded(sample, fields)) {
             Ok(Some(file)) => drop(files.lock().unwrap_or_else(PoisonError::into_inner).insert(row, file)),
             Ok(None) => {}
             Err(error) => failed.add(row, error, fields),
@@ -180,17 +181,26 @@ fn perturb(perturbation: &Perturbation, dataset: &dyn Dataset, sample: u64, fiel
     perturbation.apply(dataset, sample, fields, other.as_deref());
 }
 
-/// Reads a sample and converts a panic to an error: a decoder that panics on a damaged file must not end the loader.
+/// Reads a sample.
 fn read_sample(
     dataset: &dyn Dataset,
     index: usize,
     epoch: Option<Epoch>,
     fields: &mut [&mut [u8]],
 ) -> Result<(), SampleError> {
-    let read = || match epoch {
+    caught(dataset, index, || match epoch {
         Some(epoch) => dataset.read_in_epoch(index, epoch, fields),
         None => dataset.read(index, fields),
-    };
+    })
+}
+
+/// Calls a function that reads a sample, and converts a panic to an error: a decoder that panics on a damaged file must not end
+/// the loader.
+fn caught<T>(
+    dataset: &dyn Dataset,
+    index: usize,
+    read: impl FnOnce() -> Result<T, SampleError>,
+) -> Result<T, SampleError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let reason = format!("panicked while reading: {}", flagperf_core::panic::panic_text(&*panic));
         Err(SampleError { sample: dataset.sample_name(index), reason })
