@@ -1,40 +1,16 @@
 //! The image of a server, and its manifests for Kubernetes.
 
 use std::fs;
-use std::process::Output;
 use std::time::Duration;
-
-use assert_cmd::Command;
 
 use crate::grpc::{GrpcClient, rows as message};
 use crate::server::{Server, rows, store};
-use crate::support::{self, Missing, root};
+use crate::support::docker::{docker, docker_text, docker_within, has_base, printed};
+use crate::support::{self, root};
 
-/// The image on which the recipe builds.
-const BASE: &str = "debian:bookworm-slim";
 const FOLDER: &str = "docker_images/cpu/serve";
-
-fn docker(arguments: &[&str]) -> Output {
-    Command::new("docker").args(arguments).timeout(Duration::from_secs(600)).output().expect("docker starts")
-}
-
-/// Returns what the engine prints.
-fn docker_text(arguments: &[&str]) -> String {
-    let output = docker(arguments);
-    assert!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-/// Returns whether there is an engine with the base image; otherwise the test is counted as left out.
-fn has_base() -> bool {
-    let missing = match flagperf_container::ContainerEngine::connect() {
-        Err(error) => Some(Missing::new(error.to_string(), error.hint())),
-        Ok(_) => (!docker(&["image", "inspect", BASE]).status.success())
-            .then(|| Missing::new(format!("containers: no image `{BASE}`"), "run `tests/lab/image`")),
-    };
-    missing.iter().for_each(support::leave_out);
-    missing.is_none()
-}
+/// The most time that the image may take to be built.
+const BUILD_TIME: Duration = Duration::from_secs(600);
 
 /// A container and its image, which are removed at the end of the test.
 struct Container {
@@ -60,7 +36,8 @@ fn the_image_serves_a_store_without_root_and_without_writing() {
     let name = format!("flagperf-serve-test-{}", std::process::id());
     let container = Container { image: format!("{name}:latest"), name };
     let (recipe, folder) = (recipe.to_str().unwrap(), build.path().to_str().unwrap());
-    docker_text(&["build", "--quiet", "--tag", &container.image, "--file", recipe, folder]);
+    let build = ["build", "--quiet", "--tag", &container.image, "--file", recipe, folder];
+    printed(&build, &docker_within(BUILD_TIME, &build));
     let store = store(&[("m", "")]);
     // The folder of a test is private.
     let readable = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);

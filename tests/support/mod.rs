@@ -6,6 +6,7 @@
 
 pub mod cases;
 pub mod completions;
+pub mod docker;
 pub mod graphs;
 pub mod jobs;
 pub mod kubernetes;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
-use flagperf_config::{Vendor, list_known};
+use flagperf_config::Vendor;
 use flagperf_core::exit_code;
 use flagperf_operator::build_decoder;
 
@@ -34,10 +34,7 @@ fn build(root: &Path, decoder: &str) -> Result<String, String> {
     let names = || format!("`{decoder}` is not the name of a decoder: give VENDOR/NAME");
     let (vendor, name) = decoder.split_once('/').ok_or_else(names)?;
     let vendor = Vendor::read(root, vendor).map_err(|finding| finding.to_string())?;
-    let entry = vendor.decoders.get(name).ok_or_else(|| {
-        let known = list_known(name, vendor.decoders.keys().map(String::as_str));
-        format!("vendor `{}` has no decoder `{name}` (known: {known})", vendor.name)
-    })?;
+    let entry = vendor.decoder(name)?;
     let library = build_decoder(&vendor, name, entry).map_err(|error| format!("decoder `{decoder}`: {error}"))?;
     Ok(format!("{}\n", library.display()))
 }

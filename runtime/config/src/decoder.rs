@@ -7,7 +7,7 @@ use flagperf_core::hash::hash_bytes;
 use super::env::backends_folder;
 use super::operator::hash_files;
 use super::section::{SectionKind, TEXT, section};
-use super::{ValueKind, Vendor};
+use super::{ValueKind, Vendor, list_known};
 
 section! {
     /// A library that decodes JPEG images on the device, built from the vendor's sources.
@@ -24,6 +24,17 @@ section! {
 }
 
 impl Vendor {
+    /// Returns a decoder.
+    ///
+    /// # Errors
+    /// When the vendor has none of this name: with the names that it has.
+    pub fn decoder(&self, name: &str) -> Result<&DecoderEntry, String> {
+        self.decoders.get(name).ok_or_else(|| {
+            let known = list_known(name, self.decoders.keys().map(String::as_str));
+            format!("vendor `{}` has no decoder `{name}` (known: {known})", self.name)
+        })
+    }
+
     /// Returns the library of a decoder, whether it was built or not: in the user's cache, and another one for other sources.
     /// `None` if the vendor has no such decoder, its sources cannot be read, or the user has no folder for caches.
     pub fn decoder_library(&self, name: &str) -> Option<PathBuf> {

@@ -206,3 +206,78 @@ fn caught<T>(
         Err(SampleError { sample: dataset.sample_name(index), reason })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch_decoder::{BatchDecoder, EncodedFile};
+    use crate::pixels::ImageTransforms;
+    use crate::{Field, FieldRole, Filter, Geometry, Target, Transform};
+    use flagperf_core::engine_error::EngineError;
+    use flagperf_core::event::DatasetFacts;
+    use flagperf_core::image_decoder::{DecoderLibrary, DecoderOptions, ImageDecoder};
+    use flagperf_core::lent_memory::{HeapMemory, LentMemory};
+    use flagperf_core::tensor::DType;
+
+    /// A library that is never asked for a decoder, because no file can be read.
+    struct Unused;
+
+    impl DecoderLibrary for Unused {
+        fn name(&self) -> &str {
+            "unused"
+        }
+        fn open(&self, _: &DecoderOptions) -> Result<Box<dyn ImageDecoder>, EngineError> {
+            Err(EngineError::Failed("it was asked for a decoder".to_owned()))
+        }
+        fn sha256(&self) -> Option<String> {
+            None
+        }
+    }
+
+    /// A dataset whose files make their reader panic.
+    struct Damaged {
+        decoder: BatchDecoder,
+        transforms: ImageTransforms,
+        fields: Vec<Field>,
+        facts: DatasetFacts,
+    }
+
+    impl Dataset for Damaged {
+        fn facts(&self) -> &DatasetFacts {
+            &self.facts
+        }
+        fn fields(&self) -> &[Field] {
+            &self.fields
+        }
+        fn sample_name(&self, index: usize) -> String {
+            format!("file {index}")
+        }
+        fn read(&self, _: usize, _: &mut [&mut [u8]]) -> Result<(), SampleError> {
+            panic!("a file is read again without the decoder")
+        }
+        fn batch_decoder(&self) -> Option<(&BatchDecoder, &ImageTransforms)> {
+            Some((&self.decoder, &self.transforms))
+        }
+        fn read_encoded(&self, index: usize, _: &mut [&mut [u8]]) -> Result<Option<EncodedFile>, SampleError> {
+            panic!("a bug at {index}")
+        }
+    }
+
+    #[test]
+    fn a_panic_while_the_file_for_a_decoder_is_read_is_the_error_of_its_sample() {
+        let resize = Geometry::Resize { target: Target::Exactly((2, 2)), filter: Filter::Bilinear };
+        let transforms = ImageTransforms::new(&[Transform::Geometry(resize)], DType::F32).unwrap();
+        let decoder = BatchDecoder::new(Arc::new(Unused), transforms.decoder_options().unwrap());
+        let fields = vec![Field { name: "images".to_owned(), role: FieldRole::Input, spec: transforms.spec() }];
+        let dataset = Damaged { decoder, transforms, fields, facts: DatasetFacts::default() };
+        let mut lend =
+            |_: &Field, bytes: usize| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>);
+        let slot = Slot::new(&dataset, 2, &mut lend).unwrap();
+        let request = BatchRequest { number: 0, samples: Arc::from([5, 3]), perturbation: None };
+        let task = FillTask { pass: 0, position: 0, request, epoch: None };
+        let filled = fill_slot(slot, task, &dataset, None, &AtomicU64::new(0));
+        let failed: Vec<String> = filled.failed.iter().map(|(row, error)| format!("{row}: {error}")).collect();
+        let expected = |row: usize, file: usize| format!("{row}: file {file}: panicked while reading: a bug at {file}");
+        assert_eq!(failed, [expected(0, 5), expected(1, 3)]);
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{CaseSettings, Catalogue, DecoderChoice, EngineChoice};
-use flagperf_config::{Finding, Vendor, list_known};
+use flagperf_config::{Finding, Vendor};
 
 /// Returns the decoder that the settings name, for the device of the engine.
 ///
@@ -16,10 +16,7 @@ pub(super) fn choose_decoder(
     catalogue: &Catalogue,
 ) -> Result<Option<DecoderChoice>, Finding> {
     let Some(name) = settings.decoder.clone() else { return Ok(None) };
-    if !vendor.decoders.contains_key(&name) {
-        let known = list_known(&name, vendor.decoders.keys().map(String::as_str));
-        return Err(Finding::unplaced(format!("vendor `{}` has no decoder `{name}` (known: {known})", vendor.name)));
-    }
+    vendor.decoder(&name).map_err(Finding::unplaced)?;
     let library = vendor.decoder_library(&name).filter(|library| (catalogue.is_file)(library));
     let library = library.ok_or_else(|| {
         let missing = Finding::unplaced(format!("decoder `{name}` is not built on this machine")).on_machine();

@@ -15,11 +15,15 @@ pub fn searched_loading(phase: &PhaseRecord) -> Option<(&'static str, String)> {
 
 /// Describes a decoder of images.
 pub fn decoder_text(decoder: &DecoderFacts) -> String {
-    let DecoderFacts { name, description, images, on_processor, largest_difference, mean_difference, .. } = decoder;
+    let DecoderFacts { name, description, images, on_processor, compared, .. } = decoder;
     let images = plural(*images, "image", "images");
     let others = if *on_processor == 0 { String::new() } else { format!(", {on_processor} on the processor") };
-    format!(
-        "{name} ({description}): {images}{others}, differing from flagperf's by at most {largest_difference} levels and \
-         {mean_difference:.3} on average"
-    )
+    let difference = match compared {
+        0 => "none compared with flagperf's".to_owned(),
+        _ => format!(
+            "{compared} of them differ from flagperf's by at most {} levels and {:.3} on average",
+            decoder.largest_difference, decoder.mean_difference
+        ),
+    };
+    format!("{name} ({description}): {images}{others}; {difference}")
 }

@@ -1,42 +1,14 @@
 //! A checkout whose cases run in containers, and the command line of the engine.
 
 use std::fs;
-use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use assert_cmd::Command;
-
+pub use crate::support::docker::{BASE, docker, docker_text, has_base};
 use crate::support::site::Site;
-use crate::support::{self, Missing};
 
-/// The image on which the recipes of vendor `cpu` build.
-pub const BASE: &str = "debian:bookworm-slim";
 /// A compiler that is a shell script in the vendor's folder.
 pub const SHELL: &str = "{engine: sidecar, command: [sh, engine.sh]}";
-
-/// Runs the engine's command line.
-pub fn docker(arguments: &[&str]) -> Output {
-    Command::new("docker").args(arguments).timeout(Duration::from_secs(120)).output().expect("docker starts")
-}
-
-/// Returns what the engine's command line prints.
-pub fn docker_text(arguments: &[&str]) -> String {
-    let output = docker(arguments);
-    assert!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
-/// Returns whether there is an engine with the base image; otherwise the test is counted as left out.
-fn has_base() -> bool {
-    let missing = match flagperf_container::ContainerEngine::connect() {
-        Err(error) => Some(Missing::new(error.to_string(), error.hint())),
-        Ok(_) => (!docker(&["image", "inspect", BASE]).status.success())
-            .then(|| Missing::new(format!("containers: no image `{BASE}`"), "run `tests/lab/image`")),
-    };
-    missing.iter().for_each(support::leave_out);
-    missing.is_none()
-}
 
 /// A checkout in which the cases of vendor `side` run in containers. Its images are removed when it is dropped.
 pub struct ContainerSite {
