@@ -10,7 +10,7 @@ fn main() {
         );
     };
     let lib = libtorch.join("lib").canonicalize().expect("`$LIBTORCH/lib` must be a folder");
-    let shims = ["src/shim.cpp", "src/update.cpp"];
+    let shims = ["src/shim.cpp", "src/update.cpp", "src/group.cpp"];
     shims.iter().for_each(|shim| println!("cargo:rerun-if-changed={shim}"));
     compiler(&libtorch).files(shims).compile("shim");
     capture(&libtorch);
@@ -24,25 +24,37 @@ fn variable(name: &str) -> Option<PathBuf> {
 fn compiler(libtorch: &Path) -> cc::Build {
     let mut build = cc::Build::new();
     // libtorch's headers cause many compiler warnings.
-    build.cpp(true).std("c++17").include(libtorch.join("include")).warnings(false);
+    let include = libtorch.join("include");
+    build.cpp(true).std("c++17").include("src").include(include.join("torch/csrc/api/include")).include(include);
+    build.warnings(false);
     build
 }
 
-/// Compiles the library that captures work on a CUDA device; its symbols are resolved when it is opened. Without the
-/// CUDA headers, the file is empty.
+/// Compiles the library that captures work on a CUDA device and joins its NCCL group; its symbols are resolved when it is opened.
+/// Without the CUDA headers, the file is empty; without those of NCCL, it joins no group.
 fn capture(libtorch: &Path) {
     println!("cargo:rerun-if-changed=src/capture.cpp");
+    println!("cargo:rerun-if-changed=src/nccl.cpp");
+    println!("cargo:rerun-if-changed=src/group.hpp");
     println!("cargo:rerun-if-env-changed=CUDA_HOME");
     let library = variable("OUT_DIR").expect("cargo sets OUT_DIR").join("libcapture.so");
     let siblings = std::fs::read_dir(libtorch.join("..")).into_iter().flatten().flatten();
-    let siblings = siblings.map(|entry| entry.path().join("cu13/include"));
-    let mut folders = siblings.chain(variable("CUDA_HOME").map(|home| home.join("include")));
-    let Some(headers) = folders.find(|folder| folder.join("crt/host_config.h").is_file()) else {
+    let siblings: Vec<PathBuf> = siblings.map(|entry| entry.path()).collect();
+    let find = |folder: &str, header: &str| {
+        let wheels = siblings.iter().map(|wheel| wheel.join(folder));
+        let mut folders = wheels.chain(variable("CUDA_HOME").map(|home| home.join("include")));
+        folders.find(|folder| folder.join(header).is_file())
+    };
+    let Some(headers) = find("cu13/include", "crt/host_config.h") else {
         println!("cargo:warning=no CUDA headers next to libtorch or in CUDA_HOME: `cuda_graph` will not be available");
         std::fs::write(&library, b"").expect("OUT_DIR must be writable");
         return;
     };
-    let mut command = compiler(libtorch).include(headers).pic(true).get_compiler().to_command();
-    let status = command.args(["-shared", "src/capture.cpp", "-o"]).arg(&library).status();
-    assert!(status.expect("the C++ compiler must be installed").success(), "src/capture.cpp cannot be compiled");
+    let nccl = find("nccl/include", "nccl.h");
+    let mut build = compiler(libtorch);
+    build.include(headers).includes(&nccl);
+    let mut command = build.pic(true).get_compiler().to_command();
+    let sources = ["src/capture.cpp"].into_iter().chain(nccl.is_some().then_some("src/nccl.cpp"));
+    let status = command.arg("-shared").args(sources).arg("-o").arg(&library).status();
+    assert!(status.expect("the C++ compiler must be installed").success(), "the library for CUDA cannot be compiled");
 }

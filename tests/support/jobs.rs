@@ -34,6 +34,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         engine: engine_choice(engine, IndexMap::new()),
         outputs_sha256: None,
         decoder: None,
+        process_group: None,
         outputs: Some(folder.join("outputs.safetensors")),
         run_seed: flagperf_core::hash::Seed::default(),
         checkpoints: IndexMap::new(),

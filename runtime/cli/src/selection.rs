@@ -45,6 +45,7 @@ impl Selection {
             set: self.set.clone(),
             environment: Environment::read(),
             replica: None,
+            process_group: None,
             host_file_name: None,
             is_copy: false,
         }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flagperf_core::process_group::ProcessGroup;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,6 +39,9 @@ pub struct Overrides {
     pub is_copy: bool,
     /// The host and device for which an agent runs a case; `None` in the process that the user started.
     pub replica: Option<Replica>,
+    /// The group of which the replica is a process; `None` unless several devices train together.
+    #[serde(default)]
+    pub process_group: Option<ProcessGroup>,
     /// Name of host.yaml in messages and records, if this process reads a copy of a file of another machine.
     #[serde(default)]
     pub host_file_name: Option<String>,
@@ -110,6 +114,8 @@ pub struct Config {
     pub visible: Option<VisibleDevices>,
     /// The host and device for which an agent runs the cases.
     pub replica: Option<Replica>,
+    /// The group of which that replica is a process.
+    pub process_group: Option<ProcessGroup>,
     /// Whether the hosts are known: `HOSTS` has not been refused, so that its default took its place.
     pub knows_hosts: bool,
     /// Whether Slurm names the hosts, those of the job in which this process runs or which is to be submitted.
@@ -202,8 +208,20 @@ fn load_with(
         || site.launcher == LauncherChoice::Auto && overrides.environment.slurm_nodes.is_some();
     let knows_hosts = site_values["HOSTS"].origin != Origin::Default || !host.entries.contains_key("HOSTS");
     let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref(), device);
-    let replica = overrides.replica.clone();
-    Ok(Config { host_file, site, site_values, vendor, visible, replica, knows_hosts, in_job, cases, findings })
+    let (replica, process_group) = (overrides.replica.clone(), overrides.process_group.clone());
+    Ok(Config {
+        host_file,
+        site,
+        site_values,
+        vendor,
+        visible,
+        replica,
+        process_group,
+        knows_hosts,
+        in_job,
+        cases,
+        findings,
+    })
 }
 
 /// Returns the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.

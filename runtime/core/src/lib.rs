@@ -18,6 +18,7 @@ pub mod image_decoder;
 pub mod precision;
 pub mod limits;
 pub mod metric;
+pub mod process_group;
 pub mod step;
 pub mod run_files;
 pub mod measure;

@@ -12,7 +12,7 @@ use super::host_link::{HostLink, LinkCommand};
 use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
-use super::replica::{ReplicaState, replicas_of};
+use super::replica::{ReplicaState, process_groups, replicas_of};
 use super::run_events::lost_host;
 use super::session::{SessionTask, started_by};
 use super::state::{RunState, SessionState};
@@ -140,7 +140,7 @@ impl FleetRun<'_> {
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
             self.log.case_starts(&case.key);
             let replicas = self.begun.take().unwrap_or_else(|| self.start(case, false));
-            let ended = self.collect(replicas, notify);
+            let ended = self.collect(case, replicas, notify);
             self.conclude(case, &ended, &mut outcome, notify);
         }
         outcome.interrupted = self.interrupt.is_set();
@@ -173,10 +173,13 @@ impl FleetRun<'_> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;
         let mut open = Vec::new();
+        let groups = process_groups(&case.key, &replicas, Seed::draw().unwrap_or_default());
+        let mut groups = groups.into_iter();
         for replica in replicas {
             let in_run = Path::new(&case.key.folder()).join(replica.folder());
             let folder = self.folder.join(&in_run);
-            let task = SessionTask { holds, ..self.task(case, &replica, &in_run, waits) };
+            let mut task = SessionTask { holds, ..self.task(case, &replica, &in_run, waits) };
+            task.overrides.process_group = groups.next();
             let known = self.fleet.state.session(&in_run).map(str::to_owned);
             let is_known = known.is_some();
             let session = known.unwrap_or_else(session_name);
@@ -230,8 +233,14 @@ impl FleetRun<'_> {
     }
 
     /// Handles the events of the replicas until each has ended or is lost.
-    fn collect(&mut self, mut replicas: Vec<ReplicaState>, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<ReplicaState> {
+    fn collect(
+        &mut self,
+        case: &CasePlan,
+        mut replicas: Vec<ReplicaState>,
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) -> Vec<ReplicaState> {
         let mut interrupted: Option<Nanos> = None;
+        let mut failure_noticed = None;
         while replicas.iter().any(|replica| replica.end.is_none()) {
             let now = self.options.clock.now();
             if self.interrupt.is_set() && interrupted.is_none() {
@@ -246,6 +255,9 @@ impl FleetRun<'_> {
                 Ok((host, event)) => self.handle(&host, event, &mut replicas, notify),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if case.key.training.is_some() {
+                self.end_group(&mut replicas, &mut failure_noticed);
             }
             self.release(&mut replicas);
         }

@@ -26,6 +26,7 @@ mod fleet_error;
 mod forwarder;
 mod frame;
 mod given_up;
+mod group_end;
 mod health;
 mod host_link;
 mod host_plan;

@@ -28,6 +28,8 @@ pub(super) struct OpenSession {
     pub(super) task: Option<Box<SessionTask>>,
     pub(super) folder: PathBuf,
     pub(super) released: Vec<Step>,
+    /// Whether the run has interrupted this session alone.
+    pub(super) interrupted: bool,
     /// Number of the last request for the files of the session. Replies to earlier requests are ignored.
     pub(super) round: u32,
     pub(super) displayed: DisplayedEvents,
@@ -48,6 +50,7 @@ impl OpenSession {
             task: Some(task),
             folder,
             released: Vec::new(),
+            interrupted: false,
             round: 0,
             displayed: DisplayedEvents::default(),
             resent: 0,
@@ -140,7 +143,8 @@ impl LinkThread {
         }
         requests.push(Request::Attach { session: name.clone(), have, round: open.round });
         requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
-        requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
+        let is_interrupted = self.interrupted || open.interrupted;
+        requests.extend(is_interrupted.then_some(Request::Interrupt { session: name }));
         requests.iter().try_for_each(|request| connection.send(request))
     }
 }

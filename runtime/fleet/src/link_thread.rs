@@ -273,6 +273,10 @@ impl LinkThread {
                 self.plan_arguments = Some(arguments.clone());
                 connection.send(&Request::Plan { arguments })
             }
+            LinkCommand::InterruptSession { session } => {
+                self.sessions.get_mut(&session).into_iter().for_each(|open| open.interrupted = true);
+                connection.send(&Request::Interrupt { session })
+            }
             LinkCommand::Interrupt => {
                 self.interrupted = true;
                 let interrupt = |session: &String| Request::Interrupt { session: session.clone() };

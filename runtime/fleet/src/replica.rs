@@ -8,7 +8,9 @@ use super::planned::{PlannedCase, different_input};
 use super::session::SessionOutcome;
 use super::transfer_rate::is_too_slow;
 use flagperf_config::{CaseKey, Replica};
+use flagperf_core::hash::Seed;
 use flagperf_core::measure::Nanos;
+use flagperf_core::process_group::ProcessGroup;
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
@@ -30,6 +32,33 @@ pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
     (0..key.scale.hosts).zip(hosts).flat_map(of_host).collect()
 }
 
+/// Returns the processes that train a case together, in the order of its replicas; none if each replica runs alone. They meet at a port
+/// that follows from `seed`.
+pub(super) fn process_groups(key: &CaseKey, replicas: &[Replica], seed: Seed) -> Vec<ProcessGroup> {
+    if key.training.is_none() || replicas.len() < 2 {
+        return Vec::new();
+    }
+    // Ports below those that systems give to connections (32768 by default). An engine knows the port, but not the seed.
+    let bytes = seed.derive("port", 0).bytes();
+    let master_port = 20_000 + u16::from_le_bytes([bytes[0], bytes[1]]) % 12_000;
+    let address = |replica: &Replica| match key.scale.hosts {
+        1 => "127.0.0.1".to_owned(),
+        _ => replica.host.rsplit('@').next().unwrap_or_default().to_owned(),
+    };
+    let group = |(rank, replica): (usize, &Replica)| {
+        let peer = replicas.iter().find(|other| other.node_rank != replica.node_rank).unwrap_or(replica);
+        ProcessGroup {
+            rank: rank as u32,
+            size: replicas.len() as u32,
+            master_address: address(&replicas[0]),
+            master_port,
+            peer_address: address(peer),
+            seed,
+        }
+    };
+    replicas.iter().enumerate().map(group).collect()
+}
+
 /// Returns the name of a replica in messages: `node3`, or `node3 device 7`.
 pub(super) fn display_name(replica: &Replica) -> String {
     let device = replica.device.map(|device| format!(" device {device}")).unwrap_or_default();
@@ -41,6 +70,8 @@ pub(super) fn display_name(replica: &Replica) -> String {
 pub(super) enum ReplicaEnd {
     /// The session ended with this outcome, and all of its files have arrived.
     Ended(SessionOutcome),
+    /// This run ended the session, for this reason, and all of its files have arrived.
+    Stopped(String),
     /// The session did not report an outcome: the reason, and a hint, which may be empty.
     Lost(String, String),
 }
@@ -63,6 +94,8 @@ pub(super) struct ReplicaState {
     /// The wall clock of its host, as measured when the replica began.
     offset: Option<ClockOffset>,
     has_begun: bool,
+    /// Why this run ended the replica, if it did: another process of its group failed.
+    pub(super) ended_because: Option<String>,
     /// Whether its session has ended unexpectedly, or nothing was heard of it for too long.
     pub(super) is_given_up: bool,
 }
@@ -88,6 +121,7 @@ impl ReplicaState {
             started,
             offset,
             has_begun: false,
+            ended_because: None,
             is_given_up: false,
         }
     }
@@ -101,6 +135,23 @@ impl ReplicaState {
     pub(super) fn begins(&mut self, offset: Option<ClockOffset>) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.offset = offset;
+        }
+    }
+
+    /// Returns why the replica failed by itself; `None` while it runs, and if it succeeded or this run ended it.
+    pub(super) fn failure(&self) -> Option<String> {
+        match self.end.as_ref()? {
+            ReplicaEnd::Stopped(_) => None,
+            ReplicaEnd::Lost(reason, _) => Some(reason.clone()),
+            ReplicaEnd::Ended(outcome) => {
+                let refused = outcome.refused.first().map(|refused| refused.text.clone());
+                let of_record = || {
+                    let record = finished_record(&self.folder).ok()?;
+                    record.failures.first().map(|failure| failure.reason.clone())
+                };
+                let unknown = || (outcome.exit_code != 0).then(|| format!("exit code {}", outcome.exit_code));
+                refused.or_else(|| outcome.interrupted.clone()).or_else(of_record).or_else(unknown)
+            }
         }
     }
 
@@ -168,6 +219,7 @@ pub(super) fn replica_record(
             });
             return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
+        ReplicaEnd::Stopped(reason) => return lost(reason.clone(), ""),
         ReplicaEnd::Ended(outcome) => outcome,
     };
     if let Some(first) = outcome.refused.first() {

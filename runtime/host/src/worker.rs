@@ -30,8 +30,19 @@ pub trait Worker {
     /// Returns the worker's input, for further lines.
     fn input(&self) -> WorkerInput;
 
+    /// Returns whether a signal has stopped the worker (SIGSTOP), so that it neither runs nor ends.
+    fn is_stopped(&self) -> bool {
+        self.id().is_some_and(is_stopped)
+    }
+
     /// Returns the process id on this machine; `None` when it is unknown.
     fn id(&self) -> Option<u32>;
+}
+
+/// Returns whether a process is stopped: the state `T` or `t` after the name in its `stat` (proc(5)).
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['T', 't']))
 }
 
 /// What happened next in a worker.

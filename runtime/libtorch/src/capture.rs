@@ -28,7 +28,14 @@ pub struct DeviceFunctions {
     stream: unsafe extern "C" fn(c_int, *mut *mut c_void) -> *const c_char,
     silu_product: unsafe extern "C" fn(*const c_void, *const c_void, *mut *mut c_void) -> *const c_char,
     rotate: unsafe extern "C" fn(*const c_void, *const c_void, *const c_void, bool, *mut *mut c_void) -> *const c_char,
+    /// Joins the NCCL group of the device; `None` when the plug-in was built without the headers of NCCL.
+    pub nccl_join: Option<*const c_void>,
 }
+
+// SAFETY: the pointers are those of functions.
+unsafe impl Send for DeviceFunctions {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for DeviceFunctions {}
 
 impl DeviceFunctions {
     /// Returns `silu(gate) · x`.
@@ -162,6 +169,7 @@ fn open() -> Result<DeviceFunctions, Error> {
             stream: *library.get(b"flagperf_current_stream\0").map_err(Error::failed)?,
             silu_product: *library.get(b"flagperf_silu_product\0").map_err(Error::failed)?,
             rotate: *library.get(b"flagperf_rotate_on_device\0").map_err(Error::failed)?,
+            nccl_join: library.get(b"flagperf_nccl_join\0").ok().map(|function| function.into_raw().cast_const()),
         }
     };
     std::mem::forget(library);

@@ -10,6 +10,7 @@ mod cuda;
 mod cuda_tests;
 mod device_lock;
 mod device_output;
+mod group;
 mod library;
 mod operators;
 mod ops;

@@ -7,6 +7,8 @@ mod movement;
 mod update;
 mod windows;
 
+use std::sync::Arc;
+
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use flagperf_onnx_exec::{
     Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary, Update,
@@ -14,6 +16,7 @@ use flagperf_onnx_exec::{
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::capture::{self, DeviceFunctions};
+use crate::group::Group;
 use crate::operators::Operators;
 use crate::resident::ResidentTensors;
 use crate::shim;
@@ -31,6 +34,8 @@ pub struct TorchOps {
     pub resident: ResidentTensors,
     /// The operators of the vendor that the graph uses.
     pub operators: Operators,
+    /// The processes that train the model together.
+    pub group: Option<Arc<Group>>,
 }
 
 type OpResult = Result<TorchTensor, OpError>;
@@ -203,8 +208,22 @@ impl TensorOps for TorchOps {
         gradient::record(leaves).map_err(torch_error)
     }
 
-    fn gradients(&self, loss: &TorchTensor, leaves: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
-        gradient::gradients(loss, leaves).map_err(torch_error)
+    fn gradients(
+        &self,
+        loss: &TorchTensor,
+        leaves: &[TorchTensor],
+        reduced: &[Vec<usize>],
+    ) -> Result<Vec<TorchTensor>, OpError> {
+        if reduced.is_empty() {
+            return gradient::gradients(loss, leaves).map_err(torch_error);
+        }
+        let gradients = self.group()?.gradients(loss, leaves, reduced);
+        shim::record(false);
+        gradients
+    }
+
+    fn all_reduce(&self, tensors: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
+        self.group()?.all_reduce(tensors)
     }
 
     fn norm(&self, tensors: &[TorchTensor]) -> OpResult {
@@ -330,7 +349,11 @@ impl TorchOps {
     /// Returns the operations on a device, with the defaults of the options.
     pub fn on(device: Device) -> Self {
         let (resident, operators) = (ResidentTensors::default(), Operators::default());
-        TorchOps { device, channels_last: true, fused_convolutions: true, resident, operators }
+        TorchOps { device, channels_last: true, fused_convolutions: true, resident, operators, group: None }
+    }
+
+    fn group(&self) -> Result<&Group, OpError> {
+        self.group.as_deref().ok_or_else(|| OpError::unsupported("means over processes without `process_group`"))
     }
 
     /// Returns the functions that are compiled for the device, if they can compute with tensors: of one type with at most 32 bits, from

@@ -7,6 +7,7 @@ use flagperf_plugin::{DType, Error};
 use serde_json::Value;
 use tch::Device;
 
+use crate::group::GroupOptions;
 use crate::operators::Placement;
 
 /// The options of a load.
@@ -26,6 +27,8 @@ pub struct TorchOptions {
     pub operators: BTreeMap<String, PathBuf>,
     /// Where the tensors lie that an operator of the vendor receives.
     pub placement: Placement,
+    /// The processes that train together. The host sets it.
+    pub group: Option<GroupOptions>,
 }
 
 /// The options, as the host reads them.
@@ -36,11 +39,12 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"},
     {"name": "tf32", "kind": "boolean", "default": false, "about": "whether products of fp32 are computed in TF32; set by the case's `precision`"},
     {"name": "operators", "kind": "map", "default": "{}", "about": "the folders of the libraries of the vendor's operators; set if the model uses operators"},
+    {"name": "process_group", "kind": "map", "default": "{}", "about": "the processes that train the model together; set in a training on several devices"},
     {"name": "operator_memory", "kind": "choice", "values": ["plain", "guarded", "shifted"], "default": "plain", "about": "`guarded` gives the vendor's operators memory between margins and checks them after each call, `shifted` also moves it by one element; for tests"}
 ]"#;
 
 /// The known names, for messages.
-const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32, operators, operator_memory";
+const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32, operators, process_group, operator_memory";
 
 impl TorchOptions {
     /// Parses a JSON object. `channels_last` is true by default, as PyTorch recommends for convolutions.
@@ -57,6 +61,7 @@ impl TorchOptions {
             tf32: false,
             operators: BTreeMap::new(),
             placement: Placement::Plain,
+            group: None,
         };
         for (option, value) in given {
             let option_error = |reason: String| Error::BadOption { option: option.clone(), reason };
@@ -71,6 +76,11 @@ impl TorchOptions {
                 "operators" => {
                     let read = serde_json::from_value(value.clone());
                     options.operators = read.map_err(|error| option_error(error.to_string()))?;
+                    continue;
+                }
+                "process_group" => {
+                    let read = serde_json::from_value(value.clone());
+                    options.group = Some(read.map_err(|error| option_error(error.to_string()))?);
                     continue;
                 }
                 "operator_memory" => {

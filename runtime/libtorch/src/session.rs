@@ -15,6 +15,7 @@ use crate::cuda;
 use crate::device_lock::DeviceLock;
 use crate::device_output::DeviceOutput;
 use crate::executor_error;
+use crate::group::Group;
 use crate::library::requested_bytes;
 use crate::operators::Operators;
 use crate::ops::TorchOps;
@@ -61,10 +62,11 @@ impl TorchSession {
         let graph = read_onnx(path).map_err(Error::failed)?;
         let differentiates = graph.nodes.iter().any(|node| node.op == GRADIENT);
         let (_lock, _mode) = (DeviceLock::shared(), RunMode::begin(differentiates));
-        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _, operators, placement } =
+        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, operators, placement, group, .. } =
             options;
         let operators = Operators::open(&operators, device, placement)?;
-        let ops = TorchOps { channels_last, fused_convolutions, operators, ..TorchOps::on(device) };
+        let group = group.map(|group| Group::join(&group, device)).transpose()?;
+        let ops = TorchOps { channels_last, fused_convolutions, operators, group, ..TorchOps::on(device) };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),

@@ -41,10 +41,11 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             return batch_normalization_in_training(operands, *epsilon, *momentum);
         }
         Op::Record => return ops.record(&operands.tensors(operands.len())?),
-        Op::Gradient => {
+        Op::Gradient { reduced } => {
             let leaves = operands.len() - 1;
-            return ops.gradients(&operands.tensor(leaves)?, &operands.tensors(leaves)?);
+            return ops.gradients(&operands.tensor(leaves)?, &operands.tensors(leaves)?, reduced);
         }
+        Op::AllReduce => return ops.all_reduce(&operands.tensors(operands.len())?),
         Op::Norm => ops.norm(&operands.tensors(operands.len())?)?,
         Op::Update(rule) => return update(rule, operands),
         Op::MaxPool(window) => max_pool(operands, window)?,

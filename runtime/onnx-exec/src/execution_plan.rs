@@ -156,7 +156,7 @@ impl ExecutionPlan {
         let read =
             |name: &String| if name.is_empty() { Ok(None) } else { find_slot(slots, name, &node.name).map(Some) };
         let mut inputs = node.inputs.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        if let Op::Gradient = op {
+        if let Op::Gradient { .. } = op {
             let missing = || node_error(&node.name, &node.op, OpError::invalid_operands("attribute `y` is missing"));
             let loss = differentiated_value(node).ok_or_else(missing)?;
             inputs.push(Some(find_slot(slots, loss, &node.name)?));

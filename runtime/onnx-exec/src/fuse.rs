@@ -3,6 +3,7 @@
 //!
 //! Changes only the executor's own plan, not the graph.
 
+mod all_reduce;
 mod attention;
 mod cache;
 mod products;
@@ -26,6 +27,7 @@ impl ExecutionPlan {
         self.apply_rule(ExecutionPlan::fuse_multiply_add);
         self.apply_rule(ExecutionPlan::overwrite_cache);
         self.apply_rule(ExecutionPlan::find_finite_mask);
+        self.apply_rule(ExecutionPlan::fuse_all_reduce);
     }
 
     /// Applies a rule to each step. A rule returns the steps that it merged into this step, or this step if it was

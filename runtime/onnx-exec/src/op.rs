@@ -80,8 +80,13 @@ pub(super) enum Op {
     },
     /// Returns its inputs, the leaves of a [`Op::Gradient`]; what is computed of them is recorded.
     Record,
-    /// The gradients of the last input with respect to the others.
-    Gradient,
+    /// The gradients of the last input with respect to the others. Of each list of outputs, the means over the processes are computed as
+    /// soon as all of it is known.
+    Gradient {
+        reduced: Vec<Vec<usize>>,
+    },
+    /// The means of the inputs over the processes.
+    AllReduce,
     /// The norm of all inputs together.
     Norm,
     /// Updates parameters by an optimizer.
@@ -223,7 +228,7 @@ impl Op {
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
             Op::BatchNormalizationInTraining { .. } => declared.min(3),
-            Op::Gradient | Op::Update(_) => declared,
+            Op::Gradient { .. } | Op::AllReduce | Op::Update(_) => declared,
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),
         }

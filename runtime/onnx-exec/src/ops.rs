@@ -138,10 +138,22 @@ pub trait TensorOps: Send + Sync {
         let _ = leaves;
         Err(OpError::unsupported("differentiation by the tensor library"))
     }
-    /// Returns the gradients of `loss`, which has one element, with respect to tensors that [`TensorOps::record`] returned.
-    fn gradients(&self, loss: &Self::Tensor, leaves: &[Self::Tensor]) -> Result<Vec<Self::Tensor>, OpError> {
-        let _ = (loss, leaves);
+    /// Returns the gradients of `loss`, which has one element, with respect to tensors that [`TensorOps::record`] returned. The gradients
+    /// in each list of `reduced` are replaced by their means over the processes.
+    fn gradients(
+        &self,
+        loss: &Self::Tensor,
+        leaves: &[Self::Tensor],
+        reduced: &[Vec<usize>],
+    ) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = (loss, leaves, reduced);
         Err(OpError::unsupported("differentiation by the tensor library"))
+    }
+    /// Returns the mean of each tensor over all processes of the group, which call this in the same order with tensors of the same shapes
+    /// and types.
+    fn all_reduce(&self, tensors: &[Self::Tensor]) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = tensors;
+        Err(OpError::unsupported("a training by several processes"))
     }
     /// Returns the root of the sum of the squares of all elements of tensors: one f32 number.
     fn norm(&self, tensors: &[Self::Tensor]) -> Result<Self::Tensor, OpError> {

@@ -22,7 +22,7 @@ use super::host::{
 use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Reduce, Unary};
 use super::{ExecError, OpError};
-use flagperf_onnx::{GRADIENT, NORM, Node, OWN_DOMAIN, TRAINING_DOMAIN, UPDATE, UpdateRule};
+use flagperf_onnx::{ALL_REDUCE, GRADIENT, NORM, Node, OWN_DOMAIN, TRAINING_DOMAIN, UPDATE, UpdateRule};
 
 /// How a node of an operator becomes an [`Op`].
 enum Kernel {
@@ -234,7 +234,10 @@ pub(super) fn has_kernel(op: &str) -> bool {
 /// not know the attribute.
 pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     if node.domain == TRAINING_DOMAIN && node.op == GRADIENT {
-        return Ok(Op::Gradient);
+        return Ok(Op::Gradient { reduced: Vec::new() });
+    }
+    if node.domain == OWN_DOMAIN && node.op == ALL_REDUCE {
+        return Ok(Op::AllReduce);
     }
     if node.domain == OWN_DOMAIN && node.op == NORM {
         return Ok(Op::Norm);

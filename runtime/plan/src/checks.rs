@@ -72,7 +72,7 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
     if config.replica.is_some() {
         return;
     }
-    for case in inference_cases(config) {
+    for case in &config.cases {
         let (key, needed) = (&case.key.value, case.key.value.scale.hosts);
         if needed as usize > hosts.len() && config.knows_hosts && !config.in_job {
             let message = format!("case `{key}` needs {needed} hosts, but `HOSTS` lists {}", hosts.len());
@@ -93,7 +93,7 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
 fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
     let Some(vendor) = &config.vendor else { return };
     let identifies = vendor.monitor.as_deref().is_some_and(|monitor| catalogue.device_monitors.contains(&monitor));
-    for case in inference_cases(config).filter(|case| case.key.value.scale.devices > 1) {
+    for case in config.cases.iter().filter(|case| case.key.value.scale.devices > 1) {
         let mut own = Vec::new();
         if config.visible.is_none() {
             own.push(no_device_variable(&case.key));
@@ -103,11 +103,6 @@ fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Find
         Finding::assign(&mut own, &case.key.value);
         findings.extend(own);
     }
-}
-
-/// Iterates over the cases that may run on several devices: training on several is refused as such.
-fn inference_cases(config: &Config) -> impl Iterator<Item = &CaseConfig> {
-    config.cases.iter().filter(|case| case.key.value.training.is_none())
 }
 
 fn no_device_variable(case: &Sourced<CaseKey>) -> Finding {

@@ -7,9 +7,10 @@
 use flagperf_onnx::OPSET;
 
 use super::{CaseSettings, EngineChoice, Manifest, RefusedOption};
-use flagperf_config::{CaseConfig, Finding, Origin, list_names};
+use flagperf_config::{CaseConfig, CaseKey, Finding, Origin, Scale, list_names};
 use flagperf_core::description::EngineDescription;
 use flagperf_core::precision::Precision;
+use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::{EngineRole, Phase};
 
 /// What to do about an engine of another version than the one in its name.
@@ -34,8 +35,30 @@ impl EngineCheck<'_> {
             return Err(Finding::error(self.named_at.clone(), message));
         }
         self.check_artifact(engine)?;
+        self.trains_together(engine)?;
         let requested = self.settings.precision_of(self.phase);
         if engine.supports(requested) { Ok(()) } else { Err(self.unsupported_precision(engine, requested)) }
+    }
+
+    /// Checks that an engine can train on as many devices as the key of the case states.
+    fn trains_together(&self, engine: &EngineDescription) -> Result<(), Finding> {
+        let key = &self.case.key;
+        let Some(training) = key.value.training.as_ref().filter(|_| key.value.scale != Scale::ONE) else { return Ok(()) };
+        if engine.options.is_none() || engine.option(PROCESS_GROUP_OPTION).is_some() {
+            return Ok(());
+        }
+        let CaseKey { case, framework, scale, .. } = &key.value;
+        let message = format!(
+            "{} `{}` cannot train on several devices, but case `{}` needs {scale}",
+            self.role.name(),
+            self.name,
+            key.value
+        );
+        let hint = format!(
+            "`{case}:{framework}:{}:1:1:N` trains on one device; engines that train on several have the option `{PROCESS_GROUP_OPTION}`",
+            training.hardware
+        );
+        Err(Finding::error(key.origin.clone(), message).with_hint(hint))
     }
 
     fn unsupported_precision(&self, engine: &EngineDescription, requested: Precision) -> Finding {

@@ -17,6 +17,7 @@ use flagperf_config::{
 };
 use flagperf_core::description::{ConfigRead, Delivery, EngineDescription, TF32_OPTION};
 use flagperf_core::precision::Precision;
+use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::{EngineRole, Phase};
 
 /// Engines that have another name than in older versions, each with its name now: a vendor.yaml may be older.
@@ -120,10 +121,13 @@ pub(super) fn choose_engine(
         Some(value) => parse_thread_count(&value).map_err(|refused| refused.at(option_origin("threads")))?,
     };
     let precision = settings.precision_of(phase);
-    if options.contains_key(TF32_OPTION) {
-        let message = "`tf32` cannot be set directly; it follows `precision`";
-        let hint = "delete the option, and set `precision: tf32`";
-        return Err(Finding::error(option_origin(TF32_OPTION), message).with_hint(hint));
+    let of_host = [
+        (TF32_OPTION, "`precision`", "delete the option, and set `precision: tf32`"),
+        (PROCESS_GROUP_OPTION, "the key of the case", "delete the option; `CASE:FRAMEWORK:HARDWARE:1:8:1` trains on 8 devices"),
+    ];
+    if let Some((option, source, hint)) = of_host.into_iter().find(|(option, ..)| options.contains_key(*option)) {
+        let message = format!("`{option}` cannot be set directly; it follows {source}");
+        return Err(Finding::error(option_origin(option), message).with_hint(hint));
     }
     if precision == Precision::Tf32 {
         options.insert(TF32_OPTION.to_owned(), Value::Bool(true));

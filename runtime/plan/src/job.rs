@@ -12,6 +12,7 @@ use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::TrainingLength;
 use flagperf_core::precision::Precision;
+use flagperf_core::process_group::ProcessGroup;
 use flagperf_core::step::EngineRole;
 
 /// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
@@ -53,6 +54,9 @@ pub struct Job {
     /// The seed of the order of samples and of the audit, which the conductor draws when the case begins.
     #[serde(default)]
     pub run_seed: Seed,
+    /// The processes that train the model together; `None` for one process.
+    #[serde(default)]
+    pub process_group: Option<ProcessGroup>,
     /// The hashes of the checkpoints of an earlier attempt at the training, by their names.
     #[serde(default)]
     pub checkpoints: IndexMap<String, String>,
@@ -188,6 +192,9 @@ pub struct TrainingSettings {
     pub target: IndexMap<String, f64>,
     /// The hardware in the key of the case: `A100`.
     pub hardware: String,
+    /// The number of processes that train together, one for each device.
+    #[serde(default = "one")]
+    pub processes: u32,
     /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
     #[serde(default)]
     pub command: Vec<String>,
@@ -197,6 +204,10 @@ pub struct TrainingSettings {
     /// A regular expression for each figure in the program's lines.
     #[serde(default)]
     pub patterns: IndexMap<String, String>,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// The values of configurations.yaml after every overlay.

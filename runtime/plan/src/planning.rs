@@ -323,6 +323,7 @@ impl Planner<'_> {
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
             outputs_sha256: None,
             run_seed: Seed::default(),
+            process_group: self.config.process_group.clone(),
             checkpoints: indexmap::IndexMap::new(),
             audit: AuditScope::default(),
             waits: false,

@@ -1,4 +1,4 @@
-//! Plans the training of a case: one job, for one device.
+//! Plans the training of a case: one job for each device.
 
 use serde_json::Value;
 
@@ -31,16 +31,6 @@ impl Planner<'_> {
             self.check_scripts(&SCRIPTS);
             // An evaluation runs the forward function and the evaluator of the case.
             self.check_shared_scripts();
-        }
-        let key = &self.case.key;
-        if key.value.scale != Scale::ONE {
-            let Scale { hosts, devices } = key.value.scale;
-            let count = u64::from(hosts) * u64::from(devices);
-            let message =
-                format!("case `{}` needs {count} devices; training on several devices is not supported yet", key.value);
-            let hint =
-                format!("`{}:{}:{}:1:1:N` trains on one", key.value.case, key.value.framework, training.hardware);
-            self.findings.push(Finding::error(key.origin.clone(), message).with_hint(hint));
         }
         self.check_hardware(training);
         self.check_intervals();
@@ -94,6 +84,8 @@ impl Planner<'_> {
             values.insert("eval_batch_size".to_owned(), values["batch_size"].clone());
         }
         values.insert("hardware".to_owned(), training.hardware.as_str().into());
+        let Scale { hosts, devices } = self.case.key.value.scale;
+        values.insert("processes".to_owned(), (hosts * devices).into());
         serde_json::from_value(values.into()).expect("every key of training.yaml was read by its type")
     }
 }

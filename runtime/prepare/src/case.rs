@@ -196,11 +196,12 @@ impl Checker<'_> {
 
     /// Checks that the data suffice for a batch, and the training for an update.
     fn check_steps(&mut self, samples: u64, settings: &CaseSettings, training: &TrainingSettings) {
-        let batch = u64::from(settings.batch_size);
+        let batch = u64::from(settings.batch_size) * u64::from(training.processes);
         let (steps, per_update) = (samples / batch, u64::from(training.gradient_accumulation_steps));
         let all = training.length.in_steps(steps).all;
         if steps == 0 {
-            let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}");
+            let of_all = if training.processes > 1 { format!(" for {} devices", training.processes) } else { String::new() };
+            let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}{of_all}");
             self.add(FaultPlace::Setting("batch_size".to_owned()), &reason);
         } else if all < per_update {
             let reason = format!("an update takes {per_update} steps, and the whole training has {all}");
@@ -270,8 +271,8 @@ impl Checker<'_> {
         };
         if let Some((settings, training)) = &self.request.training {
             let CaseSettings { batch_size, precision, .. } = *settings;
-            let accumulated = training.gradient_accumulation_steps;
-            let built = scripts.build_training(&model, config, batch_size, precision, accumulated);
+            let (accumulated, processes) = (training.gradient_accumulation_steps, training.processes);
+            let built = scripts.build_training(&model, config, batch_size, precision, accumulated, processes);
             match built {
                 Ok(built) => self.check_inputs(scripts, &built.with_loss),
                 Err(error) => self.faults.push(error.into()),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Record, ShortTime, Status, Validity};
-use flagperf_config::Replica;
+use flagperf_config::{CaseKey, Replica};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
@@ -170,6 +170,8 @@ pub struct StepSummary {
     pub shares_devices: bool,
 }
 
+/// What a record calls the file of the trained parameters and running statistics.
+const MODEL_KIND: &str = "model";
 /// Share of the time in which all replicas measured simultaneously, below which there is a warning.
 const COMMON_SHARE_MIN: f64 = 0.9;
 
@@ -189,7 +191,8 @@ impl Summary {
         let warnings = steps.iter().flat_map(StepSummary::warnings).collect();
         // The headline figures are those of the last step.
         let headline = steps.last().filter(|step| step.shares_devices);
-        let validity_reasons: Vec<String> = headline.map(StepSummary::sharing).into_iter().collect();
+        let validity_reasons: Vec<String> =
+            headline.map(StepSummary::sharing).into_iter().chain(different_parameters(case, records)).collect();
         let has = |status| replicas.iter().any(|replica| replica.status == status);
         let status = [Status::Failed, Status::Interrupted].into_iter().find(|status| has(*status));
         Summary {
@@ -203,6 +206,7 @@ impl Summary {
                 .iter()
                 .map(|replica| replica.validity)
                 .chain(validity_reasons.first().map(|_| Validity::Unofficial))
+                .chain(different_parameters(case, records).map(|_| Validity::Invalid))
                 .max()
                 .unwrap_or(Validity::Invalid),
             validity_reasons,
@@ -265,6 +269,21 @@ impl StepSummary {
             self.step.name()
         )
     }
+}
+
+/// Returns that the processes that trained a model together ended with different parameters, or that those of one are not known.
+fn different_parameters(case: &str, records: &[&Record]) -> Option<String> {
+    let key: CaseKey = case.parse().ok()?;
+    if key.training.is_none() || records.iter().any(|record| record.status != Status::Ok) {
+        return None;
+    }
+    let parameters = |record: &&Record| {
+        let mut files = record.phases.iter().flat_map(|phase| &phase.files);
+        files.find(|file| file.what == MODEL_KIND).map(|file| file.sha256.clone())
+    };
+    let own: Vec<Option<String>> = records.iter().map(parameters).collect();
+    let other = own.iter().position(|own_hash| own_hash.is_none() || *own_hash != own[0])?;
+    Some(format!("rank {other} ended with other parameters than rank 0, so that the processes did not train one model"))
 }
 
 /// Returns whether several replicas measured a step on the same device: on the processor of one machine, or on devices with the

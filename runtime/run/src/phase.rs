@@ -27,6 +27,8 @@ use flagperf_result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent}
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two readings of the memory of the worker and of the processes that it started.
 const MEMORY_INTERVAL: Seconds = Seconds(0.25);
+/// Longest time for which a worker of a group may be stopped by a signal.
+const STOPPED_MAX: Seconds = Seconds(10.0);
 /// Bytes of a line of the worker that are quoted in a failure.
 const QUOTED_BYTES: usize = 200;
 /// Bytes of a line that is not an event that are written to the log.
@@ -114,6 +116,7 @@ fn read_events(
     on_update: &mut EventHandler<'_>,
 ) -> StopReason {
     let mut memory_checked = started;
+    let mut stopped = None;
     loop {
         match worker.next_event(POLL_INTERVAL) {
             ProcessEvent::Line(at, line) => match worker_event(&line) {
@@ -150,6 +153,14 @@ fn read_events(
             continue;
         }
         memory_checked = now;
+        // The other processes of its group would wait for it.
+        match worker.is_stopped() && job.process_group.is_some() {
+            false => stopped = None,
+            true if now.since(*stopped.get_or_insert(now)).0 > STOPPED_MAX.0 => {
+                return StopReason::Failed(stopped_worker());
+            }
+            true => {}
+        }
         if !collector.is_measured() {
             worker.memory().into_iter().for_each(|bytes| collector.observe_memory(Bytes(bytes)));
         }
@@ -271,6 +282,11 @@ fn incomplete_report(missing: &str) -> Failure {
 fn time_exceeded(job: &Job) -> Failure {
     let reason = format!("the phase took longer than {} s and was killed", job.limits.phase_time_s.0);
     Failure { step: None, reason, hint: "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds".to_owned() }
+}
+
+fn stopped_worker() -> Failure {
+    let reason = format!("a signal (SIGSTOP) stopped the worker for more than {} s", STOPPED_MAX.0);
+    Failure { step: None, reason, hint: "who stopped it? The processes that train with it cannot go on".to_owned() }
 }
 
 fn memory_exceeded(job: &Job, bytes: u64, limit: u64) -> Failure {

@@ -29,6 +29,7 @@ pub fn job() -> Job {
             prefetch: None,
             search_loading: false,
             decoder: None,
+        process_group: None,
             log_freq: 1,
             repeat: 1,
             no_validation: true,

@@ -319,7 +319,7 @@ fn an_operator_without_a_derivative_is_an_error_at_its_line() {
     let error = |operator: &str, loss: &str| {
         let (_dir, scripts) = load(&[("model.rhai", &model(operator)), ("training.rhai", &training(loss))]);
         let model = scripts.create_model(&config, Path::new(".")).unwrap();
-        let built = scripts.build_training(&model, &config, 4, Precision::Fp32, 1);
+        let built = scripts.build_training(&model, &config, 4, Precision::Fp32, 1, 1);
         let Err(error) = built else { panic!("`Mod` has no derivative") };
         error
     };

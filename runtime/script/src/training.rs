@@ -42,7 +42,7 @@ impl CaseScripts {
     }
 
     /// Calls the functions of training.rhai that do not concern data, and makes the training step of a model: for batches of this
-    /// size, with products of this precision and an update after so many batches.
+    /// size, with products of this precision, an update after so many batches, and so many processes that train together.
     ///
     /// # Errors
     /// When a function fails, the model has several graphs, or the loss cannot be differentiated.
@@ -53,6 +53,7 @@ impl CaseScripts {
         batch_size: u32,
         precision: Precision,
         accumulated_batches: u32,
+        processes: u32,
     ) -> Result<ScriptedTraining, ScriptError> {
         let fault = |reason: String| match self.training_script() {
             Ok(script) => script.function_error("compute_loss", reason),
@@ -75,6 +76,7 @@ impl CaseScripts {
             half,
             loss_scale: if half == Some(HalfPrecision::F16) { Some(self.create_grad_scaler(config)?) } else { None },
             accumulated_batches,
+            processes,
             ..TrainingOptions::new(optimizer.clone())
         };
         let step = training_step(&with_loss, CaseScripts::LOSS, &options)

@@ -132,7 +132,9 @@ fn check_places(stated: &Summary, records: &[&Record], report: &mut CaseReport) 
             compare(report, SUMMARY_FILE, &format!("scripts of `{}`", replica.folder), scripts, own);
         }
         let seed = record.provenance.run_seed;
-        let is_same = |other: &&Record| seed != Seed::default() && other.provenance.run_seed == seed;
+        // The processes that train one model share a seed.
+        let is_group = stated.case.parse::<CaseKey>().is_ok_and(|key| key.training.is_some());
+        let is_same = |other: &&Record| !is_group && seed != Seed::default() && other.provenance.run_seed == seed;
         if let Some(same) = records[..index].iter().position(is_same) {
             let (one, other) = (&stated.replicas[same].folder, &replica.folder);
             report.add(

@@ -82,7 +82,7 @@ pub fn peak_memory() -> Bytes {
 pub(super) struct Worker<'a> {
     pub(super) job: &'a Job,
     pub(super) emit: &'a Emit,
-    release: &'a (dyn Fn() + Sync),
+    pub(super) release: &'a (dyn Fn() + Sync),
     pub(super) clock: Arc<dyn Clock>,
     memory: DeviceMemorySampler,
     /// Peak resident memory before the host computed anything beside the engine.

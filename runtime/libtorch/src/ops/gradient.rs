@@ -201,7 +201,7 @@ mod tests {
         assert!(!square(&x).0.requires_grad());
         let leaf = ops.record(&[x]).unwrap().remove(0);
         let loss = TorchTensor(square(&leaf).0.sum(None));
-        let gradient = ops.gradients(&loss, std::slice::from_ref(&leaf)).unwrap().remove(0);
+        let gradient = ops.gradients(&loss, std::slice::from_ref(&leaf), &[]).unwrap().remove(0);
         assert_eq!(ops.download(&gradient, DType::F32).unwrap().to_f64(), [2.0, 4.0]);
         assert!(!square(&leaf).0.requires_grad());
     }

@@ -11,6 +11,10 @@ pub const OWN_DOMAIN: &str = "flagperf";
 /// The operator that returns the norm of all its inputs together: the root of the sum of their squares, in f32.
 pub const NORM: &str = "Norm";
 
+/// The operator of a group of processes, which all run it in the same order on tensors of the same shapes. It returns the mean of each
+/// input over the processes. Engines that compute gradients themselves may reduce the gradients in one node as soon as all of them exist.
+pub const ALL_REDUCE: &str = "AllReduce";
+
 /// The operator that updates parameters. Its inputs are the numbers `learning_rate`, `mean_correction`, `square_correction` and
 /// `update` of the step; a Boolean that states whether anything changes, which may be left out; then all parameters, the
 /// gradient of each, and for each kind of memory what the optimizer remembers of each. The outputs are the next parameters,

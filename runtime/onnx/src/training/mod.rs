@@ -3,6 +3,7 @@
 //!
 //! Knows no engine and no loop: the caller feeds the next state back, and gives the learning rate of each step.
 
+mod all_reduce;
 mod autocast;
 mod batch_norm;
 mod clip;
@@ -20,10 +21,11 @@ mod schedule;
 mod step;
 mod update;
 
+pub use all_reduce::all_reduce_model;
 pub use error::TrainingError;
 pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN};
 pub use gradient_outputs::add_gradients;
-pub use list_operators::{NORM, OWN_DOMAIN, UPDATE, UPDATE_NUMBERS, UpdateRule};
+pub use list_operators::{ALL_REDUCE, NORM, OWN_DOMAIN, UPDATE, UPDATE_NUMBERS, UpdateRule};
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};

@@ -99,9 +99,15 @@ impl StepScalars {
     /// Returns the numbers with dropout masks that depend on a seed and the number of a step. An f32 is exact up to 24 bits: the
     /// bits of a longer seed are combined, and the masks of a longer training repeat.
     pub fn with_masks(self, seed: u64, step: u64) -> Self {
+        let [mask_seed, mask_step] = StepScalars::masks(seed, step);
+        StepScalars { mask_seed, mask_step, ..self }
+    }
+
+    /// Returns the last two numbers, from which the masks are drawn.
+    pub fn masks(seed: u64, step: u64) -> [f32; 2] {
         const LAST: u64 = (1 << 24) - 1;
         let seed = (seed ^ (seed >> 24) ^ (seed >> 48)) & LAST;
-        StepScalars { mask_seed: seed as f32, mask_step: (step & LAST) as f32, ..self }
+        [seed as f32, (step & LAST) as f32]
     }
 }
 

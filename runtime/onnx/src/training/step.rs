@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::TrainingError;
+use super::all_reduce::all_reduce;
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
@@ -36,6 +37,8 @@ pub struct TrainingOptions {
     pub loss_scale: Option<LossScale>,
     /// The batches whose mean gradient makes an update. [`StepScalars::update`] states which step updates.
     pub accumulated_batches: u32,
+    /// The processes that train the model together, each on a batch of its own; their mean gradient makes an update.
+    pub processes: u32,
 }
 
 impl TrainingOptions {
@@ -48,6 +51,7 @@ impl TrainingOptions {
             half: None,
             loss_scale: None,
             accumulated_batches: 1,
+            processes: 1,
         }
     }
 }
@@ -55,7 +59,8 @@ impl TrainingOptions {
 /// A model with its loss as one graph for each step.
 ///
 /// The inputs are those of the model, then the numbers of [`StepScalars`], then the states; the outputs are the loss, the
-/// norm of the gradients before clipping, then the next states in the same order.
+/// norm of the gradients before clipping, then the next states in the same order. With several processes, the first two and the next
+/// statistics are those of all batches together, as the gradients are.
 #[derive(Clone, Debug)]
 pub struct TrainingStep {
     /// The graph.
@@ -151,9 +156,14 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     };
     let loss_spec = differentiated.graph.specs().remove(loss).expect("operators with derivatives have shapes");
     let loss_info = |name: String| ValueInfo { name, spec: loss_spec.clone() };
-    let whole = |model: &Graph, results, uses_lists| {
-        let (graph, norm, states) = updated(model.clone(), model, results, uses_lists);
-        let outputs = [loss_info(loss.to_owned()), norm].into_iter().chain(next_states(&states));
+    let whole = |model: &Graph, mut results: BatchResults, uses_lists| {
+        let mut reduced = model.clone();
+        let loss = match options.processes {
+            0 | 1 => loss.to_owned(),
+            _ => all_reduce(&mut reduced, &mut results, loss),
+        };
+        let (graph, norm, states) = updated(reduced, model, results, uses_lists);
+        let outputs = [loss_info(loss), norm].into_iter().chain(next_states(&states));
         (assemble(graph, &states, outputs), states)
     };
     let Differentiated { graph: mut model, gradients } =

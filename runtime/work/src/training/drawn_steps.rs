@@ -57,6 +57,8 @@ pub struct DrawnStep {
     pub place: BatchPlace,
     /// The numbers of the step and the states before it.
     pub inputs: Vec<Tensor>,
+    /// The fields and numbers of the other processes that train together.
+    pub others: Vec<Vec<Tensor>>,
     /// The loss and the norm of the gradients.
     pub results: Vec<f64>,
     /// The states after it.
@@ -107,7 +109,8 @@ impl ComputedStep {
         let inputs = numbers.into_iter().chain(before.iter().cloned()).collect();
         let ComputedStep { step, place, remembered, remembered_after, .. } = *self;
         let results = self.results.clone();
-        Ok(DrawnStep { round, step, is_drawn: false, place, inputs, results, states, remembered, remembered_after })
+        let (is_drawn, others) = (false, Vec::new());
+        Ok(DrawnStep { round, step, is_drawn, place, inputs, others, results, states, remembered, remembered_after })
     }
 }
 

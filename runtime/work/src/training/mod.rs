@@ -3,6 +3,8 @@
 mod checkpoint;
 mod drawn_steps;
 mod evaluation;
+mod group;
+mod kept_steps;
 mod labels;
 mod model;
 mod program;
@@ -34,6 +36,7 @@ use super::{facts, reference};
 use checkpoint::{Checkpoint, Checkpoints, MODEL_FILE, write_model};
 use drawn_steps::DrawnStep;
 use evaluation::Evaluator;
+use group::Group;
 use model::TrainingModel;
 use replay::StepReplayer;
 use training_loop::TrainingLoop;
@@ -62,12 +65,15 @@ impl Worker<'_> {
             })?;
         let (evaluator, training) =
             self.run_step(Step::Training, &format!("training with {}", job.engine.name), || {
+                // Whoever joins the group late makes the others wait.
+                self.wait_for_others();
+                let group = Group::join(job, role)?;
                 let sessions = self.load_timed(|| model.load_step(job, role))?;
                 let mut evaluated = job.clone();
                 evaluated.settings.batch_size = settings.eval_batch_size;
                 evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
-                let mut training = TrainingLoop::new(job, settings, &model, sessions, training_data)?;
+                let mut training = TrainingLoop::new(job, settings, &model, (sessions, group), training_data)?;
                 training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
                 let mut resumed = self.find_checkpoint(&training.checkpoints(), &model);
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
@@ -97,6 +103,14 @@ impl Worker<'_> {
             (self.emit)(Event::TrainingReplay(Box::new(TrainingReplay { engine: engine.to_owned(), ..replay })));
             Ok(())
         })
+    }
+
+    /// Waits until all devices are about to begin.
+    fn wait_for_others(&self) {
+        if self.job.waits {
+            (self.emit)(Event::Ready { step: Step::Training });
+            (self.release)();
+        }
     }
 
     /// Returns a training before its first step, with parameters of its own seed.
@@ -150,6 +164,9 @@ impl Worker<'_> {
         training: &TrainingLoop<'_>,
     ) -> TrainingReplay {
         let mut replay = TrainingReplay::default();
+        if training.group().rank > 0 {
+            return replay;
+        }
         let reason =
             |what: &str, failed: Failure| format!("{what}: {}", failed.reason.lines().next().unwrap_or_default());
         let steps = StepReplayer::new(model, self.job).and_then(|replayer| {
@@ -215,7 +232,8 @@ impl Worker<'_> {
         let pipeline = scripts.build_training_dataloader(config).map_err(|e| failure(&e, ""))?;
         let dataset = pipeline.open_for_training(data_dir, self.job.value_precision().dtype());
         let dataset = dataset.map_err(|e| failure(&scripts.training_data_error(e.to_string()), e.hint()))?;
-        let (samples, batch) = (dataset.len(), settings.batch_size as usize);
+        let processes = self.job.process_group.as_ref().map_or(1, |group| group.size as usize);
+        let (samples, batch) = (dataset.len(), settings.batch_size as usize * processes);
         if samples < batch {
             let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}");
             return Err(failure(&reason, "give a larger dataset or a smaller `batch_size`"));

@@ -4,6 +4,7 @@ use std::fs;
 
 use flagperf_core::event::Failure;
 use flagperf_core::file::write_hint;
+use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Bytes;
@@ -47,9 +48,9 @@ impl TrainingModel {
     pub fn build(scripts: &CaseScripts, job: &Job, settings: &TrainingSettings) -> Result<Self, Failure> {
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
         let CaseSettings { batch_size, precision, .. } = job.settings;
-        let accumulated = settings.gradient_accumulation_steps;
+        let (accumulated, processes) = (settings.gradient_accumulation_steps, settings.processes);
         let ScriptedTraining { with_loss, step, converted, optimizer, schedule, scales_loss } = scripts
-            .build_training(&model, &job.config, batch_size, precision, accumulated)
+            .build_training(&model, &job.config, batch_size, precision, accumulated, processes)
             .map_err(|e| failure(&e, ""))?;
         let graph = model.graphs.values().next().expect("a model that is trained has one graph");
         let first_states = first_states(&with_loss, &step.states)?;
@@ -81,7 +82,7 @@ impl TrainingModel {
     pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
         let step = self.converted.as_ref().unwrap_or(&self.step);
         let step = if differentiates(job)? { &step.undifferentiated } else { &step.graph };
-        load_graph(step, "step", job, role)
+        load_graph(step, "step", &with_group(job), role)
     }
 
     /// Loads the parts of the standard case's training step into another engine.
@@ -106,8 +107,16 @@ impl TrainingModel {
     }
 }
 
+/// Returns the job whose engine learns of the processes that train together.
+pub fn with_group(job: &Job) -> Job {
+    let mut job = job.clone();
+    let group = job.process_group.as_ref().map(|group| (PROCESS_GROUP_OPTION.to_owned(), group.option()));
+    job.engine.options.extend(group);
+    job
+}
+
 /// Loads a graph into the engine of a job: a compiler is given a file.
-fn load_graph(graph: &Graph, name: &str, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+pub fn load_graph(graph: &Graph, name: &str, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
     let model = Model::single(graph.clone());
     match role {
         EngineRole::Framework => load_model(&model, job),

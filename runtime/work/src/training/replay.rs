@@ -92,7 +92,8 @@ impl<'m> StepReplayer<'m> {
     /// When that engine refuses the step.
     pub fn new(model: &'m TrainingModel, job: &Job) -> Result<Self, Failure> {
         // Forward, gradient of the inputs and gradient of the weights: two operations for a multiply-add of each.
-        let operations = 3.0 * operations_per_sample(model).unwrap_or_default() * f64::from(job.settings.batch_size);
+        let samples = job.settings.batch_size * job.process_group.as_ref().map_or(1, |group| group.size);
+        let operations = 3.0 * operations_per_sample(model).unwrap_or_default() * f64::from(samples);
         if operations > OPERATIONS_MAX {
             let reason = format!("a step takes {operations:.1e} operations (at most {OPERATIONS_MAX:.0e})");
             return Err(failure(&reason, ""));

@@ -94,12 +94,27 @@ impl Updates<'_> {
     }
 }
 
-/// Returns the loss of the batch of a step, and its gradients and next statistics.
+/// Returns the loss of the batch of a step, and its gradients and next statistics; the means if several processes train together.
 ///
 /// # Errors
 /// When the engine fails.
 pub fn compute_batch(sessions: &Sessions, drawn: &DrawnStep) -> Result<(f64, Vec<Tensor>), Failure> {
     let mut outputs = compute(sessions, drawn.inputs.clone())?;
+    let states = &drawn.inputs[drawn.inputs.len() - drawn.states.len()..];
+    if !drawn.others.is_empty() {
+        let mut sums: Vec<Vec<f64>> = outputs.iter().map(Tensor::to_f64).collect();
+        for other in &drawn.others {
+            let batch = compute(sessions, other.iter().chain(states).cloned().collect())?;
+            let added = sums.iter_mut().flatten().zip(batch.iter().flat_map(Tensor::to_f64));
+            added.for_each(|(sum, value)| *sum += value);
+        }
+        let processes = (1 + drawn.others.len()) as f64;
+        for (output, sums) in outputs.iter_mut().zip(sums) {
+            let means: Vec<f64> = sums.into_iter().map(|sum| sum / processes).collect();
+            let dtype = output.dtype();
+            *output = Tensor::from_vec(output.shape().to_vec(), means).expect("as many elements as before").cast(dtype);
+        }
+    }
     let loss = outputs.remove(0).to_f64()[0];
     Ok((loss, outputs))
 }

@@ -12,7 +12,7 @@ use flagperf_core::step::Step;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
-use flagperf_engine::{HeapMemory, LentMemory, Value};
+use flagperf_engine::Value;
 use flagperf_host::descendants_peak;
 use flagperf_onnx::StepScalars;
 use flagperf_plan::{Job, TrainingSettings};
@@ -24,9 +24,9 @@ use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
 use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
-use super::drawn_steps::{BatchPlace, ComputedStep, DrawnStep, DrawnSteps, pairs_max};
+use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps, pairs_max};
 use super::remembered::RememberedNorms;
-use super::{Evaluator, RESULTS, TrainingModel};
+use super::{Evaluator, Group, RESULTS, TrainingModel};
 
 /// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
 /// million: it is not what makes the gradients overflow.
@@ -34,14 +34,16 @@ const SKIPPED_MAX: u32 = 32;
 
 /// A training that is ready to run.
 pub struct TrainingLoop<'a> {
-    job: &'a Job,
+    pub(super) job: &'a Job,
     settings: &'a TrainingSettings,
     model: &'a TrainingModel,
     sessions: Sessions,
-    dataset: Arc<dyn Dataset>,
+    /// The processes that train together.
+    group: Group,
+    pub(super) dataset: Arc<dyn Dataset>,
     loader: Loader,
     /// Draws samples by the seed of the current round.
-    sampler: TrainingSampler,
+    pub(super) sampler: TrainingSampler,
     /// When evaluations, checkpoints and the end are due.
     steps: TrainingSteps,
     /// Multiply-adds of a step for each sample: three times those of the model.
@@ -49,7 +51,7 @@ pub struct TrainingLoop<'a> {
     /// Passes of all rounds that have ended.
     passes: u32,
     /// The steps of the last round that another engine computes again.
-    drawn: DrawnSteps,
+    pub(super) drawn: DrawnSteps,
     /// The states of the last evaluation.
     evaluated: Vec<Tensor>,
     /// The hash of the index of the dataset.
@@ -89,12 +91,13 @@ impl<'a> TrainingLoop<'a> {
         job: &'a Job,
         settings: &'a TrainingSettings,
         model: &'a TrainingModel,
-        sessions: Sessions,
+        (sessions, group): (Sessions, Group),
         dataset: Arc<dyn Dataset>,
     ) -> Result<Self, Failure> {
         let batch = job.settings.batch_size as usize;
         let data_sha256 = dataset.facts().index_sha256.clone();
-        let sampler = TrainingSampler { seed: 0, samples: dataset.len(), batch, rank: 0, world: 1, drop_last: true };
+        let (rank, world) = (group.rank as usize, group.size as usize);
+        let sampler = TrainingSampler { seed: 0, samples: dataset.len(), batch, rank, world, drop_last: true };
         let steps = settings.length.in_steps(sampler.batches() as u64);
         let mut lend = |field: &Field, bytes: usize| {
             let position = model.step.graph.inputs.iter().position(|input| input.name == field.name);
@@ -112,6 +115,7 @@ impl<'a> TrainingLoop<'a> {
             settings,
             model,
             sessions,
+            group,
             dataset,
             loader,
             sampler,
@@ -209,7 +213,10 @@ impl<'a> TrainingLoop<'a> {
             let reason = format!("the evaluator returns no metric `{name}`, which `target` names (known: {known})");
             return Err(failure(&reason, "`target` is set in the case's training.yaml or by `--set target=..`"));
         }
-        Ok(!target.is_empty() && target.iter().all(|(name, target)| metric::is_reached(name, metrics[name], *target)))
+        let is_reached =
+            !target.is_empty() && target.iter().all(|(name, target)| metric::is_reached(name, metrics[name], *target));
+        // Devices may round differently, but all processes must end with the same step.
+        self.group.is_true_everywhere(is_reached)
     }
 
     /// Returns the metrics of the model with the states, which are read back from the engine.
@@ -312,6 +319,11 @@ impl<'a> TrainingLoop<'a> {
         &self.sessions
     }
 
+    /// Returns the processes that train together.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
     /// Returns the states of the last evaluation.
     pub fn evaluated(&self) -> &[Tensor] {
         &self.evaluated
@@ -320,27 +332,6 @@ impl<'a> TrainingLoop<'a> {
     /// Returns which steps were too large to keep.
     pub fn not_kept(&self) -> Vec<String> {
         self.drawn.not_kept()
-    }
-
-    /// Returns at most `max` steps that another engine computes again, with all their inputs: their batches are read again.
-    ///
-    /// # Errors
-    /// When a batch cannot be read.
-    pub fn kept_steps(&self, max: usize) -> Result<Vec<DrawnStep>, Failure> {
-        let mut allocate =
-            |_: &Field, bytes| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>);
-        let loader = Loader::new(Arc::clone(&self.dataset), loader_options(self.job), &mut allocate);
-        let mut loader = loader.map_err(|e| failure(&e, e.hint()))?;
-        let mut complete = |kept: &DrawnStep| {
-            let BatchPlace { seed, epoch, batch } = kept.place;
-            loader.start_epoch(&TrainingSampler { seed, ..self.sampler }, epoch, batch..batch + 1);
-            let batch = loader.next().expect("the batch was read before").map_err(|e| failure(&e, e.hint()))?;
-            let fields =
-                self.batch_inputs(&batch, kept.inputs.len())?.iter().map(read_value).collect::<Result<Vec<_>, _>>()?;
-            loader.recycle(batch).map_err(|e| failure(&e, ""))?;
-            Ok(DrawnStep { inputs: fields.into_iter().chain(kept.inputs.iter().cloned()).collect(), ..kept.clone() })
-        };
-        self.drawn.kept().into_iter().take(max).map(&mut complete).collect()
     }
 
     /// Runs one step, and returns its loss, the norm of its gradients and its inputs.
@@ -375,7 +366,8 @@ impl<'a> TrainingLoop<'a> {
         losses.learning_rate.push(rate);
         progress.steps += 1;
         let update = progress.steps.div_ceil(per_update) - progress.skipped;
-        let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.sampler.seed, progress.steps);
+        let masks = self.mask_step(progress.steps, self.sampler.rank);
+        let scalars = self.model.optimizer.scalars(update, rate).with_masks(self.sampler.seed, masks);
         if self.is_update(progress) { scalars } else { scalars.without_update() }
     }
 
@@ -403,7 +395,7 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Returns the fields of the batch that the step reads; the last `others` inputs are no fields.
-    fn batch_inputs(&self, batch: &Batch, others: usize) -> Result<Vec<Value>, Failure> {
+    pub(super) fn batch_inputs(&self, batch: &Batch, others: usize) -> Result<Vec<Value>, Failure> {
         let inputs = &self.model.step.graph.inputs;
         let field = |name: &String| {
             let tensor = batch.inputs.get(name).or_else(|| batch.truth.get(name));

@@ -87,6 +87,7 @@ fn inputs(step: &TrainingStep) -> Vec<Tensor> {
 /// Returns the first step of a training, with what it read and what an engine computed.
 fn drawn_step(inputs: Vec<Tensor>, (results, states): (Vec<f64>, Vec<Tensor>)) -> DrawnStep {
     DrawnStep {
+        others: Vec::new(),
         round: 0,
         step: 1,
         is_drawn: true,

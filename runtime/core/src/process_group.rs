@@ -1,0 +1,42 @@
+//! The group of processes that train one model together.
+
+use serde::{Deserialize, Serialize};
+
+use crate::hash::Seed;
+
+/// The option by which an engine learns the group of a training on several devices. The host sets it, so a configuration may not.
+pub const PROCESS_GROUP_OPTION: &str = "process_group";
+
+/// What an engine says in the error of a step that failed because another process of the group did, or could not be reached.
+pub const LOST_PROCESS: &str = "another process of the group failed or cannot be reached";
+
+/// A process of a group that trains one model together, each on batches of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessGroup {
+    /// The number of this process, from 0: those of the first host come first.
+    pub rank: u32,
+    /// The number of processes.
+    pub size: u32,
+    /// The host of rank 0, as the others reach it.
+    pub master_address: String,
+    /// The TCP port of that host at which rank 0 waits for the others.
+    pub master_port: u16,
+    /// Another host of the group, or that of rank 0 if there is no other. The route to it shows which of its addresses a host uses.
+    pub peer_address: String,
+    /// The seed that the processes share, in place of one that each would draw.
+    pub seed: Seed,
+}
+
+impl ProcessGroup {
+    /// Returns the value of the option [`PROCESS_GROUP_OPTION`]. An engine does not learn the seed.
+    pub fn option(&self) -> serde_json::Value {
+        let ProcessGroup { rank, size, master_address, master_port, peer_address, seed: _ } = self;
+        serde_json::json!({
+            "rank": rank,
+            "size": size,
+            "master_address": master_address,
+            "master_port": master_port,
+            "peer_address": peer_address,
+        })
+    }
+}

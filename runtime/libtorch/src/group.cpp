@@ -1,0 +1,173 @@
+// Means over a group of processes, with the collectives of libtorch (c10d): Gloo on the CPU, NCCL on CUDA devices.
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "group.hpp"
+
+namespace {
+
+thread_local std::string last_error;
+
+template <typename Call> const char *catch_error(Call call) {
+    try {
+        call();
+        return nullptr;
+    } catch (const std::exception &error) {
+        last_error = error.what();
+        return last_error.c_str();
+    }
+}
+
+// Tensors that are reduced together, in one block of memory.
+class Bucket {
+public:
+    Bucket(const Group &group, std::vector<at::Tensor> shapes) : group_(group), shapes_(std::move(shapes)), missing_(shapes_.size()) {
+        int64_t count = 0;
+        for (const auto &shape : shapes_) {
+            count += shape.numel();
+        }
+        memory_ = at::empty({count}, shapes_[0].options());
+        int64_t offset = 0;
+        for (const auto &shape : shapes_) {
+            views_.push_back(memory_.narrow(0, offset, shape.numel()).view(shape.sizes()));
+            offset += shape.numel();
+        }
+    }
+
+    // Sets a tensor; the last one starts the reduction.
+    void set(size_t index, const at::Tensor &value) {
+        views_[index].copy_(value, true);
+        if (--missing_ == 0) {
+            // Gloo has no mean. Division first keeps sums of large gradients finite.
+            memory_.div_(group_.size);
+            std::vector<at::Tensor> tensors{memory_};
+            work_ = group_.backend->allreduce(tensors);
+        }
+    }
+
+    // The tensors, which the reduction overwrites.
+    const at::Tensor &at(size_t index) const { return views_[index]; }
+
+    // Waits for the reduction: on a CUDA device, lets what follows on this stream wait.
+    void wait() {
+        TORCH_CHECK(work_, "a gradient is missing: the loss does not depend on it");
+        work_->wait();
+    }
+
+private:
+    const Group &group_;
+    std::vector<at::Tensor> shapes_;
+    std::vector<at::Tensor> views_;
+    at::Tensor memory_;
+    c10::intrusive_ptr<c10d::Work> work_;
+    size_t missing_;
+};
+
+} // namespace
+
+extern "C" {
+
+// Joins a group: rank 0 listens at the port, the others connect to it. `own` is the address of this host by which the others reach it.
+// Waits until all have joined. `on_device` is null for the CPU.
+const char *flagperf_group_join(const char *host, uint16_t port, int rank, int size, const char *own, int64_t timeout_ms,
+                                JoinOnDevice on_device, Group **group) {
+    return catch_error([&] {
+        std::chrono::milliseconds timeout(timeout_ms);
+        c10d::TCPStoreOptions options;
+        options.port = port;
+        options.isServer = rank == 0;
+        options.numWorkers = static_cast<std::size_t>(size);
+        options.timeout = timeout;
+        auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+        c10::intrusive_ptr<c10d::Backend> backend;
+        if (on_device != nullptr) {
+            const char *error = nullptr;
+            auto *joined = on_device(store.get(), rank, size, timeout_ms, &error);
+            TORCH_CHECK(joined != nullptr, error);
+            backend = c10::intrusive_ptr<c10d::Backend>::reclaim(joined);
+        } else {
+            auto gloo = c10d::ProcessGroupGloo::Options::create(timeout);
+            gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(own));
+            backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
+        }
+        *group = new Group{store, backend, size};
+    });
+}
+
+void flagperf_group_leave(Group *group) { delete group; }
+
+// Writes the means of `count` tensors over the group.
+const char *flagperf_all_reduce(const Group *group, const at::Tensor *const *tensors, size_t count, at::Tensor **means) {
+    return catch_error([&] {
+        c10::NoGradGuard no_gradient;
+        std::vector<at::Tensor> shapes;
+        for (size_t i = 0; i < count; i++) {
+            shapes.push_back(tensors[i]->detach());
+        }
+        Bucket bucket(*group, shapes);
+        for (size_t i = 0; i < count; i++) {
+            bucket.set(i, shapes[i]);
+        }
+        bucket.wait();
+        for (size_t i = 0; i < count; i++) {
+            means[i] = new at::Tensor(bucket.at(i));
+        }
+    });
+}
+
+// Writes the gradients of a loss with respect to `count` leaves. Those of each bucket are replaced by their means over the group, which
+// are computed while the gradients of other buckets are. `bucket_of` has the number of the bucket of each leaf, or -1.
+const char *flagperf_reduced_gradients(const Group *group, const at::Tensor *loss, const at::Tensor *const *leaves,
+                                       const int64_t *bucket_of, size_t count, at::Tensor **gradients) {
+    return catch_error([&] {
+        struct Place {
+            size_t bucket;
+            size_t index;
+        };
+        std::vector<std::vector<at::Tensor>> members;
+        std::vector<Place> places(count);
+        std::vector<at::Tensor> inputs;
+        for (size_t i = 0; i < count; i++) {
+            inputs.push_back(*leaves[i]);
+            if (bucket_of[i] >= 0) {
+                auto bucket = static_cast<size_t>(bucket_of[i]);
+                members.resize(std::max(members.size(), bucket + 1));
+                places[i] = {bucket, members[bucket].size()};
+                members[bucket].push_back(leaves[i]->detach());
+            }
+        }
+        std::vector<Bucket> buckets;
+        for (auto &shapes : members) {
+            buckets.emplace_back(*group, shapes);
+        }
+        for (size_t i = 0; i < count; i++) {
+            if (bucket_of[i] >= 0) {
+                // The result takes the place of the gradient, whose memory is then free.
+                inputs[i].register_hook([&buckets, place = places[i]](at::Tensor gradient) -> at::Tensor {
+                    c10::NoGradGuard no_gradient;
+                    buckets[place.bucket].set(place.index, gradient);
+                    return buckets[place.bucket].at(place.index);
+                });
+            }
+        }
+        auto computed = torch::autograd::grad({*loss}, inputs);
+        for (auto &bucket : buckets) {
+            bucket.wait();
+        }
+        for (size_t i = 0; i < count; i++) {
+            gradients[i] = new at::Tensor(computed[i]);
+        }
+    });
+}
+}

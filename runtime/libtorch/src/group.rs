@@ -1,0 +1,188 @@
+//! The group of processes that train a model together, through `group.cpp`: one of a process, which its sessions share.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::net::UdpSocket;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use flagperf_onnx_exec::OpError;
+use flagperf_plugin::Error;
+use serde::Deserialize;
+use tch::{Device, Tensor};
+
+use crate::capture;
+use crate::shim::{address, check};
+use crate::tensor::TorchTensor;
+
+unsafe extern "C" {
+    fn flagperf_group_join(
+        host: *const c_char,
+        port: u16,
+        rank: c_int,
+        size: c_int,
+        own: *const c_char,
+        timeout_ms: i64,
+        on_device: *const c_void,
+        group: *mut *mut c_void,
+    ) -> *const c_char;
+    fn flagperf_group_leave(group: *mut c_void);
+    fn flagperf_all_reduce(
+        group: *const c_void,
+        tensors: *const *const c_void,
+        count: usize,
+        means: *mut *mut c_void,
+    ) -> *const c_char;
+    fn flagperf_reduced_gradients(
+        group: *const c_void,
+        loss: *const c_void,
+        leaves: *const *const c_void,
+        bucket_of: *const i64,
+        count: usize,
+        gradients: *mut *mut c_void,
+    ) -> *const c_char;
+}
+
+/// How to join a group: the option `process_group`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupOptions {
+    /// Number of this process, from 0.
+    rank: u32,
+    /// Number of processes.
+    size: u32,
+    /// The host of rank 0, and the port at which it listens.
+    master_address: String,
+    master_port: u16,
+    /// A host of the group other than this one; that of rank 0 if there is none.
+    peer_address: String,
+    /// Longest wait for the others, and for a collective.
+    timeout_s: u32,
+}
+
+impl GroupOptions {
+    /// Returns the address of this host by which the peer reaches it: that of the network card with the route to the peer.
+    fn own_address(&self) -> std::io::Result<String> {
+        // Connecting a socket for datagrams sends nothing.
+        let connect = |any: &str| {
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.connect((self.peer_address.as_str(), self.master_port))?;
+            socket.local_addr().map(|own| own.ip().to_string())
+        };
+        connect("0.0.0.0").or_else(|_| connect("::"))
+    }
+}
+
+/// A group that this process has joined.
+pub struct Group {
+    handle: NonNull<c_void>,
+    options: GroupOptions,
+}
+
+// SAFETY: the collectives of a group may be used from any thread; the host computes one step at a time.
+unsafe impl Send for Group {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Group {}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: created once, freed once.
+        unsafe { flagperf_group_leave(self.handle.as_ptr()) };
+    }
+}
+
+impl Group {
+    /// Returns the group, which all its processes join at the same time. A second session uses that of the first.
+    ///
+    /// # Errors
+    /// When a process does not join within the time limit, or the port of rank 0 is in use.
+    pub fn join(options: &GroupOptions, device: Device) -> Result<Arc<Group>, Error> {
+        static JOINED: Mutex<Weak<Group>> = Mutex::new(Weak::new());
+        let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = joined.upgrade().filter(|group| group.options == *options) {
+            return Ok(group);
+        }
+        let GroupOptions { rank, size, master_address, master_port, peer_address, timeout_s } = options;
+        let own = options.own_address().map_err(|error| {
+            Error::Failed(format!("the host `{peer_address}` of the process group has no address: {error}"))
+        })?;
+        let on_device = match device {
+            Device::Cpu => null(),
+            _ => capture::functions()?.nccl_join.ok_or_else(|| Error::Unavailable {
+                reason: "this plug-in was built without the headers of NCCL, which several devices need".to_owned(),
+                remedy: "run `flagperf backend install libtorch`, which builds it with them".to_owned(),
+            })?,
+        };
+        let [host, own] = [master_address.as_str(), &own].map(|text| CString::new(text).map_err(Error::failed));
+        let (host, own, mut handle) = (host?, own?, null_mut());
+        // SAFETY: the texts live until the call returns, the function for the device has the expected signature, and the out-pointer is
+        // valid.
+        let result = unsafe {
+            let milliseconds = 1000 * i64::from(*timeout_s);
+            let (rank, size) = (*rank as c_int, *size as c_int);
+            let (host, own) = (host.as_ptr(), own.as_ptr());
+            check(flagperf_group_join(host, *master_port, rank, size, own, milliseconds, on_device, &raw mut handle))
+        };
+        result.map_err(|error| {
+            let reason = error.to_string();
+            let reason = reason.lines().next().unwrap_or_default();
+            Error::Failed(format!(
+                "rank {rank} of {size} cannot join the others at `{master_address}`, port {master_port}: {reason}"
+            ))
+        })?;
+        let handle = NonNull::new(handle).ok_or_else(|| Error::Failed("there is no process group".to_owned()))?;
+        let group = Arc::new(Group { handle, options: options.clone() });
+        *joined = Arc::downgrade(&group);
+        Ok(group)
+    }
+
+    /// Returns the mean of each tensor over the processes.
+    pub fn all_reduce(&self, tensors: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
+        let inputs: Vec<*const c_void> = tensors.iter().map(address).collect();
+        let mut means = vec![null_mut(); tensors.len()];
+        // SAFETY: the tensors live until the call returns, which writes as many.
+        unsafe {
+            check(flagperf_all_reduce(self.handle.as_ptr(), inputs.as_ptr(), inputs.len(), means.as_mut_ptr()))
+                .map_err(lost_process)?;
+        }
+        Ok(means.into_iter().map(own).collect())
+    }
+
+    /// Returns the gradients of a loss. Those in each list of `reduced` are the means over the processes.
+    pub fn gradients(
+        &self,
+        loss: &TorchTensor,
+        leaves: &[TorchTensor],
+        reduced: &[Vec<usize>],
+    ) -> Result<Vec<TorchTensor>, OpError> {
+        let mut bucket_of = vec![-1; leaves.len()];
+        for (bucket, places) in reduced.iter().enumerate() {
+            places.iter().for_each(|place| bucket_of[*place] = bucket as i64);
+        }
+        let inputs: Vec<*const c_void> = leaves.iter().map(address).collect();
+        let mut gradients = vec![null_mut(); leaves.len()];
+        let (inputs, buckets, out) = (inputs.as_ptr(), bucket_of.as_ptr(), gradients.as_mut_ptr());
+        // SAFETY: the tensors live until the call returns; all lists have the same length.
+        unsafe {
+            let (group, loss) = (self.handle.as_ptr(), address(loss));
+            check(flagperf_reduced_gradients(group, loss, inputs, buckets, leaves.len(), out)).map_err(lost_process)?;
+        }
+        Ok(gradients.into_iter().map(own).collect())
+    }
+}
+
+/// Adds what the host looks for in the errors of collectives: which process failed first, it knows itself.
+fn lost_process(error: OpError) -> OpError {
+    let text = error.to_string();
+    let is_of_network = ["Connection", "connection", "Socket", "socket", "gloo", "NCCL", "Timed out", "timeout"];
+    if !is_of_network.iter().any(|word| text.contains(word)) {
+        return error;
+    }
+    let first = text.lines().next().unwrap_or_default();
+    OpError::library(format!("another process of the group failed or cannot be reached: {first}"))
+}
+
+/// Takes a tensor that a function has written.
+fn own(tensor: *mut c_void) -> TorchTensor {
+    // SAFETY: after a success, nothing else owns the tensor.
+    TorchTensor(unsafe { Tensor::from_ptr(tensor.cast()) })
+}

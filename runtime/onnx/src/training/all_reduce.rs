@@ -1,0 +1,129 @@
+//! The means over the processes that train one model together, each on batches of its own.
+
+use super::list_operators::{ALL_REDUCE, OWN_DOMAIN};
+use super::parts::BatchResults;
+use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
+
+/// The size of the gradients in one node: that of the buckets of PyTorch's `DistributedDataParallel`.
+const BUCKET_BYTES: usize = 25 << 20;
+
+/// Replaces the gradients, the next statistics and the loss of a batch by their means over the processes. Returns the name of the loss.
+///
+/// A backward pass computes the gradients of the last parameters first, so the first node contains these.
+pub(super) fn all_reduce(graph: &mut Graph, results: &mut BatchResults, loss: &str) -> String {
+    let size = |graph: &Graph, parameter: &str| {
+        let spec = &graph.weights[parameter].spec;
+        let elements: usize = spec.fixed_shape().unwrap_or_default().iter().product();
+        (spec.dtype, elements * spec.dtype.size())
+    };
+    let mut bucket: Vec<String> = Vec::new();
+    let (mut bytes, mut dtype) = (0, None);
+    let parameters: Vec<String> = results.gradients.keys().rev().cloned().collect();
+    for parameter in parameters {
+        let (own_dtype, own_bytes) = size(graph, &parameter);
+        if !bucket.is_empty() && (bytes + own_bytes > BUCKET_BYTES || dtype != Some(own_dtype)) {
+            reduce_weights(graph, &mut results.gradients, &std::mem::take(&mut bucket));
+            bytes = 0;
+        }
+        (bytes, dtype) = (bytes + own_bytes, Some(own_dtype));
+        bucket.push(parameter);
+    }
+    reduce_weights(graph, &mut results.gradients, &bucket);
+    let statistics: Vec<String> = results.statistics.keys().cloned().collect();
+    reduce_weights(graph, &mut results.statistics, &statistics);
+    let mean = format!("{loss}.mean");
+    let number = TensorSpec::new(Vec::<Dim>::new(), DType::F32);
+    add_node(graph, vec![loss.to_owned()], vec![(mean.clone(), number)]);
+    mean
+}
+
+/// Replaces what a batch computes of these weights by the means.
+fn reduce_weights(graph: &mut Graph, values: &mut indexmap::IndexMap<String, String>, weights: &[String]) {
+    if weights.is_empty() {
+        return;
+    }
+    let inputs: Vec<String> = weights.iter().map(|weight| values[weight].clone()).collect();
+    let outputs: Vec<(String, TensorSpec)> =
+        weights.iter().map(|weight| (format!("mean.{weight}"), graph.weights[weight].spec.clone())).collect();
+    weights.iter().zip(&outputs).for_each(|(weight, (mean, _))| values[weight].clone_from(mean));
+    add_node(graph, inputs, outputs);
+}
+
+fn add_node(graph: &mut Graph, inputs: Vec<String>, outputs: Vec<(String, TensorSpec)>) {
+    let (name, names) = (format!("all_reduce.{}", outputs[0].0), outputs.iter().map(|(name, _)| name.clone()).collect());
+    graph.nodes.push(Node {
+        name,
+        op: ALL_REDUCE.to_owned(),
+        domain: OWN_DOMAIN.to_owned(),
+        inputs,
+        outputs: names,
+        ..Node::default()
+    });
+    graph.values.extend(outputs);
+    graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
+}
+
+/// Returns a graph that computes the means of `count` numbers (f32) over the processes: with it, a host makes a decision together with
+/// the others.
+pub fn all_reduce_model(count: usize) -> Graph {
+    let spec = TensorSpec::new([count], DType::F32);
+    let mut graph = Graph { name: "all_reduce".to_owned(), opset: crate::OPSET, ..Graph::default() };
+    graph.inputs.push(ValueInfo { name: "own".to_owned(), spec: spec.clone() });
+    add_node(&mut graph, vec!["own".to_owned()], vec![("mean".to_owned(), spec.clone())]);
+    graph.outputs.push(ValueInfo { name: "mean".to_owned(), spec });
+    graph
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GraphBuilder, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
+    use crate::training::Optimizer;
+
+    /// A layer whose weight is larger than a bucket, one with a normalization, and one more.
+    fn step(processes: u32) -> crate::TrainingStep {
+        let mut graph = GraphBuilder::new("network");
+        let g = &mut graph;
+        let x = g.input("x", TensorSpec::new([2, 8], DType::F32)).unwrap();
+        let y = layers::linear(g, "large", &x, layers::Linear::new(8, 1 << 20)).unwrap();
+        let y = layers::linear(g, "small", &y, layers::Linear::new(1 << 20, 4)).unwrap();
+        let y = layers::batch_norm(g, "norm", &y, layers::BatchNorm::default()).unwrap();
+        let loss = layers::mean(g, "mean", &y, &[0, 1], false).unwrap();
+        g.output("loss", &loss).unwrap();
+        let optimizer = Optimizer {
+            kind: OptimizerKind::Sgd { momentum: 0.0, nesterov: false },
+            weight_decay: 0.0,
+            norm_weight_decay: None,
+            bias_weight_decay: None,
+        };
+        let options = TrainingOptions { processes, ..TrainingOptions::new(optimizer) };
+        training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
+    }
+
+    #[test]
+    fn gradients_are_reduced_in_buckets_from_the_last_and_statistics_and_loss_at_the_end() {
+        let step = step(2);
+        for graph in [&step.graph, &step.undifferentiated] {
+            let nodes: Vec<&Node> = graph.nodes.iter().filter(|node| node.op == ALL_REDUCE).collect();
+            let outputs: Vec<Vec<&str>> =
+                nodes.iter().map(|node| node.outputs.iter().map(String::as_str).collect()).collect();
+            let expected: [&[&str]; 4] = [
+                &["mean.norm.bias", "mean.norm.weight", "mean.small.bias", "mean.small.weight", "mean.large.bias"],
+                &["mean.large.weight"],
+                &["mean.norm.running_mean", "mean.norm.running_var"],
+                &["loss.mean"],
+            ];
+            assert_eq!(outputs, expected.iter().map(|names| names.to_vec()).collect::<Vec<_>>());
+            assert_eq!(graph.outputs[0].name, "loss.mean");
+        }
+        for part in [&step.gradients, &step.perturbed, &step.update] {
+            assert!(part.nodes.iter().all(|node| node.op != ALL_REDUCE), "the parts are those of one process");
+        }
+        assert!(step.states.iter().any(|state| state.kind == StateKind::Statistic));
+    }
+
+    #[test]
+    fn one_process_reduces_nothing() {
+        assert!(self::step(1).graph.nodes.iter().all(|node| node.op != ALL_REDUCE));
+    }
+}
