@@ -14,6 +14,7 @@ mod shipped_cases;
 mod shipped_trainings;
 mod training;
 mod training_engines;
+mod training_group;
 mod training_program;
 mod verify;
 mod worker;

@@ -80,24 +80,23 @@ extern "C" {
 
 // Joins a group: rank 0 listens at the port, the others connect to it. `own` is the address of this host by which the others reach it.
 // Waits until all have joined. `on_device` is null for the CPU.
-const char *flagperf_group_join(const char *host, uint16_t port, int rank, int size, const char *own, int64_t timeout_ms,
+const char *flagperf_group_join(const char *host, uint16_t port, int rank, int size, const char *own, int64_t join_ms, int64_t collective_ms,
                                 JoinOnDevice on_device, Group **group) {
     return catch_error([&] {
-        std::chrono::milliseconds timeout(timeout_ms);
         c10d::TCPStoreOptions options;
         options.port = port;
         options.isServer = rank == 0;
         options.numWorkers = static_cast<std::size_t>(size);
-        options.timeout = timeout;
+        options.timeout = std::chrono::milliseconds(join_ms);
         auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
         c10::intrusive_ptr<c10d::Backend> backend;
         if (on_device != nullptr) {
             const char *error = nullptr;
-            auto *joined = on_device(store.get(), rank, size, timeout_ms, &error);
+            auto *joined = on_device(store.get(), rank, size, collective_ms, &error);
             TORCH_CHECK(joined != nullptr, error);
             backend = c10::intrusive_ptr<c10d::Backend>::reclaim(joined);
         } else {
-            auto gloo = c10d::ProcessGroupGloo::Options::create(timeout);
+            auto gloo = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(collective_ms));
             gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(own));
             backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
         }

@@ -21,7 +21,8 @@ unsafe extern "C" {
         rank: c_int,
         size: c_int,
         own: *const c_char,
-        timeout_ms: i64,
+        join_ms: i64,
+        collective_ms: i64,
         on_device: *const c_void,
         group: *mut *mut c_void,
     ) -> *const c_char;
@@ -55,9 +56,12 @@ pub struct GroupOptions {
     master_port: u16,
     /// A host of the group other than this one; that of rank 0 if there is none.
     peer_address: String,
-    /// Longest wait for the others, and for a collective.
-    timeout_s: u32,
 }
+
+/// Longest wait for the other processes, which the host starts at the same time, and for a collective: the default of PyTorch, because
+/// one process may write a checkpoint while the others wait. The host ends the others earlier when a process fails.
+const JOIN_MS: i64 = 120_000;
+const COLLECTIVE_MS: i64 = 1_800_000;
 
 impl GroupOptions {
     /// Returns the address of this host by which the peer reaches it: that of the network card with the route to the peer.
@@ -101,7 +105,7 @@ impl Group {
         if let Some(group) = joined.upgrade().filter(|group| group.options == *options) {
             return Ok(group);
         }
-        let GroupOptions { rank, size, master_address, master_port, peer_address, timeout_s } = options;
+        let GroupOptions { rank, size, master_address, master_port, peer_address } = options;
         let own = options.own_address().map_err(|error| {
             Error::Failed(format!("the host `{peer_address}` of the process group has no address: {error}"))
         })?;
@@ -117,10 +121,9 @@ impl Group {
         // SAFETY: the texts live until the call returns, the function for the device has the expected signature, and the out-pointer is
         // valid.
         let result = unsafe {
-            let milliseconds = 1000 * i64::from(*timeout_s);
             let (rank, size) = (*rank as c_int, *size as c_int);
-            let (host, own) = (host.as_ptr(), own.as_ptr());
-            check(flagperf_group_join(host, *master_port, rank, size, own, milliseconds, on_device, &raw mut handle))
+            let (host, own, group) = (host.as_ptr(), own.as_ptr(), &raw mut handle);
+            check(flagperf_group_join(host, *master_port, rank, size, own, JOIN_MS, COLLECTIVE_MS, on_device, group))
         };
         result.map_err(|error| {
             let reason = error.to_string();

@@ -7,7 +7,7 @@ use super::container_checks::check_container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, UnavailableEngine};
 use flagperf_config::{
-    CaseConfig, CaseKey, Config, Container, Finding, LauncherChoice, Origin, Sourced, Vendor, did_you_mean,
+    CaseKey, Config, Container, Finding, LauncherChoice, Origin, Sourced, Vendor, did_you_mean,
     is_host_name, is_local, list_names, nearest,
 };
 

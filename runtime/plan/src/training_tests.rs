@@ -33,6 +33,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         length: TrainingLength { max_epochs: 20, max_steps: None, eval_interval: 1, eval_steps: None },
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
         hardware: "A100".to_owned(),
+        processes: 1,
         command: Vec::new(),
         command_folder: None,
         patterns: IndexMap::new(),

@@ -1,0 +1,125 @@
+//! Trainings by several processes on this machine, which exchange their gradients.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::training::drawn_digits;
+use crate::support::{checkout_with_libtorch, program};
+
+/// Settings with which two processes see the same samples in a step as one, with a network that normalizes no batches.
+const ONE: [&str; 4] = ["--case", "digits:pytorch:cpu:1:1:1", "--set", "batch_size=32"];
+const TWO: [&str; 4] = ["--case", "digits:pytorch:cpu:1:2:1", "--set", "batch_size=16"];
+const SETTINGS: [&str; 6] = ["--set", "max_epochs=3", "--set", "seed=5", "--set", "target={}"];
+const GROUP: &str = "digits_pytorch_cpu_1x2";
+
+/// Returns a checkout whose case two processes can train; `None` without libtorch.
+fn digits() -> Option<TempDir> {
+    let with_libtorch = checkout_with_libtorch()?;
+    let digits = drawn_digits();
+    let vendor = "vendors/cpu/vendor.yaml";
+    fs::copy(with_libtorch.path().join(vendor), digits.path().join(vendor)).expect("the vendor");
+    let model = digits.path().join("scripts/digits/model.rhai");
+    let text = fs::read_to_string(&model).expect("a script");
+    let text = text.replace(".batch_norm(\"bn1\")", "").replace(".batch_norm(\"bn2\")", "");
+    fs::write(&model, text).expect("the temporary folder can be written");
+    let site = digits.path().join("configs/host.yaml");
+    let text = fs::read_to_string(&site).expect("the site");
+    let variable = "ACCE_VISIBLE_DEVICE_ENV_NAME: ";
+    let text = text.replace(&format!("{variable}null"), &format!("{variable}TEST_DEVICES"));
+    fs::write(&site, text).expect("the temporary folder can be written");
+    Some(digits)
+}
+
+fn run_folder(checkout: &Path) -> Option<PathBuf> {
+    let runs = fs::read_dir(checkout.join("result")).ok()?.flatten().map(|run| run.path());
+    runs.into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("run")))
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).expect("JSON")
+}
+
+fn record_of_rank(run: &Path, rank: u32) -> Value {
+    json(&run.join(format!("{GROUP}/localhost_noderank0_device{rank}/record.json")))
+}
+
+fn losses(record: &Value) -> Vec<f64> {
+    let losses = record["phases"][0]["training"]["rounds"][0]["epoch_losses"].as_array().expect("losses");
+    losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
+}
+
+#[test]
+fn two_processes_train_as_one_with_twice_the_batch() {
+    let (Some(alone), Some(together)) = (digits(), digits()) else { return };
+    let (expected, code) = program::record(alone.path(), &[&ONE[..], &SETTINGS].concat());
+    assert_eq!(code, Some(0), "{}", expected["failures"]);
+    let output = program::flagperf(together.path(), &[&["run"], &TWO[..], &SETTINGS].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let run = run_folder(together.path()).expect("a run");
+    let records = [0, 1].map(|rank| record_of_rank(&run, rank));
+    for record in &records {
+        for (loss, expected) in losses(record).into_iter().zip(losses(&expected)) {
+            assert!((loss - expected).abs() <= 1e-5 * expected, "{loss} {expected}");
+        }
+    }
+    let model = |rank: u32| fs::read(run.join(format!("{GROUP}/localhost_noderank0_device{rank}/model.safetensors")));
+    assert!(model(0).expect("a model") == model(1).expect("a model"), "the parameters differ");
+    let replay = &records[0]["phases"][0]["training"]["replay"];
+    let steps = replay["steps"].as_array().expect("steps");
+    assert!(steps.len() >= 5 && steps.iter().all(|step| step["imprecise"] == 0), "{replay}");
+    let verified = program::flagperf(together.path(), &["verify", run.to_str().expect("text")]);
+    let text = String::from_utf8_lossy(&verified.stdout);
+    assert!(text.contains("consistent") && !text.contains("wrong"), "{text}");
+}
+
+/// Starts a long training of two processes, lets `fault` act on the worker of rank 1 once it trains, and returns the failures of both.
+fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
+    let checkout = digits()?;
+    let settings = ["--set", "max_epochs=100000", "--set", "learning_rate=0.000001", "--set", "log_freq=10"];
+    let arguments = [&["run"], &TWO[..], &settings].concat();
+    let mut running = program::command(checkout.path(), &arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let events = || {
+        let run = run_folder(checkout.path())?;
+        fs::read_to_string(run.join(format!("{GROUP}/localhost_noderank0_device1/events.jsonl"))).ok()
+    };
+    let events = loop {
+        assert!(running.try_wait().expect("a process").is_none(), "it ended before it trained");
+        match events().filter(|events| events.contains("\"checkpoint\"")) {
+            Some(events) => break events,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let pid = events.split_once("\"pid\":").expect("the worker started").1;
+    let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
+    fault(Pid::from_raw(pid.parse().expect("a number")));
+    assert_eq!(running.wait().expect("it ended").code(), Some(1));
+    let run = run_folder(checkout.path()).expect("a run");
+    Some([0, 1].map(|rank| record_of_rank(&run, rank)["failures"].to_string()))
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_others_which_name_it() {
+    let Some([first, second]) = failures_after(|worker| kill(worker, Signal::SIGKILL).expect("it runs")) else { return };
+    assert!(second.contains("the worker ended before it had finished: killed by signal 9"), "{second}");
+    let is_named = first.contains("rank 1") || first.contains("another process of the group failed");
+    assert!(is_named, "{first}");
+}
+
+#[test]
+fn a_process_that_is_stopped_ends_the_others_which_name_it() {
+    let Some([first, second]) = failures_after(|worker| kill(worker, Signal::SIGSTOP).expect("it runs")) else { return };
+    assert!(second.contains("a signal (SIGSTOP) stopped the worker"), "{second}");
+    assert!(first.contains("ended because rank 1 (`localhost device 1`) failed: a signal (SIGSTOP)"), "{first}");
+}
