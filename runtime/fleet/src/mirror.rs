@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
 use flagperf_core::file::is_inside;
-use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE};
+use flagperf_core::run_files::{CHECKPOINTS_FOLDER, EVENTS_FILE, MANIFEST_FILE};
 
 /// Largest number of files of a result.
 pub(super) const FILES_MAX: usize = 100_000;
@@ -81,7 +81,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the regular files below the folder of a result with their sizes. Until the result has a manifest, these are not the
-/// files that are still being written and those of engines in `scratch`; a manifest lists every file. For a folder that does not
+/// files that are still being written, those of engines in `scratch`, and checkpoints, which come and go; a manifest lists every file. For a folder that does not
 /// exist, the result is empty.
 pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![PathBuf::new()]);
@@ -94,7 +94,7 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
-            let is_scratch = folder.as_os_str().is_empty() && name == "scratch";
+            let is_scratch = folder.as_os_str().is_empty() && (name == "scratch" || name == CHECKPOINTS_FOLDER);
             // Only the manifest itself is written last.
             let is_temporary = match is_sealed {
                 true => name.starts_with(MANIFEST_FILE) && name.ends_with(".part"),

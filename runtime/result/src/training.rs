@@ -220,3 +220,11 @@ impl Record {
         engines.any(|engine| engine.name == PROGRAM_ENGINE)
     }
 }
+
+impl Record {
+    /// Returns the number of processes that trained the model together: 1 for one, and for an inference.
+    pub fn processes(&self) -> u64 {
+        let key = self.training_key.as_ref().and_then(|key| key.parse::<CaseKey>().ok());
+        key.map_or(1, |key| u64::from(key.scale.hosts) * u64::from(key.scale.devices))
+    }
+}
