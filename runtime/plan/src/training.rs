@@ -41,6 +41,13 @@ impl Planner<'_> {
             return (Vec::new(), false);
         }
         let settings_of_training = Box::new(self.training_settings(training));
+        let processes = settings_of_training.processes;
+        if !settings.batch_size.is_multiple_of(processes) {
+            let message = format!("`batch_size` {} cannot be divided among {processes} devices", settings.batch_size);
+            let hint = "it is the number of samples of a step on all devices: set a multiple of their number";
+            self.add_error("batch_size", Finding::unplaced(message).with_hint(hint));
+        }
+        let settings = &CaseSettings { batch_size: (settings.batch_size / processes).max(1), ..settings.clone() };
         let task = Task::Train { training: settings_of_training, role: EngineRole::Framework };
         let job = self.plan_job(Phase::Train, task, settings, false);
         if let Some(job) = &job {
@@ -80,12 +87,14 @@ impl Planner<'_> {
 
     fn training_settings(&self, training: &TrainingKey) -> TrainingSettings {
         let mut values = self.setting_values();
+        let Scale { hosts, devices } = self.case.key.value.scale;
+        let processes = hosts * devices;
         if values["eval_batch_size"].is_null() {
-            values.insert("eval_batch_size".to_owned(), values["batch_size"].clone());
+            let batch_size = values["batch_size"].as_u64().unwrap_or_default();
+            values.insert("eval_batch_size".to_owned(), (batch_size / u64::from(processes)).max(1).into());
         }
         values.insert("hardware".to_owned(), training.hardware.as_str().into());
-        let Scale { hosts, devices } = self.case.key.value.scale;
-        values.insert("processes".to_owned(), (hosts * devices).into());
+        values.insert("processes".to_owned(), processes.into());
         serde_json::from_value(values.into()).expect("every key of training.yaml was read by its type")
     }
 }

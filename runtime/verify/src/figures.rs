@@ -59,7 +59,9 @@ fn check_phases(record: &Record, replay: &Replay, report: &mut CaseReport) {
 
 /// Compares the size of batches and the precision that the phases state with the settings.
 fn check_phase_settings(record: &Record, report: &mut CaseReport) {
-    let batch_size: Option<u32> = setting(record, "batch_size");
+    // Each of the processes that train together has its part of a batch.
+    let processes = u32::try_from(record.processes()).unwrap_or(u32::MAX);
+    let batch_size = setting(record, "batch_size").and_then(|batch_size: u32| batch_size.checked_div(processes));
     // In place of TF32, a phase may compute in fp32.
     let precision: Option<Precision> = setting(record, "precision").filter(|precision| *precision != Precision::Tf32);
     for (index, phase) in record.phases.iter().enumerate() {

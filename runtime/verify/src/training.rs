@@ -87,7 +87,7 @@ fn length(record: &Record) -> Option<TrainingLength> {
 /// Returns the number of steps of an epoch.
 fn batches(record: &Record, training: &TrainingRecord) -> Option<u64> {
     let batch = record.settings.get("batch_size")?.value.as_u64()?;
-    training.dataset.as_ref()?.samples.checked_div(batch * record.processes())
+    training.dataset.as_ref()?.samples.checked_div(batch)
 }
 
 fn are_close(expected: &IndexMap<String, f64>, found: &IndexMap<String, f64>) -> bool {

@@ -95,7 +95,7 @@ fn facts(subject: &Subject, seed: &Value) -> Vec<(&'static str, Value)> {
         ("submission_platform", Some(subject.hardware.as_str().into())),
         ("submission_status", Some("research".into())),
         ("seed", Some(seed.clone())),
-        ("global_batch_size", Some(subject.global_batch_size().into())),
+        ("global_batch_size", Some(subject.global_batch_size.into())),
         ("gradient_accumulation_steps", setting("gradient_accumulation_steps").or(Some(1.into()))),
         ("opt_base_learning_rate", setting("learning_rate")),
         ("train_samples", subject.training_samples.map(Value::from)),

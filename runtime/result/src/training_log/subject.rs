@@ -33,10 +33,10 @@ pub(super) struct Subject {
     /// Samples of the datasets, once they are known.
     pub training_samples: Option<u64>,
     pub evaluation_samples: Option<u64>,
-    /// Samples of a step in each process.
+    /// Samples of a step in this process, whose samples and rates are in the logs.
     pub batch_size: u64,
-    /// The processes that train together. Samples and rates in the logs are those of one of them.
-    processes: u64,
+    /// Samples of a step in all processes that train together.
+    pub global_batch_size: u64,
     /// The seed of the run, from which those of the trainings follow.
     run_seed: Seed,
     log_freq: u64,
@@ -49,6 +49,7 @@ impl Subject {
             record.settings.iter().map(|(key, setting)| (key.clone(), setting.value.clone())).collect();
         let key = record.key();
         let training = key.parse::<CaseKey>().ok().and_then(|key| key.training);
+        let global_batch_size: u64 = setting(&config, "batch_size").unwrap_or_default();
         let started = record.started.parse::<Timestamp>();
         Subject {
             host: host.to_owned(),
@@ -59,8 +60,8 @@ impl Subject {
             rounds: record.repeat(),
             unit: setting(&config, "unit").unwrap_or_else(default_unit),
             target: setting(&config, "target").unwrap_or_default(),
-            batch_size: setting(&config, "batch_size").unwrap_or_default(),
-            processes: record.processes(),
+            global_batch_size,
+            batch_size: global_batch_size.checked_div(record.processes()).unwrap_or_default(),
             run_seed: record.provenance.run_seed,
             log_freq: setting(&config, "log_freq").unwrap_or_default(),
             training_samples: None,
@@ -87,13 +88,8 @@ impl Subject {
 
     /// Returns whether an epoch ends with this step. What a training program calls an epoch is not known, so its passes count as such.
     pub fn ends_epoch(&self, step: u64) -> bool {
-        let steps = self.training_samples.and_then(|samples| samples.checked_div(self.global_batch_size())).unwrap_or_default();
+        let steps = self.training_samples.and_then(|samples| samples.checked_div(self.global_batch_size)).unwrap_or_default();
         steps == 0 || step.is_multiple_of(steps)
-    }
-
-    /// Returns the samples of a step in all processes.
-    pub fn global_batch_size(&self) -> u64 {
-        self.batch_size * self.processes
     }
 
     /// Returns whether metrics reach the target; never without a target.
