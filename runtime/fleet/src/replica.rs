@@ -138,7 +138,8 @@ impl ReplicaState {
         }
     }
 
-    /// Returns why the replica failed by itself; `None` while it runs, and if it succeeded or this run ended it.
+    /// Returns why the replica did not complete its training; `None` while it runs, and if this run ended it. A training that has ended
+    /// without reaching its target does not keep the others from their end.
     pub(super) fn failure(&self) -> Option<String> {
         match self.end.as_ref()? {
             ReplicaEnd::Stopped(_) => None,
@@ -147,10 +148,11 @@ impl ReplicaState {
                 let refused = outcome.refused.first().map(|refused| refused.text.clone());
                 let of_record = || {
                     let record = finished_record(&self.folder).ok()?;
-                    record.failures.first().map(|failure| failure.reason.clone())
+                    let failure = record.failures.first().map(|failure| failure.reason.clone());
+                    let has_ended = record.phases.last()?.ending.as_deref() == Some(COMPLETE_ENDING);
+                    failure.filter(|_| !has_ended)
                 };
-                let unknown = || (outcome.exit_code != 0).then(|| format!("exit code {}", outcome.exit_code));
-                refused.or_else(|| outcome.interrupted.clone()).or_else(of_record).or_else(unknown)
+                refused.or_else(|| outcome.interrupted.clone()).or_else(of_record)
             }
         }
     }
@@ -186,6 +188,8 @@ impl ReplicaState {
     }
 }
 
+/// How a worker ended that has completed its phase, in the words of the record.
+const COMPLETE_ENDING: &str = "exited with status 0";
 /// By how much a begin may seem to lie outside the time in which the replica ran, because clocks drift.
 const BEGIN_MARGIN: Seconds = Seconds(1.0);
 
