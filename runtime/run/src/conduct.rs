@@ -19,7 +19,7 @@ use super::{HostUse, Interrupt, Notice};
 use flagperf_config::{CaseKey, Container};
 use flagperf_core::exit_code;
 use flagperf_core::measure::Clock;
-use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
+use flagperf_core::run_files::{CHECKPOINTS_FOLDER, MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Step;
 use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use flagperf_result::{
@@ -189,6 +189,10 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
             notify(&Notice::FinishedBefore { record: &record, place: None, path: &path });
             outcome.records.push(record);
             continue;
+        }
+        // The folder of a session is on its host: the run that started it does not go on from the checkpoints there.
+        if context.options.program.is_some() {
+            let _ = fs::remove_dir_all(folder.join(&case.folder).join(CHECKPOINTS_FOLDER));
         }
         let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
