@@ -67,14 +67,14 @@ pub const SITE: &[ConfigKey] = &[
         name: "HOSTS_PORTS",
         kind: ValueKind::Ports,
         default: Some("[2222]"),
-        about: "the SSH ports inside containers: for training on several hosts, which is not supported yet",
+        about: "the SSH ports inside FlagPerf's containers; has no effect, because processes in containers need no SSH",
         owner: Owner::Site,
     },
     ConfigKey {
         name: "MASTER_PORT",
         kind: ValueKind::Port,
         default: Some("29501"),
-        about: "the port over which the processes of a case find each other: for training on several devices, which is not supported yet",
+        about: "the TCP port of the first host over which the processes that train a model together find each other",
         owner: Owner::Site,
     },
     ConfigKey {

@@ -17,6 +17,8 @@ pub struct ProcessGroup {
     pub rank: u32,
     /// The number of processes.
     pub size: u32,
+    /// Distinguishes the group from those of other runs.
+    pub id: String,
     /// The host of rank 0, as the others reach it.
     pub master_address: String,
     /// The TCP port of that host at which rank 0 waits for the others.
@@ -30,10 +32,11 @@ pub struct ProcessGroup {
 impl ProcessGroup {
     /// Returns the value of the option [`PROCESS_GROUP_OPTION`]. An engine does not learn the seed.
     pub fn option(&self) -> serde_json::Value {
-        let ProcessGroup { rank, size, master_address, master_port, peer_address, seed: _ } = self;
+        let ProcessGroup { rank, size, id, master_address, master_port, peer_address, seed: _ } = self;
         serde_json::json!({
             "rank": rank,
             "size": size,
+            "id": id,
             "master_address": master_address,
             "master_port": master_port,
             "peer_address": peer_address,

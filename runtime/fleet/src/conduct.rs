@@ -173,7 +173,7 @@ impl FleetRun<'_> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;
         let mut open = Vec::new();
-        let groups = process_groups(&case.key, &replicas, Seed::draw().unwrap_or_default());
+        let groups = process_groups(&case.key, &replicas, self.plan.site.master_port, Seed::draw().unwrap_or_default());
         let mut groups = groups.into_iter();
         for replica in replicas {
             let in_run = Path::new(&case.key.folder()).join(replica.folder());

@@ -8,7 +8,7 @@ use super::planned::{PlannedCase, different_input};
 use super::session::SessionOutcome;
 use super::transfer_rate::is_too_slow;
 use flagperf_config::{CaseKey, Replica};
-use flagperf_core::hash::Seed;
+use flagperf_core::hash::{Seed, hash_bytes};
 use flagperf_core::measure::Nanos;
 use flagperf_core::process_group::ProcessGroup;
 use flagperf_core::run_files::{EVENTS_FILE, MANIFEST_FILE, RECORD_FILE};
@@ -32,15 +32,13 @@ pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
     (0..key.scale.hosts).zip(hosts).flat_map(of_host).collect()
 }
 
-/// Returns the processes that train a case together, in the order of its replicas; none if each replica runs alone. They meet at a port
-/// that follows from `seed`.
-pub(super) fn process_groups(key: &CaseKey, replicas: &[Replica], seed: Seed) -> Vec<ProcessGroup> {
+/// Returns the processes that train a case together, in the order of its replicas; none if each replica runs alone.
+pub(super) fn process_groups(key: &CaseKey, replicas: &[Replica], master_port: u16, seed: Seed) -> Vec<ProcessGroup> {
     if key.training.is_none() || replicas.len() < 2 {
         return Vec::new();
     }
-    // Ports below those that systems give to connections (32768 by default). An engine knows the port, but not the seed.
-    let bytes = seed.derive("port", 0).bytes();
-    let master_port = 20_000 + u16::from_le_bytes([bytes[0], bytes[1]]) % 12_000;
+    // An engine knows the id, but not the seed.
+    let id: String = hash_bytes(&seed.derive("group", 0).bytes()).chars().take(16).collect();
     let address = |replica: &Replica| match key.scale.hosts {
         1 => "127.0.0.1".to_owned(),
         _ => replica.host.rsplit('@').next().unwrap_or_default().to_owned(),
@@ -50,6 +48,7 @@ pub(super) fn process_groups(key: &CaseKey, replicas: &[Replica], seed: Seed) ->
         ProcessGroup {
             rank: rank as u32,
             size: replicas.len() as u32,
+            id: id.clone(),
             master_address: address(&replicas[0]),
             master_port,
             peer_address: address(peer),

@@ -11,6 +11,7 @@
 
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "group.hpp"
@@ -80,15 +81,18 @@ extern "C" {
 
 // Joins a group: rank 0 listens at the port, the others connect to it. `own` is the address of this host by which the others reach it.
 // Waits until all have joined. `on_device` is null for the CPU.
-const char *flagperf_group_join(const char *host, uint16_t port, int rank, int size, const char *own, int64_t join_ms, int64_t collective_ms,
-                                JoinOnDevice on_device, Group **group) {
+// `times_ms` are the longest waits for the others and for a collective.
+const char *flagperf_group_join(const char *id, const char *host, uint16_t port, int rank, int size, const char *own,
+                                const int64_t *times_ms, JoinOnDevice on_device, Group **group) {
     return catch_error([&] {
+        auto join_ms = times_ms[0], collective_ms = times_ms[1];
         c10d::TCPStoreOptions options;
         options.port = port;
         options.isServer = rank == 0;
         options.numWorkers = static_cast<std::size_t>(size);
         options.timeout = std::chrono::milliseconds(join_ms);
-        auto store = c10::make_intrusive<c10d::TCPStore>(host, options);
+        c10::intrusive_ptr<c10d::Store> server = c10::make_intrusive<c10d::TCPStore>(host, options);
+        c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::PrefixStore>(id, server);
         c10::intrusive_ptr<c10d::Backend> backend;
         if (on_device != nullptr) {
             const char *error = nullptr;

@@ -16,13 +16,13 @@ use crate::tensor::TorchTensor;
 
 unsafe extern "C" {
     fn flagperf_group_join(
+        id: *const c_char,
         host: *const c_char,
         port: u16,
         rank: c_int,
         size: c_int,
         own: *const c_char,
-        join_ms: i64,
-        collective_ms: i64,
+        times_ms: *const i64,
         on_device: *const c_void,
         group: *mut *mut c_void,
     ) -> *const c_char;
@@ -51,6 +51,8 @@ pub struct GroupOptions {
     rank: u32,
     /// Number of processes.
     size: u32,
+    /// Distinguishes the group from others that use the port.
+    id: String,
     /// The host of rank 0, and the port at which it listens.
     master_address: String,
     master_port: u16,
@@ -105,7 +107,7 @@ impl Group {
         if let Some(group) = joined.upgrade().filter(|group| group.options == *options) {
             return Ok(group);
         }
-        let GroupOptions { rank, size, master_address, master_port, peer_address } = options;
+        let GroupOptions { rank, size, id, master_address, master_port, peer_address } = options;
         let own = options.own_address().map_err(|error| {
             Error::Failed(format!("the host `{peer_address}` of the process group has no address: {error}"))
         })?;
@@ -116,14 +118,16 @@ impl Group {
                 remedy: "run `flagperf backend install libtorch`, which builds it with them".to_owned(),
             })?,
         };
-        let [host, own] = [master_address.as_str(), &own].map(|text| CString::new(text).map_err(Error::failed));
-        let (host, own, mut handle) = (host?, own?, null_mut());
+        let texts = [id.as_str(), master_address, &own].map(|text| CString::new(text).map_err(Error::failed));
+        let [id, host, own] = texts;
+        let (id, host, own, mut handle) = (id?, host?, own?, null_mut());
         // SAFETY: the texts live until the call returns, the function for the device has the expected signature, and the out-pointer is
         // valid.
         let result = unsafe {
             let (rank, size) = (*rank as c_int, *size as c_int);
-            let (host, own, group) = (host.as_ptr(), own.as_ptr(), &raw mut handle);
-            check(flagperf_group_join(host, *master_port, rank, size, own, JOIN_MS, COLLECTIVE_MS, on_device, group))
+            let (id, host, own, group) = (id.as_ptr(), host.as_ptr(), own.as_ptr(), &raw mut handle);
+            let times = [JOIN_MS, COLLECTIVE_MS];
+            check(flagperf_group_join(id, host, *master_port, rank, size, own, times.as_ptr(), on_device, group))
         };
         result.map_err(|error| {
             let reason = error.to_string();

@@ -7,19 +7,21 @@ use super::container_checks::check_container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, UnavailableEngine};
 use flagperf_config::{
-    CaseKey, Config, Container, Finding, LauncherChoice, Origin, Sourced, Vendor, did_you_mean,
+    CaseConfig, CaseKey, Config, Container, Finding, LauncherChoice, Origin, Scale, Sourced, Vendor, did_you_mean,
     is_host_name, is_local, list_names, nearest,
 };
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 2] = ["SHM_SIZE", "ACCE_CONTAINER_OPT"];
 const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "SSH_CONFIG"];
-/// Keys of FlagPerf that apply only to training on several devices.
-const FOR_TRAINING: [&str; 2] = ["HOSTS_PORTS", "MASTER_PORT"];
-/// What a run uses without containers, without other machines, and in place of training on several devices.
+/// A key of FlagPerf that applies only to its containers, and one that applies only to training on several devices.
+const FOR_SSH_INSIDE: &str = "HOSTS_PORTS";
+const FOR_TRAINING: &str = "MASTER_PORT";
+/// What a run uses without containers and without other machines, and in place of the last two.
 const NO_CONTAINERS: &str = "`CONTAINER` is none";
 const NO_MACHINES: &str = "`HOSTS` lists only this machine";
-const NO_TRAINING: &str = "it is not supported yet";
+const NO_SSH_INSIDE: &str = "flagperf starts processes in containers without it";
+const NO_TRAINING: &str = "no case is one";
 
 /// Reports an unknown vendor, an unknown monitor, and machines and containers that are not available.
 pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
@@ -154,8 +156,10 @@ pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     let keys = FOR_CONTAINERS.into_iter().filter(|_| !has_containers).map(|key| (key, "containers", NO_CONTAINERS));
     let is_here = config.knows_hosts && config.site.hosts.iter().all(|host| is_local(host)) && config.replica.is_none();
     let machines = FOR_MACHINES.into_iter().filter(|_| is_here).map(|key| (key, "other machines", NO_MACHINES));
-    let training = FOR_TRAINING.map(|key| (key, "training on several devices", NO_TRAINING));
-    for (key, what, instead) in keys.chain(machines).chain(training) {
+    let trains = |case: &CaseConfig| case.key.value.training.is_some() && case.key.value.scale != Scale::ONE;
+    let training = (!config.cases.iter().any(trains)).then_some((FOR_TRAINING, "a training on several devices", NO_TRAINING));
+    let inside = (FOR_SSH_INSIDE, "SSH inside containers", NO_SSH_INSIDE);
+    for (key, what, instead) in keys.chain(machines).chain([inside]).chain(training) {
         let value = &config.site_values[key];
         if value.origin != Origin::Default && value.value != Value::Null {
             findings.push(no_effect(key, what, instead).at(value.origin.clone()));
@@ -238,23 +242,23 @@ mod tests {
         let line = |line: usize, key: &str, what: &str, instead: &str| {
             format!("configs/host.yaml:{line}: `{key}` has no effect: it applies to {what}, and {instead}")
         };
-        let (none, machine, training) =
-            ("`CONTAINER` is none", "`HOSTS` lists only this machine", "it is not supported yet");
+        let (none, machine) = ("`CONTAINER` is none", "`HOSTS` lists only this machine");
+        let inside = "flagperf starts processes in containers without it";
         assert_eq!(
             noted,
             [
                 line(7, "SHM_SIZE", "containers", none),
                 line(8, "ACCE_CONTAINER_OPT", "containers", none),
                 line(4, "SSH_PORT", "other machines", machine),
-                line(5, "HOSTS_PORTS", "training on several devices", training),
-                line(6, "MASTER_PORT", "training on several devices", training),
+                line(5, "HOSTS_PORTS", "SSH inside containers", inside),
+                line(6, "MASTER_PORT", "a training on several devices", "no case is one"),
                 format!(
                     "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and {none}"
                 ),
             ]
         );
         assert_eq!(effects(&Checkout::new()), Vec::<String>::new());
-        for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES).chain(&super::FOR_TRAINING) {
+        for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES).chain(&[super::FOR_SSH_INSIDE, super::FOR_TRAINING]) {
             assert!(SITE.iter().any(|key| key.name == *name), "{name}");
         }
     }
