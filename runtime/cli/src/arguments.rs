@@ -14,6 +14,7 @@ use super::graph::GraphCommand;
 use super::import::ImportCommand;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
+use super::report::{ReportArguments, ShowArguments};
 use super::selection::{AgentArguments, Selection};
 use super::serve::ServeArguments;
 use super::sweep::SweepArguments;
@@ -99,6 +100,14 @@ pub(super) enum Command {
     Verify(VerifyArguments),
     /// Sign the manifest of a result with your private key
     Sign(SignArguments),
+    /// Print the complete report of a result again, from its record. Does not check the result: `verify` does
+    Show(ShowArguments),
+    /// Write results as a page with charts, or as rows and tests for other programs, from their files alone. Exits with 1 if a result
+    /// is wrong, 2 if one cannot be read.
+    ///
+    /// Each result is checked as `verify` checks it, unless its files have more than 256 MiB; the report says what was found. A wrong
+    /// result is marked, and has no row in the output of --markdown.
+    Report(ReportArguments),
     /// Compare two results, or two cases that are measured in turns: speed with a confidence interval, errors of outputs, and
     /// metrics.
     ///

@@ -167,9 +167,7 @@ fn trust(arguments: &VerifyArguments) -> Result<Trust, String> {
 /// # Errors
 /// When it is not: the message is the report of `flagperf verify`.
 pub(super) fn check_standing(path: &Path) -> Result<(), String> {
-    let root = std::env::current_dir().ok().as_deref().and_then(find_root);
-    let keys = root.map(|root| checkout_keys(&root)).transpose()?.unwrap_or_default();
-    let trust = Trust { digests: Vec::new(), keys };
+    let trust = checkout_trust()?;
     let results = find_results(path).map_err(|error| format!("cannot verify `{}`: {error}", path.display()))?;
     let mut reports = results.iter().map(|path| verify_result(path, &trust));
     let refused = reports.find(|report| !matches!(report.standing, Standing::Authentic | Standing::Consistent));
@@ -177,6 +175,16 @@ pub(super) fn check_standing(path: &Path) -> Result<(), String> {
         let text = report_text(&report);
         Err(format!("`{}` is not confirmed by `flagperf verify`:\n{}", path.display(), text.trim_end()))
     })
+}
+
+/// Returns what counts without an argument: the keys of the checkout that contains the current directory.
+///
+/// # Errors
+/// When a key cannot be read.
+pub(super) fn checkout_trust() -> Result<Trust, String> {
+    let root = std::env::current_dir().ok().as_deref().and_then(find_root);
+    let keys = root.map(|root| checkout_keys(&root)).transpose()?.unwrap_or_default();
+    Ok(Trust { digests: Vec::new(), keys })
 }
 
 /// Returns the keys of a checkout: those of the maintainers in `configs/keys`, and those of each vendor in

@@ -7,8 +7,7 @@ use flagperf_result::{Status, Validity};
 use indexmap::IndexMap;
 use serde::Serialize;
 
-use super::result::{Check, ReadResult};
-use super::section::{place, text};
+use super::result::{Check, ReadResult, text};
 use super::template::fill;
 use super::words::Language;
 
@@ -72,7 +71,7 @@ fn case(result: &ReadResult, check: &Check) -> Case {
     lines.push(format!("record: {}", result.record_path().display()));
     let long = |text: &str| truncate(&escape_lines(text), TEXT_BYTES_MAX).into_owned();
     Case {
-        name: text(format!("{} {}", record.key(), place(result)).trim()),
+        name: text(format!("{} {}", record.key(), result.place()).trim()),
         time: format!("{:.3}", record.finish_info.e2e_time.0),
         failure: failure.map(text),
         details: long(&details.join("\n")),

@@ -5,8 +5,8 @@ use flagperf_result::Record;
 use serde::Serialize;
 
 use super::chart::VIEW_BOX;
-use super::result::{Check, ReadResult};
-use super::section::{ResultSection, place, section, text};
+use super::result::{Check, ReadResult, text};
+use super::section::{ResultSection, section};
 use super::template::fill;
 use super::words::Language;
 
@@ -94,7 +94,7 @@ fn row(result: &ReadResult, check: &Check, id: usize) -> Row {
     Row {
         id: format!("result-{id}"),
         key: text(&record.key()),
-        place: place(result),
+        place: result.place(),
         state: flagperf_report::verdict_word(record.status),
         validity: record.validity.verdict.name(),
         check: check.name(),

@@ -4,12 +4,17 @@ use std::path::{Path, PathBuf};
 
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
+use flagperf_core::text::{one_line, truncate};
+use flagperf_report::display_text;
 use flagperf_result::{MANIFEST_BYTES_MAX, RECORD_BYTES_MAX, Record, digest, list_files};
 use flagperf_verify::{CaseReport, Standing, Trust, verify_result};
 use serde::Deserialize;
 
 /// The most bytes of a result that is verified here, which takes a second or two; of a larger one, a page says how to verify it.
 const VERIFIED_BYTES_MAX: u64 = 256 << 20;
+
+/// Longest text of a record on a page, in bytes.
+const TEXT_BYTES_MAX: usize = 400;
 
 /// A result that was read.
 #[derive(Clone, Debug)]
@@ -55,6 +60,13 @@ impl ReadResult {
         if is_large { Check::TooLarge } else { Check::Verified(Box::new(verify_result(&self.path, trust))) }
     }
 
+    /// Returns where it was measured: its host, and its device if there are several.
+    pub fn place(&self) -> String {
+        let host = self.record.hosts.first().map_or("", |host| &host.name);
+        let device = self.record.device.map(|device| format!(" device {device}")).unwrap_or_default();
+        text(&format!("{host}{device}"))
+    }
+
     /// Returns the path of the record.
     pub fn record_path(&self) -> PathBuf {
         if self.path.is_dir() { self.path.join(RECORD_FILE) } else { self.path.clone() }
@@ -88,4 +100,9 @@ impl Check {
     pub fn is_wrong(&self) -> bool {
         matches!(self, Check::Verified(report) if report.standing == Standing::Wrong)
     }
+}
+
+/// Returns a text of a record as a page shows it: on one line, without control characters, and not longer than a paragraph.
+pub(super) fn text(text: &str) -> String {
+    one_line(&truncate(&display_text(text), TEXT_BYTES_MAX)).into_owned()
 }

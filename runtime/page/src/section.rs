@@ -1,20 +1,17 @@
 //! The section of a result on a page: its verdict, its figures and charts, and everything on which they depend.
 
-use flagperf_core::text::{one_line, truncate};
-use flagperf_report::{Section, display_text, headline_rows, sections, verdict_word};
+use flagperf_report::{Section, headline_rows, sections, verdict_word};
 use flagperf_result::{Provenance, Record, Validity};
 use flagperf_verify::{CaseReport, Standing, VerifyFinding};
 use serde::Serialize;
 
 use super::curves::read_curves;
 use super::figures::{FigureGroup, figures};
-use super::result::{Check, ReadResult};
+use super::result::{Check, ReadResult, text};
 use super::words::Language;
 
 /// Most findings, warnings and hashes of a kind that a page lists; the record and `verify` have all of them.
 const LISTED_MAX: usize = 50;
-/// Longest value in a table, in bytes.
-const VALUE_BYTES_MAX: usize = 400;
 /// The rows of a measured loop that belong to the headline: with which certainty its figures are known.
 const CERTAINTY: [&str; 3] = ["95 % interval", "latency of a step", "latency bound"];
 
@@ -79,7 +76,7 @@ pub(super) fn section(
     ResultSection {
         id: format!("result-{id}"),
         key: text(&record.key()),
-        place: place(result),
+        place: result.place(),
         path: text(&result.path.display().to_string()),
         state: verdict_word(record.status),
         validity: record.validity.verdict.name(),
@@ -97,14 +94,6 @@ pub(super) fn section(
         settings: settings(record),
         provenance: provenance(result, language),
     }
-}
-
-/// Returns where a result was measured: its host, and its device if there are several.
-pub(super) fn place(result: &ReadResult) -> String {
-    let record = &result.record;
-    let host = record.hosts.first().map_or("", |host| &host.name);
-    let device = record.device.map(|device| format!(" {device}")).unwrap_or_default();
-    text(&format!("{host}{device}"))
 }
 
 /// Returns the headline figures in the words of the report, each loop with the certainty of its figures.
@@ -226,10 +215,4 @@ fn hashes(record: &Record, language: Language) -> Vec<(&'static str, Option<Stri
             .collect::<Vec<_>>()
     };
     kinds.into_iter().flat_map(of_kind).collect()
-}
-
-/// Returns a text of a record as a page shows it: on one line, without control characters, and not longer than a paragraph.
-pub(super) fn text(text: &str) -> String {
-    let shown = display_text(text);
-    one_line(&truncate(&shown, VALUE_BYTES_MAX)).into_owned()
 }

@@ -7,7 +7,6 @@ use flagperf_result::Record;
 use serde_json::{Map, Value, json};
 
 use super::result::{Check, ReadResult};
-use super::section::place;
 
 /// Characters at the beginning of a text with which a spreadsheet begins a formula.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
@@ -54,7 +53,7 @@ fn row(result: &ReadResult, check: &Check) -> Map<String, Value> {
     let mut add = |key: &str, value: Value| row.insert(key.to_owned(), value);
     add("run", json!(record.run));
     add("case", json!(record.key()));
-    add("place", json!(place(result)));
+    add("place", json!(result.place()));
     add("vendor", json!(record.vendor));
     add("compiler", json!(record.finish_info.compiler));
     add("device", json!(record.headline_device().map(|device| &device.name)));
