@@ -1,11 +1,11 @@
 //! `flagperf report` and `flagperf show`: results again, from their files alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 
-use super::output::{check_page_file, print_message, print_mistake, print_result, write_file};
+use super::output::{check_outside, check_page_file, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
 use flagperf_core::exit_code;
@@ -57,15 +57,12 @@ pub(super) struct ShowArguments {
 
 /// Writes a report of results.
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
-    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
-        return Ok(print_mistake(&message));
-    }
-    let trust = match checkout_trust() {
-        Ok(trust) => trust,
-        Err(message) => return Ok(print_mistake(&message)),
-    };
-    let results = match read_results(&arguments.result) {
-        Ok(results) => results,
+    let prepared = read_results(&arguments.result).and_then(|results| {
+        arguments.html.as_deref().map_or(Ok(()), |file| check_target(file, &results))?;
+        Ok((results, checkout_trust()?))
+    });
+    let (results, trust) = match prepared {
+        Ok(prepared) => prepared,
         Err(message) => return Ok(print_mistake(&message)),
     };
     let checked = results.into_iter().map(|result| {
@@ -121,6 +118,12 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         text += &overview(&rows, screen.columns);
     }
     Ok(print_result(&text, exit_code::OK))
+}
+
+/// Checks that a page can be written to a file, which must not be in the folder of a result.
+fn check_target(file: &Path, results: &[ReadResult]) -> Result<(), String> {
+    results.iter().try_for_each(|result| check_outside(file, &result.path))?;
+    check_page_file(file)
 }
 
 /// Reads every result at some paths.

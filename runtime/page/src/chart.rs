@@ -8,7 +8,7 @@ use std::ops::Range;
 use plotters::prelude::*;
 
 /// The size of a chart in units. A page scales it to its own width.
-const SIZE: (u32, u32) = (1200, 420);
+const SIZE: (u32, u32) = (1200, 400);
 /// The size of the labels: 24 units, by which plotters means the height of a line. On a narrow page, the style makes it larger.
 const LABEL: f64 = 24.0 * 1.24;
 /// The space for the labels of the axes in units.
@@ -69,7 +69,7 @@ impl Chart {
     fn draw(&self, text: &mut String) -> Result<(), Box<dyn std::error::Error + '_>> {
         let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
         let mut builder = ChartBuilder::on(&root);
-        builder.margin(15).margin_right(50);
+        builder.margin(15).margin_right(50).margin_bottom(0);
         builder.set_label_area_size(LabelAreaPosition::Left, LEFT);
         builder.set_label_area_size(LabelAreaPosition::Bottom, BELOW);
         let mut chart = builder.build_cartesian_2d(widened(&self.x), widened(&self.y)).map_err(described)?;
@@ -116,7 +116,7 @@ impl Chart {
 }
 
 /// The `viewBox` of every chart.
-pub(super) const VIEW_BOX: &str = "0 0 1200 420";
+pub(super) const VIEW_BOX: &str = "0 0 1200 400";
 
 fn series(colour: usize) -> RGBColor {
     SERIES[colour % SERIES.len()]

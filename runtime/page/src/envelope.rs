@@ -108,6 +108,11 @@ impl Envelope {
         self.buckets_max
     }
 
+    /// Returns whether there are values at two places, between which a line can be drawn.
+    pub(super) fn is_line(&self) -> bool {
+        self.sums.iter().filter(|sum| sum.count > 0).nth(1).is_some()
+    }
+
     /// Returns whether there is no value.
     pub(super) fn is_empty(&self) -> bool {
         self.sums.is_empty()

@@ -1,7 +1,7 @@
 //! The figures of a result: each a chart with its words, its legend, and a table with the same values.
 
-use flagperf_core::units::{Bytes, Seconds};
-use flagperf_report::{bytes, count, duration, percent};
+use flagperf_core::units::Seconds;
+use flagperf_report::{count, duration, percent};
 use flagperf_result::{Record, TrainingRound};
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -98,7 +98,7 @@ fn over_time(phase: &PhaseCurves, language: Language) -> Vec<Figure> {
 /// Returns the figure of a quantity; `None` where nothing was read.
 fn monitor_figure(phase: &PhaseCurves, quantity: Quantity, language: Language) -> Option<Figure> {
     let (begin, end) = phase.window;
-    let read = phase.readings.iter().filter(|((own, _), series)| *own == quantity && !series.is_empty());
+    let read = phase.readings.iter().filter(|((own, _), series)| *own == quantity && series.is_line());
     let series: Vec<(String, &Envelope)> = read.map(|((_, name), series)| (name.clone(), series)).collect();
     if series.is_empty() {
         return None;
@@ -107,7 +107,7 @@ fn monitor_figure(phase: &PhaseCurves, quantity: Quantity, language: Language) -
         Quantity::Power => (language.word("Power"), |value| format!("{value:.0} W")),
         Quantity::Clock => (language.word("Clock of the device"), |value| format!("{value:.0} MHz")),
         Quantity::Temperature => (language.word("Temperature"), |value| format!("{value:.0} °C")),
-        Quantity::Memory => (language.word("Memory in use"), |value| bytes(Bytes(value as u64))),
+        Quantity::Memory => (language.word("Memory in use"), |value| format!("{value:.2} GiB")),
         Quantity::Busy => (language.word("Busy share"), percent),
     };
     let highest = if quantity == Quantity::Busy { 1.0 } else { top(&series) };
@@ -135,9 +135,14 @@ fn longest_shown(phase: &PhaseCurves) -> f64 {
     if usual < max { usual } else { max }
 }
 
+/// Returns how many bars a histogram of this many steps has at most: few steps would be in bars of one each.
+fn bars_max(steps: u64) -> usize {
+    ((2.0 * (steps as f64).sqrt()) as usize).clamp(1, BARS_MAX)
+}
+
 fn histogram(phase: &PhaseCurves, language: Language) -> Figure {
     let high = longest_shown(phase);
-    let (bins, beyond) = phase.distribution.bins(high, BARS_MAX);
+    let (bins, beyond) = phase.distribution.bins(high, bars_max(phase.distribution.total()));
     let (low, end) = (bins[0].from, bins[bins.len() - 1].to);
     let tallest = bins.iter().map(|bin| bin.count).max().unwrap_or(0) as f64;
     let bars = bins.iter().map(|bin| (bin.from, bin.to, bin.count as f64)).collect();
@@ -145,7 +150,7 @@ fn histogram(phase: &PhaseCurves, language: Language) -> Figure {
         x: low..end,
         y: 0.0..1.05 * tallest,
         x_label: seconds,
-        y_label: |value| count(value.round() as u64),
+        y_label: whole_number,
         parts: vec![Part::Bars(bars, 0)],
     };
     let longest = duration(Seconds(phase.distribution.range().1));
@@ -183,7 +188,9 @@ fn shares(phase: &PhaseCurves, language: Language) -> Figure {
     let row = |share: f64| vec![percent(share), seconds(phase.distribution.quantile(share))];
     Figure {
         title: language.word("Step times: share of steps that took at most this long").to_owned(),
-        description: String::new(),
+        description: language
+            .word("The share of the steps whose time in core is at most the time on the axis.")
+            .to_owned(),
         elements: chart.elements(),
         legend: Vec::new(),
         note: (beyond > 0).then(|| language.sentence("{} steps took longer, at most {}.", &[&count(beyond), &longest])),
@@ -315,6 +322,11 @@ fn head<const N: usize>(names: [&'static str; N], language: Language) -> Vec<Str
 
 fn seconds(value: f64) -> String {
     duration(Seconds(value.max(0.0)))
+}
+
+/// Formats a count on an axis; a place between two counts has no label.
+fn whole_number(value: f64) -> String {
+    if (value - value.round()).abs() < 1e-6 { count(value.round() as u64) } else { String::new() }
 }
 
 fn number(value: f64) -> String {

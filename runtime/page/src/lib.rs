@@ -11,6 +11,8 @@ mod figures;
 mod junit;
 mod monitor_file;
 mod page;
+#[cfg(test)]
+mod page_tests;
 mod readme_rows;
 mod result;
 mod section;

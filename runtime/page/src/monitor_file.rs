@@ -24,6 +24,7 @@ pub(super) enum Quantity {
     Power,
     Clock,
     Temperature,
+    /// In GiB.
     Memory,
     Busy,
 }
@@ -70,17 +71,22 @@ fn add(readings: &mut Readings, (begin, at): (f64, f64), reading: &Reading, buck
     };
     match reading {
         Reading::Processor { busy_share } => push(Quantity::Busy, "processors", Some(*busy_share)),
-        Reading::Memory { used_bytes, .. } => push(Quantity::Memory, "machine", Some(*used_bytes as f64)),
+        Reading::Memory { used_bytes, .. } => push(Quantity::Memory, "machine", Some(gib(*used_bytes))),
         Reading::Rapl { power_w, .. } => push(Quantity::Power, "processors", *power_w),
         Reading::Ipmi { power_w } => push(Quantity::Power, "machine", Some(*power_w)),
         Reading::Device(sample) => {
             push(Quantity::Power, &sample.device, sample.power_w);
             push(Quantity::Clock, &sample.device, sample.clock_mhz);
             push(Quantity::Temperature, &sample.device, sample.temperature_c);
-            push(Quantity::Memory, &sample.device, sample.memory_used_bytes.map(|bytes| bytes as f64));
+            push(Quantity::Memory, &sample.device, sample.memory_used_bytes.map(gib));
             push(Quantity::Busy, &sample.device, sample.utilization_share);
         }
     }
+}
+
+/// Returns bytes in GiB.
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }
 
 #[cfg(test)]

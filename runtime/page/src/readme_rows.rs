@@ -87,7 +87,7 @@ fn mfu(record: &Record) -> String {
 fn markdown(text: &str) -> String {
     let text = one_line(&truncate(text, CELL_BYTES_MAX)).into_owned();
     text.chars().fold(String::with_capacity(text.len()), |mut text, c| {
-        if matches!(c, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '~' | '&' | '#' | '@') {
+        if matches!(c, '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '~' | '&' | '#' | '@') {
             text.push('\\');
         }
         text.push(c);

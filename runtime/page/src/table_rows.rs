@@ -4,12 +4,16 @@ use flagperf_core::measure::{Measurement, ThroughputInterval};
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::Record;
-use serde_json::{Map, Value, json};
+use indexmap::IndexMap;
+use serde_json::{Value, json};
 
 use super::result::{Check, ReadResult};
 
 /// Characters at the beginning of a text with which a spreadsheet begins a formula.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
+
+/// A row, in the order of its columns.
+type Row = IndexMap<String, Value>;
 
 /// Returns the rows as CSV, with a head.
 pub fn csv_text(results: &[(ReadResult, Check)]) -> String {
@@ -25,8 +29,9 @@ pub fn csv_text(results: &[(ReadResult, Check)]) -> String {
 
 /// Returns the rows as a list of objects in JSON.
 pub fn json_text(results: &[(ReadResult, Check)]) -> String {
-    let rows: Vec<Value> = results.iter().map(|(result, check)| Value::Object(row(result, check))).collect();
-    format!("{}\n", escape_json(&format!("{:#}", Value::Array(rows))))
+    let rows: Vec<Row> = results.iter().map(|(result, check)| row(result, check)).collect();
+    let text = serde_json::to_string_pretty(&rows).expect("rows are plain data");
+    format!("{}\n", escape_json(&text))
 }
 
 /// Returns a value as text. One that a spreadsheet would compute begins with `'`, so that it is shown as it is.
@@ -46,10 +51,10 @@ fn cell(value: &Value) -> String {
 }
 
 /// Returns the row of a result. Every result has the same keys.
-fn row(result: &ReadResult, check: &Check) -> Map<String, Value> {
+fn row(result: &ReadResult, check: &Check) -> Row {
     let record = &result.record;
     let headline = record.measured_loops().next_back();
-    let mut row = Map::new();
+    let mut row = Row::new();
     let mut add = |key: &str, value: Value| row.insert(key.to_owned(), value);
     add("run", json!(record.run));
     add("case", json!(record.key()));
@@ -83,7 +88,7 @@ fn row(result: &ReadResult, check: &Check) -> Map<String, Value> {
 }
 
 /// Adds throughput and step times of the loop that determines the headline.
-fn add_figures(row: &mut Map<String, Value>, measured: Option<&Measurement>) {
+fn add_figures(row: &mut Row, measured: Option<&Measurement>) {
     type Figures =
         (&'static str, fn(&Measurement) -> Option<SamplesPerSecond>, fn(&Measurement) -> Option<ThroughputInterval>);
     let figures: [Figures; 2] = [

@@ -139,6 +139,10 @@ const WORDS: &[(&str, &str)] = &[
         "横轴为 case 开始以来的时间。线为平均值，色带为最低到最高的读数。",
     ),
     ("The number of steps with a time in core within each bar.", "core 时间落在每个柱内的 step 数。"),
+    (
+        "The share of the steps whose time in core is at most the time on the axis.",
+        "core 时间不超过横轴时间的 step 占比。",
+    ),
     ("{} steps took longer, at most {}.", "{} 个 step 用时更长，最长 {}。"),
     (
         "The loss of each step, over the steps. The line is the mean, the area is from the lowest to the highest.",
