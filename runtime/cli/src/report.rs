@@ -9,7 +9,7 @@ use super::output::{check_outside, check_page_file, print_message, print_mistake
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
 use flagperf_core::exit_code;
-use flagperf_page::{Check, Language, ReadResult, csv_text, json_text, junit, page, readme_rows};
+use flagperf_page::{Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows};
 use flagperf_report::{Extent, OverviewRow, SavedResult, Screen, case_report, overview};
 use flagperf_verify::find_results;
 
@@ -70,19 +70,20 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         (result, check)
     });
     let results: Vec<(ReadResult, Check)> = checked.collect();
-    let wrong: Vec<&ReadResult> =
-        results.iter().filter(|(_, check)| check.is_wrong()).map(|(result, _)| result).collect();
+    let summaries = ReadSummary::of_results(&results);
+    let of_results = results.iter().map(|(result, check)| (&result.path, check));
+    let all = of_results.chain(summaries.iter().map(|summary| (&summary.path, &summary.check)));
+    let wrong: Vec<&PathBuf> = all.filter(|(_, check)| check.is_wrong()).map(|(path, _)| path).collect();
     let code = if wrong.is_empty() { exit_code::OK } else { exit_code::FAILED };
-    for result in wrong {
-        let path = result.path.display();
-        print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify {path}` shows what"));
+    for path in wrong.iter().map(|path| path.display()) {
+        print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
     }
     if let Some(file) = &arguments.html {
         let language = match arguments.language {
             PageLanguage::En => Language::English,
             PageLanguage::Zh => Language::Chinese,
         };
-        return Ok(match write_file(file, &page(&results, language)) {
+        return Ok(match write_file(file, &page(&results, &summaries, language)) {
             Ok(()) => print_result(&format!("page  {}\n", file.display()), code),
             Err(message) => print_mistake(&message),
         });

@@ -160,7 +160,9 @@ fn histogram(phase: &PhaseCurves, language: Language) -> Figure {
         description: language.word("The number of steps with a time in core within each bar.").to_owned(),
         elements: chart.elements(),
         legend: Vec::new(),
-        note: (beyond > 0).then(|| language.sentence("{} steps took longer, at most {}.", &[&count(beyond), &longest])),
+        note: (beyond > 0).then(|| {
+            language.sentence("Steps that took longer: {}. The longest took {}.", &[&count(beyond), &longest])
+        }),
         head: head(["from", "to", "steps"], language),
         rows: rows.map(|bin| vec![seconds(bin.from), seconds(bin.to), count(bin.count)]).collect(),
     }
@@ -193,7 +195,9 @@ fn shares(phase: &PhaseCurves, language: Language) -> Figure {
             .to_owned(),
         elements: chart.elements(),
         legend: Vec::new(),
-        note: (beyond > 0).then(|| language.sentence("{} steps took longer, at most {}.", &[&count(beyond), &longest])),
+        note: (beyond > 0).then(|| {
+            language.sentence("Steps that took longer: {}. The longest took {}.", &[&count(beyond), &longest])
+        }),
         head: head(["share", "time"], language),
         rows: SHARES.into_iter().map(row).collect(),
     }
@@ -233,7 +237,7 @@ fn loss_figure(loss: &Envelope, note: Option<String>, language: Language) -> Fig
     }
 }
 
-/// Returns the metrics of the evaluations; `None` without any.
+/// Returns the metrics of the evaluations; `None` without two, between which a line can be drawn.
 fn metric_figure(round: &TrainingRound, note: Option<String>, language: Language) -> Option<Figure> {
     let mut metrics: IndexMap<&str, Vec<(f64, f64)>> = IndexMap::new();
     for evaluation in &round.evaluations {
@@ -242,6 +246,9 @@ fn metric_figure(round: &TrainingRound, note: Option<String>, language: Language
         }
     }
     let values = || metrics.values().flatten();
+    if round.evaluations.len() < 2 {
+        return None;
+    }
     let end = values().map(|(steps, _)| *steps).reduce(f64::max)?;
     let (low, high) = values()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (_, value)| (low.min(*value), high.max(*value)));

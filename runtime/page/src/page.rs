@@ -1,5 +1,6 @@
 //! Writes a page of HTML, which contains everything that it shows: no script, no font and no image from elsewhere.
 
+use flagperf_core::units::SamplesPerSecond;
 use flagperf_report::{duration, headline_rows, rate};
 use flagperf_result::Record;
 use serde::Serialize;
@@ -7,9 +8,12 @@ use serde::Serialize;
 use super::chart::VIEW_BOX;
 use super::result::{Check, ReadResult, text};
 use super::section::{ResultSection, section};
+use super::summary::ReadSummary;
 use super::template::fill;
 use super::words::Language;
 
+/// Columns of the table of all cases with figures and what they are of.
+const COLUMNS: usize = 7;
 const TEMPLATE: &str = include_str!("../templates/page.html");
 const STYLE: &str = include_str!("../templates/page.css");
 /// The most points of the charts of a page with few results, and how many results that is.
@@ -47,16 +51,17 @@ struct Row {
     cells: Vec<String>,
 }
 
-/// Returns the page of results, each with what `verify` found.
-pub fn page(results: &[(ReadResult, Check)], language: Language) -> String {
+/// Returns the page of results, each with what `verify` found, and of the sums of those that are of one case.
+pub fn page(results: &[(ReadResult, Check)], summaries: &[ReadSummary], language: Language) -> String {
     let points_max = points_max(results.len());
     let sections: Vec<ResultSection> = results
         .iter()
         .enumerate()
         .map(|(index, (result, check))| section(result, check, index + 1, points_max, language))
         .collect();
-    let rows: Vec<Row> =
-        results.iter().enumerate().map(|(index, (result, check))| row(result, check, index + 1)).collect();
+    let sums = summaries.iter().map(|summary| sum_row(summary, language));
+    let of_results = results.iter().enumerate().map(|(index, (result, check))| row(result, check, index + 1));
+    let rows: Vec<Row> = sums.chain(of_results).collect();
     let values = Values {
         language: language.code(),
         style: STYLE,
@@ -89,6 +94,30 @@ fn title(results: &[(ReadResult, Check)]) -> String {
     }
 }
 
+/// Returns the row with the sums of a case, which leads to no section.
+fn sum_row(ReadSummary { summary, check, .. }: &ReadSummary, language: Language) -> Row {
+    let step = summary.steps.last();
+    let cells = [
+        throughput(step.and_then(|step| step.throughput_core_samples_per_s), &summary.unit),
+        throughput(step.and_then(|step| step.throughput_whole_samples_per_s), &summary.unit),
+    ];
+    let empty = std::iter::repeat_n(String::new(), COLUMNS - cells.len());
+    Row {
+        id: String::new(),
+        key: text(&summary.case),
+        place: language.sentence("sum of {}", &[&summary.replicas.len().to_string()]),
+        state: flagperf_report::verdict_word(summary.status),
+        validity: summary.validity.name(),
+        check: check.name(),
+        is_wrong: check.is_wrong(),
+        cells: cells.into_iter().map(|cell| text(&cell)).chain(empty).collect(),
+    }
+}
+
+fn throughput(figure: Option<SamplesPerSecond>, unit: &str) -> String {
+    figure.map_or_else(String::new, |figure| format!("{} {unit}s/s", rate(figure)))
+}
+
 fn row(result: &ReadResult, check: &Check, id: usize) -> Row {
     let record = &result.record;
     Row {
@@ -99,22 +128,19 @@ fn row(result: &ReadResult, check: &Check, id: usize) -> Row {
         validity: record.validity.verdict.name(),
         check: check.name(),
         is_wrong: check.is_wrong(),
-        cells: cells(record),
+        cells: cells(record).to_vec(),
     }
 }
 
 /// Returns throughput, median step, accuracy, device, precision and batch size.
-fn cells(record: &Record) -> Vec<String> {
+fn cells(record: &Record) -> [String; COLUMNS] {
     let measured = record.measured_loops().next_back();
-    let throughput = |figure: Option<flagperf_core::units::SamplesPerSecond>| {
-        figure.map_or_else(String::new, |figure| format!("{} {}s/s", rate(figure), record.unit))
-    };
     let median = measured.and_then(|measured| measured.latency.as_ref()).map(|latency| duration(latency.p50_s));
     let accuracy = headline_rows(record).into_iter().find(|(name, _)| name == "accuracy").map(|(_, value)| value);
     let device = record.headline_device().map(|device| device.name.clone());
     [
-        throughput(measured.and_then(|measured| measured.throughput_core_samples_per_s)),
-        throughput(measured.and_then(|measured| measured.throughput_whole_samples_per_s)),
+        throughput(measured.and_then(|measured| measured.throughput_core_samples_per_s), &record.unit),
+        throughput(measured.and_then(|measured| measured.throughput_whole_samples_per_s), &record.unit),
         median.unwrap_or_default(),
         accuracy.unwrap_or_default(),
         device.unwrap_or_default(),
@@ -122,5 +148,4 @@ fn cells(record: &Record) -> Vec<String> {
         record.finish_info.batchsize.to_string(),
     ]
     .map(|cell| text(&cell))
-    .to_vec()
 }

@@ -137,7 +137,7 @@ fn check_text(check: &Check, language: Language) -> CheckText {
     CheckText {
         is_large: false,
         findings: findings.iter().take(LISTED_MAX).map(|finding| finding_text(finding, language)).collect(),
-        more_findings: (more > 0).then(|| language.sentence("{} more findings", &[&more.to_string()])),
+        more_findings: (more > 0).then(|| language.sentence("Further findings: {}", &[&more.to_string()])),
         unchecked: unchecked.take(LISTED_MAX).map(|reason| text(reason)).collect(),
         ..none
     }

@@ -49,6 +49,7 @@ fn chinese(english: &str) -> Option<&'static str> {
 /// Every text of the page, in English and Chinese.
 const WORDS: &[(&str, &str)] = &[
     ("Results", "评测结果"),
+    ("sum of {}", "{} 个之和"),
     ("All cases", "所有 case"),
     ("case", "case"),
     ("place", "位置"),
@@ -86,7 +87,7 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("Not completely checked:", "未完全检查："),
     ("What is wrong", "错误之处"),
-    ("{} more findings", "另有 {} 处错误"),
+    ("Further findings: {}", "其他错误：{} 处"),
     ("expected {}, found {}", "应为 {}，实为 {}"),
     ("expected {}", "应为 {}"),
     ("found {}", "实为 {}"),
@@ -143,7 +144,7 @@ const WORDS: &[(&str, &str)] = &[
         "The share of the steps whose time in core is at most the time on the axis.",
         "core 时间不超过横轴时间的 step 占比。",
     ),
-    ("{} steps took longer, at most {}.", "{} 个 step 用时更长，最长 {}。"),
+    ("Steps that took longer: {}. The longest took {}.", "用时更长的 step：{} 个，最长 {}。"),
     (
         "The loss of each step, over the steps. The line is the mean, the area is from the lowest to the highest.",
         "每个 step 的损失，横轴为 step 数。线为平均值，色带为最低到最高。",

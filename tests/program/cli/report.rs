@@ -51,7 +51,7 @@ fn a_result_whose_figures_were_changed_is_marked_in_every_form() {
     results::change_record(&folder, |record| record["finish_info"]["*p_inference_core(qps)"] = 1e9.into());
     let report = |arguments: &[&str]| run(checkout.path(), "report", &folder, arguments);
     let (code, _, message) = report(&["--html", "page.html"]);
-    assert!(code == 1 && message.contains("is wrong\n  hint: `flagperf verify "), "{message}");
+    assert!(code == 1 && message.contains("is wrong\n  hint: `flagperf verify`"), "{message}");
     let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
     assert!(page.contains("Do not use these figures") && page.contains("1000000000"), "{page}");
     assert_eq!(report(&["--markdown"]).1, "", "no row");
