@@ -23,7 +23,7 @@ pub(super) struct ReportArguments {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, group = "form")]
     html: Option<PathBuf>,
     /// The language of the page
-    #[arg(long, value_name = "LANGUAGE", value_enum, default_value = "en", requires = "html")]
+    #[arg(long, value_name = "LANGUAGE", value_enum, default_value = "en", conflicts_with_all = ["markdown", "csv", "json", "junit"])]
     language: PageLanguage,
     /// Print rows for the tables of a case's README, with FlagPerf's columns
     #[arg(long, group = "form")]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
-use flagperf_core::text::{one_line, truncate};
+use flagperf_core::text::one_line;
 use flagperf_report::display_text;
 use flagperf_result::{MANIFEST_BYTES_MAX, RECORD_BYTES_MAX, Record, digest, list_files};
 use flagperf_verify::{CaseReport, Standing, Trust, verify_result};
@@ -12,9 +12,6 @@ use serde::Deserialize;
 
 /// The most bytes of a result that is verified here, which takes a second or two; of a larger one, a page says how to verify it.
 const VERIFIED_BYTES_MAX: u64 = 256 << 20;
-
-/// Longest text of a record on a page, in bytes.
-const TEXT_BYTES_MAX: usize = 400;
 
 /// A result that was read.
 #[derive(Clone, Debug)]
@@ -102,7 +99,7 @@ impl Check {
     }
 }
 
-/// Returns a text of a record as a page shows it: on one line, without control characters, and not longer than a paragraph.
+/// Returns a text of a record as a page shows it: as the report does, but on one line.
 pub(super) fn text(text: &str) -> String {
-    one_line(&truncate(&display_text(text), TEXT_BYTES_MAX)).into_owned()
+    one_line(&display_text(text)).into_owned()
 }
