@@ -122,8 +122,11 @@ fn series(colour: usize) -> RGBColor {
     SERIES[colour % SERIES.len()]
 }
 
-/// Returns a range that is not empty.
+/// Returns a range that is not empty and whose ends are numbers, without which plotters does not end.
 fn widened(range: &Range<f64>) -> Range<f64> {
+    if !(range.end - range.start).is_finite() {
+        return 0.0..1.0;
+    }
     let least = range.start.abs().max(range.end.abs()).max(1e-9) * 1e-6;
     if range.end - range.start >= least { range.clone() } else { range.start..range.start + least.max(1e-9) }
 }
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_range_without_extent_is_drawn() {
-        for value in [0.0, 1e-9, 165.0, 1e18] {
+        for value in [0.0, 5e-324, 1e-9, 165.0, 1e18, 1e300, -1e300] {
             let parts = vec![Part::Line(vec![(value, value)], 0)];
             let label = |value: f64| value.to_string();
             let chart = Chart { x: value..value, y: value..value, x_label: label, y_label: label, parts };

@@ -34,6 +34,14 @@ impl Sum {
     }
 }
 
+/// Largest number that is drawn: the range of two such numbers is still a number.
+const LARGEST: f64 = 1e300;
+
+/// Returns whether a number can be drawn.
+pub(super) fn is_drawable(value: f64) -> bool {
+    value.abs() <= LARGEST
+}
+
 /// Collects a series. Where the series is longer than its buckets, each two of them become one.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {
@@ -49,9 +57,9 @@ impl Envelope {
         Envelope { begin, width, sums: Vec::new(), buckets_max }
     }
 
-    /// Adds a value. One that is not finite, or lies before the beginning, is left out.
+    /// Adds a value. One that cannot be drawn, or lies before the beginning, is left out.
     pub(super) fn add(&mut self, at: f64, value: f64) {
-        if !value.is_finite() || !at.is_finite() || at < self.begin {
+        if !is_drawable(value) || !is_drawable(at) || at < self.begin {
             return;
         }
         let mut index = (at - self.begin) / self.width;
@@ -155,7 +163,7 @@ mod tests {
     #[test]
     fn values_that_cannot_be_drawn_are_left_out() {
         let mut series = Envelope::new(0.0, 1.0, 4);
-        for (at, value) in [(0.0, f64::NAN), (-1.0, 1.0), (f64::INFINITY, 1.0), (f64::NAN, 1.0)] {
+        for (at, value) in [(0.0, f64::NAN), (0.0, -1e301), (-1.0, 1.0), (f64::INFINITY, 1.0), (f64::NAN, 1.0)] {
             series.add(at, value);
         }
         assert!(series.is_empty() && series.range().is_none());

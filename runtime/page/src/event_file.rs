@@ -14,6 +14,7 @@ use flagperf_core::units::Seconds;
 use serde::Deserialize;
 
 use super::envelope::Envelope;
+use super::step_file::SECONDS_MAX;
 
 /// Longest line that is read: an event and what the chain adds to it.
 const LINE_BYTES_READ: u64 = (LINE_BYTES_MAX + (64 << 10)) as u64;
@@ -71,7 +72,9 @@ impl CaseEvents {
 
     fn add(&mut self, at: Seconds, phase: Phase, event: &Event) {
         match event {
-            Event::PassBegin { .. } if self.passes.len() < PASSES_MAX => self.passes.push((phase, at.0)),
+            Event::PassBegin { .. } if self.passes.len() < PASSES_MAX && (0.0..=SECONDS_MAX).contains(&at.0) => {
+                self.passes.push((phase, at.0));
+            }
             Event::EpochLosses(losses) => self.add_losses(losses),
             _ => {}
         }

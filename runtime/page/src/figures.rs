@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::chart::{Chart, Part};
 use super::curves::{Curves, PhaseCurves};
-use super::envelope::{Bucket, Envelope};
+use super::envelope::{Bucket, Envelope, is_drawable};
 use super::monitor_file::Quantity;
 use super::words::Language;
 
@@ -241,7 +241,7 @@ fn loss_figure(loss: &Envelope, note: Option<String>, language: Language) -> Fig
 fn metric_figure(round: &TrainingRound, note: Option<String>, language: Language) -> Option<Figure> {
     let mut metrics: IndexMap<&str, Vec<(f64, f64)>> = IndexMap::new();
     for evaluation in &round.evaluations {
-        for (name, value) in evaluation.metrics.iter().take(METRICS_MAX).filter(|(_, value)| value.is_finite()) {
+        for (name, value) in evaluation.metrics.iter().take(METRICS_MAX).filter(|(_, value)| is_drawable(**value)) {
             metrics.entry(name).or_default().push((evaluation.steps as f64, *value));
         }
     }

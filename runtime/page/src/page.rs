@@ -13,7 +13,7 @@ use super::template::fill;
 use super::words::Language;
 
 /// Columns of the table of all cases with figures and what they are of.
-const COLUMNS: usize = 7;
+const COLUMNS: usize = 8;
 const TEMPLATE: &str = include_str!("../templates/page.html");
 const STYLE: &str = include_str!("../templates/page.css");
 /// The most points of the charts of a page with few results, and how many results that is.
@@ -132,7 +132,7 @@ fn row(result: &ReadResult, check: &Check, id: usize) -> Row {
     }
 }
 
-/// Returns throughput, median step, accuracy, device, precision and batch size.
+/// Returns throughput, median step, accuracy, device, precision, batch size and departures.
 fn cells(record: &Record) -> [String; COLUMNS] {
     let measured = record.measured_loops().next_back();
     let median = measured.and_then(|measured| measured.latency.as_ref()).map(|latency| duration(latency.p50_s));
@@ -146,6 +146,7 @@ fn cells(record: &Record) -> [String; COLUMNS] {
         device.unwrap_or_default(),
         record.finish_info.precision.clone(),
         record.finish_info.batchsize.to_string(),
+        record.departures.join(" "),
     ]
     .map(|cell| text(&cell))
 }

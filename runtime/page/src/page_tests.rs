@@ -159,3 +159,20 @@ fn a_page_of_any_number_of_results_is_below_a_megabyte() {
         assert!(length < 1 << 20, "{number} results: {length} bytes");
     }
 }
+
+#[test]
+fn numbers_of_any_size_are_drawn_or_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    write_files(folder.path(), 10, "a");
+    let head = "pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s,outputs\n";
+    for core in ["1e9", "1e299", "0", "5e-324", "1.7e308"] {
+        let rows = format!("{head}0,8,0,{core},0,0,0,0\n4294967295,8,0,1,0,0,0,0\n9,8,0,{core},0,0,0,0\n");
+        std::fs::write(folder.path().join("samples.train.csv"), rows).unwrap();
+        let mut result = result(folder.path(), "a");
+        let round = &mut result.record.phases[0].training.as_mut().unwrap().rounds[1];
+        round.evaluations[0].metrics = [("a".to_owned(), -1e300), ("b".to_owned(), f64::NAN)].into();
+        round.evaluations[1].metrics = [("a".to_owned(), 1e300), ("b".to_owned(), f64::MAX)].into();
+        let text = page(&[(result, Check::TooLarge)], &[], Language::English);
+        assert!(text.contains("<svg") && !text.contains("NaN"), "{core}");
+    }
+}

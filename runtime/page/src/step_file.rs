@@ -14,6 +14,8 @@ const HEAD: &[u8] = b"pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s
 const PIECE_BYTES: usize = 1 << 20;
 /// Longest row.
 const ROW_BYTES_MAX: usize = 4096;
+/// The longest time of a step and of a case, in seconds: thirty years.
+pub(super) const SECONDS_MAX: f64 = 1e9;
 /// The number of digits with which a number is read without rounding.
 const DIGITS_MAX: u32 = 19;
 /// The powers of ten that a float has exactly.
@@ -80,8 +82,9 @@ fn parse_row(bytes: &[u8]) -> Option<(Option<StepRow>, usize)> {
     }
     let end = at + bytes[at..].iter().take(ROW_BYTES_MAX).position(|byte| *byte == b'\n')?;
     let [pass, _, load, core, output, evaluate, host] = fields;
-    let row = StepRow { pass: pass as u32, core_s: core, total_s: load + core + output + evaluate + host };
-    Some((Some(row), end + 1))
+    let total = load + core + output + evaluate + host;
+    let row = StepRow { pass: pass as u32, core_s: core, total_s: total };
+    Some(((total <= SECONDS_MAX).then_some(row), end + 1))
 }
 
 /// Parses a number that a comma ends, and returns its length; `None` if it is none. The end of `bytes` ends it, too, so that the caller

@@ -64,6 +64,7 @@ const WORDS: &[(&str, &str)] = &[
     ("accuracy", "精度"),
     ("device", "设备"),
     ("batch size", "批大小"),
+    ("departures", "差异"),
     ("precision", "数值精度"),
     ("ok", "成功"),
     ("FAILED", "失败"),
