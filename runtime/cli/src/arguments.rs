@@ -19,6 +19,7 @@ use super::selection::{AgentArguments, Selection};
 use super::serve::ServeArguments;
 use super::sweep::SweepArguments;
 use super::trace::TraceArguments;
+use super::verify::{SignArguments, VerifyArguments};
 use flagperf_fleet::{Scheduler, schedulers};
 use flagperf_review::Role;
 
@@ -266,33 +267,6 @@ pub(super) enum KeyCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-}
-
-#[derive(Debug, Args)]
-pub(super) struct VerifyArguments {
-    /// Folder of a case, folder of a run, or a record.json
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub(super) result: PathBuf,
-    /// The digest that the run printed, from a source that you trust; repeatable
-    #[arg(long, value_name = "sha256:HEX", value_hint = ValueHint::Other)]
-    pub(super) digest: Vec<String>,
-    /// Public key that counts for every result; repeatable. Keys in configs/keys and vendors/VENDOR/keys of the checkout
-    /// count without this
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) key: Vec<PathBuf>,
-    /// Print the reports as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct SignArguments {
-    /// Folder of a case or of a run
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(super) result: PathBuf,
-    /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

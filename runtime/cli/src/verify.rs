@@ -4,7 +4,8 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::arguments::{SignArguments, VerifyArguments};
+use clap::{Args, ValueHint};
+
 use super::key::default_key_file;
 use super::output::{print_message, print_mistake, print_result};
 use flagperf_config::find_root;
@@ -20,6 +21,33 @@ const EXIT_RIGHT: u8 = 0;
 const EXIT_WRONG: u8 = 1;
 /// Largest number of public keys of a checkout.
 const KEYS_MAX: usize = 1000;
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArguments {
+    /// Folder of a case, folder of a run, or a record.json
+    #[arg(value_hint = ValueHint::AnyPath)]
+    result: PathBuf,
+    /// The digest that the run printed, from a source that you trust; repeatable
+    #[arg(long, value_name = "sha256:HEX", value_hint = ValueHint::Other)]
+    digest: Vec<String>,
+    /// Public key that counts for every result; repeatable. Keys in configs/keys and vendors/VENDOR/keys of the checkout
+    /// count without this
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key: Vec<PathBuf>,
+    /// Print the reports as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SignArguments {
+    /// Folder of a case or of a run
+    #[arg(value_hint = ValueHint::DirPath)]
+    result: PathBuf,
+    /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key: Option<PathBuf>,
+}
 
 /// Verifies results and prints what was found.
 pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
