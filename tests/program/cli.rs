@@ -12,6 +12,7 @@ mod new;
 mod operator;
 mod processes;
 mod refusals;
+mod report;
 mod review;
 mod training;
 mod unusable;

@@ -14,10 +14,12 @@ use super::graph::GraphCommand;
 use super::import::ImportCommand;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
+use super::report::{ReportArguments, ShowArguments};
 use super::selection::{AgentArguments, Selection};
 use super::serve::ServeArguments;
 use super::sweep::SweepArguments;
 use super::trace::TraceArguments;
+use super::verify::{SignArguments, VerifyArguments};
 use flagperf_fleet::{Scheduler, schedulers};
 use flagperf_review::Role;
 
@@ -99,6 +101,14 @@ pub(super) enum Command {
     Verify(VerifyArguments),
     /// Sign the manifest of a result with your private key
     Sign(SignArguments),
+    /// Print the complete report of a result again, from its record. Does not check the result: `verify` does
+    Show(ShowArguments),
+    /// Write results as a page with charts, or as rows and tests for other programs, from their files alone. Exits with 1 if a result
+    /// is wrong, 2 if one cannot be read.
+    ///
+    /// Each result is checked as `verify` checks it, unless its files have more than 256 MiB; the report says what was found. A wrong
+    /// result is marked, and has no row in the output of --markdown.
+    Report(ReportArguments),
     /// Compare two results, or two cases that are measured in turns: speed with a confidence interval, errors of outputs, and
     /// metrics.
     ///
@@ -257,33 +267,6 @@ pub(super) enum KeyCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
-}
-
-#[derive(Debug, Args)]
-pub(super) struct VerifyArguments {
-    /// Folder of a case, folder of a run, or a record.json
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub(super) result: PathBuf,
-    /// The digest that the run printed, from a source that you trust; repeatable
-    #[arg(long, value_name = "sha256:HEX", value_hint = ValueHint::Other)]
-    pub(super) digest: Vec<String>,
-    /// Public key that counts for every result; repeatable. Keys in configs/keys and vendors/VENDOR/keys of the checkout
-    /// count without this
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) key: Vec<PathBuf>,
-    /// Print the reports as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct SignArguments {
-    /// Folder of a case or of a run
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(super) result: PathBuf,
-    /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

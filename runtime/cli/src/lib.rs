@@ -42,6 +42,7 @@ mod read_devices;
 #[cfg(test)]
 mod reference_pages;
 mod reply;
+mod report;
 mod result_printer;
 mod review;
 mod review_markdown;
@@ -108,6 +109,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::New { what } => new::new(&what),
         Command::Verify(arguments) => verify::verify(&arguments),
         Command::Sign(arguments) => verify::sign(&arguments),
+        Command::Show(arguments) => report::show(&arguments),
+        Command::Report(arguments) => report::report(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
         Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),

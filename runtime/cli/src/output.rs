@@ -97,6 +97,18 @@ pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
+/// Checks that a file that the user named is not in the folder of a result.
+///
+/// # Errors
+/// When it is; the message has its path.
+pub(super) fn check_outside(file: &Path, folder: &Path) -> Result<(), String> {
+    let target = file.canonicalize().ok().or_else(|| std::path::absolute(file).ok());
+    match target.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
+        true => Err(format!("`{}` is in the folder of the result, whose files never change", file.display())),
+        false => Ok(()),
+    }
+}
+
 /// Checks that a page can be written to a file that the user named, before what it shows is measured. A file that exists must be a page
 /// or empty, because it is replaced.
 ///

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 
-use super::output::{print_message, print_mistake, print_result, write_file};
+use super::output::{check_outside, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use flagperf_core::exit_code;
 use flagperf_core::regular_file::open_regular;
@@ -57,10 +57,7 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     let [folder] = &found[..] else {
         return Err(format!("`{}` has {} results: give the folder of one", result.display(), found.len()));
     };
-    let target = file.canonicalize().ok().or_else(|| std::path::absolute(file).ok());
-    if target.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
-        return Err(format!("`{}` is in the folder of the result, whose files never change", file.display()));
-    }
+    check_outside(file, folder)?;
     let path = folder.join(EVENTS_FILE);
     let unreadable = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
     let events = open_regular(&path).map_err(|error| unreadable(&error))?;

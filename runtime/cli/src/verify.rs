@@ -4,7 +4,8 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::arguments::{SignArguments, VerifyArguments};
+use clap::{Args, ValueHint};
+
 use super::key::default_key_file;
 use super::output::{print_message, print_mistake, print_result};
 use flagperf_config::find_root;
@@ -20,6 +21,33 @@ const EXIT_RIGHT: u8 = 0;
 const EXIT_WRONG: u8 = 1;
 /// Largest number of public keys of a checkout.
 const KEYS_MAX: usize = 1000;
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArguments {
+    /// Folder of a case, folder of a run, or a record.json
+    #[arg(value_hint = ValueHint::AnyPath)]
+    result: PathBuf,
+    /// The digest that the run printed, from a source that you trust; repeatable
+    #[arg(long, value_name = "sha256:HEX", value_hint = ValueHint::Other)]
+    digest: Vec<String>,
+    /// Public key that counts for every result; repeatable. Keys in configs/keys and vendors/VENDOR/keys of the checkout
+    /// count without this
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key: Vec<PathBuf>,
+    /// Print the reports as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SignArguments {
+    /// Folder of a case or of a run
+    #[arg(value_hint = ValueHint::DirPath)]
+    result: PathBuf,
+    /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key: Option<PathBuf>,
+}
 
 /// Verifies results and prints what was found.
 pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
@@ -167,9 +195,7 @@ fn trust(arguments: &VerifyArguments) -> Result<Trust, String> {
 /// # Errors
 /// When it is not: the message is the report of `flagperf verify`.
 pub(super) fn check_standing(path: &Path) -> Result<(), String> {
-    let root = std::env::current_dir().ok().as_deref().and_then(find_root);
-    let keys = root.map(|root| checkout_keys(&root)).transpose()?.unwrap_or_default();
-    let trust = Trust { digests: Vec::new(), keys };
+    let trust = checkout_trust()?;
     let results = find_results(path).map_err(|error| format!("cannot verify `{}`: {error}", path.display()))?;
     let mut reports = results.iter().map(|path| verify_result(path, &trust));
     let refused = reports.find(|report| !matches!(report.standing, Standing::Authentic | Standing::Consistent));
@@ -177,6 +203,16 @@ pub(super) fn check_standing(path: &Path) -> Result<(), String> {
         let text = report_text(&report);
         Err(format!("`{}` is not confirmed by `flagperf verify`:\n{}", path.display(), text.trim_end()))
     })
+}
+
+/// Returns what counts without an argument: the keys of the checkout that contains the current directory.
+///
+/// # Errors
+/// When a key cannot be read.
+pub(super) fn checkout_trust() -> Result<Trust, String> {
+    let root = std::env::current_dir().ok().as_deref().and_then(find_root);
+    let keys = root.map(|root| checkout_keys(&root)).transpose()?.unwrap_or_default();
+    Ok(Trust { digests: Vec::new(), keys })
 }
 
 /// Returns the keys of a checkout: those of the maintainers in `configs/keys`, and those of each vendor in

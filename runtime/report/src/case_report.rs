@@ -110,7 +110,7 @@ fn record_row(path: Option<&Path>, columns: u16) -> String {
 }
 
 /// Returns the word for the verdict on a case.
-pub(super) const fn verdict_word(status: Status) -> &'static str {
+pub const fn verdict_word(status: Status) -> &'static str {
     match status {
         Status::Ok => "ok",
         Status::Failed => "FAILED",

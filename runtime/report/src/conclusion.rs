@@ -14,7 +14,7 @@ use flagperf_result::{AuditVerdict, Record, Verdict, other_dataset};
 
 /// Returns the headline figures: throughput and latency of each measured loop, that of the last phase first, then energy,
 /// agreement, or why it was not checked, the audit, and accuracy where it is known.
-pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
+pub fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let loops = record.measured_loops().rev();
     // The figure for utilisation is that of the first loop, which is the headline.
     let mut mfu = record.finish_info.mfu.as_deref();

@@ -17,7 +17,8 @@ mod training;
 mod usage;
 
 pub use bars::BarDisplay;
-pub use case_report::{Extent, SavedResult, case_report};
+pub use case_report::{Extent, SavedResult, case_report, verdict_word};
+pub use conclusion::headline_rows;
 pub use lines::LineDisplay;
 pub use overview::{OverviewRow, overview};
 pub use rows::{Section, sections};

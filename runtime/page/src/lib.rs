@@ -1,0 +1,31 @@
+//! Results as a page of HTML, and as rows for tables and tests, from the files of their folders alone.
+//!
+//! Measures nothing, decides nothing and runs nothing. Knows no engine and no vendor; formats quantities as the report does.
+
+mod chart;
+mod curves;
+mod distribution;
+mod envelope;
+mod event_file;
+mod figures;
+mod junit;
+mod monitor_file;
+mod page;
+#[cfg(test)]
+mod page_tests;
+mod readme_rows;
+mod result;
+mod section;
+mod step_file;
+mod summary;
+mod table_rows;
+mod template;
+mod words;
+
+pub use junit::junit;
+pub use page::page;
+pub use readme_rows::readme_rows;
+pub use result::{Check, ReadResult};
+pub use summary::ReadSummary;
+pub use table_rows::{csv_text, json_text};
+pub use words::Language;

@@ -1,0 +1,213 @@
+//! The words of a page in English and Chinese. What a record says, such as the reasons of a verdict, is in English on every page.
+
+/// The language of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Language {
+    #[default]
+    English,
+    Chinese,
+}
+
+impl Language {
+    /// Returns the code of the language for HTML.
+    pub(super) const fn code(self) -> &'static str {
+        match self {
+            Language::English => "en",
+            Language::Chinese => "zh",
+        }
+    }
+
+    /// Returns a text of the page in this language, which is in the table.
+    pub(super) fn word(self, english: &str) -> &str {
+        debug_assert!(chinese(english).is_some(), "`{english}` has no Chinese");
+        self.name(english)
+    }
+
+    /// Returns a name of a row in this language. One that is not in the table stays as it is.
+    pub(super) fn name(self, english: &str) -> &str {
+        match self {
+            Language::English => english,
+            Language::Chinese => chinese(english).unwrap_or(english),
+        }
+    }
+
+    /// Returns a text in which each `{}` is replaced by the next value.
+    pub(super) fn sentence(self, english: &str, values: &[&str]) -> String {
+        let mut parts = self.word(english).split("{}");
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for (part, value) in parts.zip(values) {
+            text.extend([*value, part]);
+        }
+        text
+    }
+}
+
+fn chinese(english: &str) -> Option<&'static str> {
+    WORDS.iter().find(|(known, _)| *known == english).map(|(_, chinese)| *chinese)
+}
+
+/// Every text of the page, in English and Chinese.
+const WORDS: &[(&str, &str)] = &[
+    ("Results", "评测结果"),
+    ("sum of {}", "{} 个之和"),
+    ("All cases", "所有 case"),
+    ("case", "case"),
+    ("place", "位置"),
+    ("result", "结果"),
+    ("state", "状态"),
+    ("verdict", "判定"),
+    ("checked", "检查"),
+    ("throughput", "吞吐量"),
+    ("core", "core"),
+    ("whole", "whole"),
+    ("median step", "step 中位数"),
+    ("accuracy", "精度"),
+    ("device", "设备"),
+    ("batch size", "批大小"),
+    ("departures", "差异"),
+    ("precision", "数值精度"),
+    ("ok", "成功"),
+    ("FAILED", "失败"),
+    ("interrupted", "已中断"),
+    ("valid", "有效（valid）"),
+    ("unofficial", "非正式（unofficial）"),
+    ("invalid", "无效（invalid）"),
+    ("authentic", "真实（authentic）"),
+    ("consistent", "一致（consistent）"),
+    ("WRONG", "有误（WRONG）"),
+    ("not verifiable", "无法验证"),
+    ("not checked", "未检查"),
+    (
+        "Do not use these figures: the files of this result contradict each other.",
+        "请勿使用这些数值：此结果的文件互相矛盾。",
+    ),
+    ("The figures of an invalid result must not be used.", "无效结果的数值不得使用。"),
+    (
+        "Not checked here, because its files are large. This command checks them:",
+        "文件较大，此处未检查。可用以下命令检查：",
+    ),
+    ("Not completely checked:", "未完全检查："),
+    ("What is wrong", "错误之处"),
+    ("Further findings: {}", "其他错误：{} 处"),
+    ("expected {}, found {}", "应为 {}，实为 {}"),
+    ("expected {}", "应为 {}"),
+    ("found {}", "实为 {}"),
+    ("Reasons", "理由"),
+    ("Failures", "失败原因"),
+    ("hint", "提示"),
+    ("Warnings", "警告"),
+    ("Figures", "主要数值"),
+    ("Departures from the standard case", "与标准 case 的差异"),
+    ("Every section of the record", "评测记录的所有部分"),
+    ("FlagPerf's rows", "FlagPerf 的各行"),
+    ("Settings", "设置"),
+    ("setting", "设置"),
+    ("value", "值"),
+    ("origin", "来源"),
+    ("Provenance", "来源与哈希"),
+    ("what", "内容"),
+    ("Table", "表格"),
+    (
+        "Charts are left out because the page has many results. Name fewer results to see them.",
+        "结果较多，因此省略图表。请指定较少的结果以查看图表。",
+    ),
+    ("No charts of this file: {}", "此文件没有图表：{}"),
+    ("validation", "验证"),
+    ("inference", "推理"),
+    ("training", "训练"),
+    ("graph", "图"),
+    ("energy", "能耗"),
+    ("agreement", "一致性"),
+    ("audit", "审计"),
+    ("95 % interval", "95 % 区间"),
+    ("latency of a step", "step 的延迟"),
+    ("latency bound", "延迟上界"),
+    ("Step times", "step 时间"),
+    ("Step times: how often", "step 时间：频数"),
+    ("Step times: share of steps that took at most this long", "step 时间：不超过该时间的 step 占比"),
+    ("Power", "功率"),
+    ("Clock of the device", "设备频率"),
+    ("Temperature", "温度"),
+    ("Memory in use", "使用中的内存"),
+    ("Busy share", "忙碌占比"),
+    ("Loss", "损失"),
+    ("Metrics of the evaluations", "各次评估的指标"),
+    (
+        "The time of each step in core, over the time since the case began. The line is the mean, the area is from the shortest to the longest.",
+        "每个 step 的 core 时间，横轴为 case 开始以来的时间。线为平均值，色带为最短到最长。",
+    ),
+    (
+        "Over the time since the case began. The line is the mean, the area is from the lowest to the highest reading.",
+        "横轴为 case 开始以来的时间。线为平均值，色带为最低到最高的读数。",
+    ),
+    ("The number of steps with a time in core within each bar.", "core 时间落在每个柱内的 step 数。"),
+    (
+        "The share of the steps whose time in core is at most the time on the axis.",
+        "core 时间不超过横轴时间的 step 占比。",
+    ),
+    ("Steps that took longer: {}. The longest took {}.", "用时更长的 step：{} 个，最长 {}。"),
+    (
+        "The loss of each step, over the steps. The line is the mean, the area is from the lowest to the highest.",
+        "每个 step 的损失，横轴为 step 数。线为平均值，色带为最低到最高。",
+    ),
+    ("Each evaluation, over the steps before it.", "各次评估，横轴为此前的 step 数。"),
+    ("Of the last repetition.", "最后一次重复。"),
+    ("time", "时间"),
+    ("from", "从"),
+    ("to", "到"),
+    ("steps", "step 数"),
+    ("share", "占比"),
+    ("lowest", "最低"),
+    ("mean", "平均"),
+    ("highest", "最高"),
+    ("step", "step"),
+    ("what was read", "读取对象"),
+    ("readings", "读数"),
+    ("epoch", "epoch"),
+    ("started", "开始时间"),
+    ("flagperf", "flagperf"),
+    ("Rust compiler", "Rust 编译器"),
+    ("program", "程序"),
+    ("git revision", "git 版本"),
+    ("checkout", "检出目录"),
+    ("as in the revision", "与该版本相同"),
+    ("differs from the revision", "与该版本不同"),
+    ("digest", "摘要"),
+    ("host", "主机"),
+    ("system", "系统"),
+    ("image", "镜像"),
+    ("seed", "种子"),
+    ("script", "脚本"),
+    ("configuration", "配置"),
+    ("model", "模型"),
+    ("weights", "权重"),
+    ("dataset", "数据集"),
+    ("events", "事件"),
+    ("library", "库"),
+    ("{} more", "另有 {} 项"),
+    ("What a record says is printed as it is, in English.", "评测记录中的文字按原文显示（英文）。"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_of_the_template_has_both_languages() {
+        let template = include_str!("../templates/page.html");
+        let texts: Vec<&str> = template.split("word(\"").skip(1).map(|rest| rest.split_once('"').unwrap().0).collect();
+        assert!(texts.len() > 20, "{texts:?}");
+        for text in texts {
+            assert!(chinese(text).is_some(), "`{text}`");
+        }
+    }
+
+    #[test]
+    fn each_text_is_once_in_the_table_and_keeps_its_places() {
+        for (index, (english, chinese)) in WORDS.iter().enumerate() {
+            assert!(!WORDS[..index].iter().any(|(known, _)| known == english), "{english}");
+            assert_eq!(english.matches("{}").count(), chinese.matches("{}").count(), "{english}");
+        }
+        assert_eq!(Language::Chinese.sentence("expected {}, found {}", &["1", "{}"]), "应为 1，实为 {}");
+    }
+}

@@ -1,0 +1,82 @@
+//! `flagperf report` and `flagperf show`: what they say of results, and what they refuse.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{program, results};
+
+/// Returns a checkout with a result, and the folder of the result.
+fn result() -> (TempDir, PathBuf) {
+    let checkout = results::checkout();
+    let (folder, _) = results::run(checkout.path(), &[]);
+    (checkout, folder)
+}
+
+/// Runs a command on a result, and returns its exit code, its output and its messages.
+fn run(checkout: &Path, command: &str, result: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = program::flagperf(checkout, &[&[command, &result.display().to_string()], arguments].concat());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("it ended"), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_result_is_written_in_every_form() {
+    let (checkout, folder) = result();
+    let report = |arguments: &[&str]| run(checkout.path(), "report", &folder, arguments);
+    assert_eq!(report(&["--html", "page.html"]), (0, "page  page.html\n".to_owned(), String::new()));
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    for part in ["tiny:interpreter", "consistent", "Step times", "<svg", "samples&#x2f;s core", "batch_size"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert_eq!(report(&["--html", "page.html", "--language", "zh"]).0, 0, "a page is replaced");
+    let chinese = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    assert!(chinese.contains("<html lang=\"zh\">") && chinese.contains("所有 case"));
+    let (code, json, _) = report(&["--json"]);
+    let rows: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((code, &rows[0]["checked"], &rows[0]["step"]), (0, &"consistent".into(), &"inference".into()));
+    assert!(rows[0]["throughput_core_samples_per_s"].as_f64().expect("a figure") > 0.0);
+    assert_eq!(report(&["--csv"]).1.lines().count(), 2);
+    assert!(report(&["--markdown"]).1.contains("\n| cpu | rten | cpu | fp32 | 4 | "));
+    assert!(report(&["--junit"]).1.contains("tests=\"1\" failures=\"0\""));
+    let (code, text, _) = run(checkout.path(), "show", &folder, &[]);
+    assert!(code == 0 && text.contains("model, data and hardware") && text.contains(" digest  sha256:"), "{text}");
+}
+
+#[test]
+fn a_result_whose_figures_were_changed_is_marked_in_every_form() {
+    let (checkout, folder) = result();
+    results::change_record(&folder, |record| record["finish_info"]["*p_inference_core(qps)"] = 1e9.into());
+    let report = |arguments: &[&str]| run(checkout.path(), "report", &folder, arguments);
+    let (code, _, message) = report(&["--html", "page.html"]);
+    assert!(code == 1 && message.contains("is wrong\n  hint: `flagperf verify`"), "{message}");
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    assert!(page.contains("Do not use these figures") && page.contains("1000000000"), "{page}");
+    assert_eq!(report(&["--markdown"]).1, "", "no row");
+    let (code, text, _) = report(&["--junit"]);
+    assert!(code == 1 && text.contains("failures=\"1\""), "{text}");
+    assert!(report(&["--csv"]).1.contains(",WRONG,"));
+}
+
+#[test]
+fn a_report_is_refused_with_the_reason() {
+    let (checkout, folder) = result();
+    let refused = |arguments: &[&str]| {
+        let (code, _, message) = run(checkout.path(), "report", &folder, arguments);
+        assert_eq!(code, 2, "{message}");
+        message
+    };
+    assert!(refused(&[]).contains("--html"), "a form is required");
+    assert!(refused(&["--csv", "--json"]).contains("cannot be used with"));
+    assert!(refused(&["--csv", "--language", "zh"]).contains("cannot be used with"));
+    assert!(refused(&["--html", "configs/host.yaml"]).contains("exists and is not a page"));
+    let inside = folder.join("page.html").display().to_string();
+    assert!(refused(&["--html", &inside]).contains("is in the folder of the result, whose files never change"));
+    assert!(!folder.join("page.html").exists());
+    results::change_record(&folder, |record| record["schema"] = 1.into());
+    assert!(refused(&["--csv"]).contains("it has schema 1, of an older version of flagperf"));
+    let (code, _, message) = run(checkout.path(), "show", &checkout.path().join("scripts"), &[]);
+    assert!(code == 2 && message.contains("it contains no result"), "{message}");
+}
