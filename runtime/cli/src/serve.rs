@@ -30,11 +30,11 @@ pub(super) struct ServeArguments {
     #[arg(long, value_name = "RESULT", value_hint = ValueHint::AnyPath, conflicts_with_all = ["model_store", "vendor"])]
     result: Option<PathBuf>,
     /// Before RESULT is served, verifies it as `flagperf verify` does, and serves nothing that is not authentic or consistent
-    #[arg(long, requires = "result")]
+    #[arg(long, requires = "result", conflicts_with = "model_store")]
     verify: bool,
     /// The tokenizer.json of the language model of the result; without it, the one that the case has read. A tokenizer_config.json
     /// beside it has the token that ends an answer and the chat template
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "result")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "result", conflicts_with = "model_store")]
     tokenizer: Option<PathBuf>,
     /// Address of HTTP, or `none`; port 0 is any free one, which the line that says that the server is ready contains
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000", value_parser = endpoint, value_hint = ValueHint::Other)]

@@ -99,7 +99,7 @@ impl Request {
             Request::Start { session, .. }
             | Request::Attach { session, .. }
             | Request::Release { session, .. }
-            | Request::Interrupt { session }
+            | Request::Interrupt { session, .. }
             | Request::Remove { session } => Some(session),
             Request::Offer { .. }
             | Request::Content { .. }
@@ -200,9 +200,9 @@ impl Agent {
             }
             Request::Attach { session, have, round } => self.attach(&session, have, round),
             Request::Release { session, step } => self.send_command(&session, SessionCommand::Release { step }),
-            Request::Interrupt { session } => {
+            Request::Interrupt { session, reason } => {
                 stop(&self.folder(&session)?);
-                self.send_command(&session, SessionCommand::Interrupt)
+                self.send_command(&session, SessionCommand::Interrupt { reason })
             }
             Request::Remove { session } => {
                 let folder = self.folder(&session)?;

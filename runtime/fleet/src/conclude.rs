@@ -87,7 +87,7 @@ impl FleetRun<'_> {
             let reason = stated.unwrap_or_else(|| "its files are not those of the manifest from its host".to_owned());
             ManifestFault::Read { path: open.folder.clone(), source: io::Error::other(reason) }
         });
-        if matches!(end, ReplicaEnd::Ended(_) | ReplicaEnd::Stopped(_)) {
+        if matches!(end, ReplicaEnd::Ended(_)) {
             self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
         }
         if open.is_given_up && written.is_ok() {

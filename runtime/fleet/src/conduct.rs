@@ -143,7 +143,9 @@ impl FleetRun<'_> {
             let ended = self.collect(case, replicas, notify);
             self.conclude(case, &ended, &mut outcome, notify);
         }
-        outcome.interrupted = self.interrupt.is_set();
+        // The sessions of a resumed run may have been interrupted before they had measured all.
+        let has_ended = |case: &CasePlan| self.fleet.state.is_finished(&case.key.to_string());
+        outcome.interrupted = self.interrupt.is_set() || !self.plan.cases.iter().all(has_ended);
         // All links close at the same time; dropping them then waits for each.
         self.fleet.links.values_mut().for_each(HostLink::close);
         self.fleet.links.clear();

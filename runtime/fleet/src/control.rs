@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::host_text::short;
 use flagperf_core::event::Event;
 use flagperf_core::measure::{Clock, Nanos};
 use flagperf_core::step::{Phase, Step};
@@ -42,15 +43,18 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
 }
 
 /// A command from an agent to a session.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(super) enum SessionCommand {
     /// The agent has contact with the process that the user started.
     Contact,
     /// Pass the barrier of this step.
     Release { step: Step },
-    /// Stop, and keep what was measured.
-    Interrupt,
+    /// Stop, and keep what was measured. With a reason, the case has failed for it.
+    Interrupt {
+        #[serde(default)]
+        reason: Option<String>,
+    },
 }
 
 /// A message from a session to its agents.
@@ -139,8 +143,11 @@ impl ControlSocket {
             }
             self.last_contact.store(self.clock.now().0, Ordering::Relaxed);
             match serde_json::from_slice(&line) {
-                Ok(SessionCommand::Interrupt) => {
-                    self.interrupt.set();
+                Ok(SessionCommand::Interrupt { reason }) => {
+                    match reason {
+                        Some(reason) => self.interrupt.fail(short(&reason)),
+                        None => self.interrupt.set(),
+                    }
                     self.changed.notify_all();
                 }
                 Ok(SessionCommand::Release { step }) => {

@@ -147,7 +147,7 @@ impl SocketLink {
             if ended.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
                 if let Some(open) = socket.as_mut().filter(|_| is_deleted(&self.folder)) {
                     // Nobody can collect the results of the session, so it must not run during the next case.
-                    let _ = open.stream.write_all(&line_of(SessionCommand::Interrupt));
+                    let _ = open.stream.write_all(&line_of(SessionCommand::Interrupt { reason: None }));
                 }
                 return;
             }

@@ -31,7 +31,8 @@ impl FleetRun<'_> {
         let reason = format!("ended because rank {rank} (`{name}`) failed: {reason}");
         for open in replicas.iter_mut().filter(|open| open.end.is_none() && open.ended_because.is_none()) {
             open.ended_because = Some(reason.clone());
-            self.send(&open.replica.host, LinkCommand::InterruptSession { session: open.session.clone() });
+            let (session, reason) = (open.session.clone(), reason.clone());
+            self.send(&open.replica.host, LinkCommand::EndSession { session, reason });
         }
     }
 }

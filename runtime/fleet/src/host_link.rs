@@ -47,8 +47,8 @@ pub(super) enum LinkCommand {
     Release { session: String, step: Step },
     /// Interrupt every session.
     Interrupt,
-    /// Interrupt one session.
-    InterruptSession { session: String },
+    /// End one session, whose case has failed for this reason.
+    EndSession { session: String, reason: String },
     /// Remove the files of a finished session from the host.
     Remove { session: String },
     /// Reserve the host for the run.

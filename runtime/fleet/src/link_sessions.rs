@@ -28,8 +28,8 @@ pub(super) struct OpenSession {
     pub(super) task: Option<Box<SessionTask>>,
     pub(super) folder: PathBuf,
     pub(super) released: Vec<Step>,
-    /// Whether the run has interrupted this session alone.
-    pub(super) interrupted: bool,
+    /// Why the run has ended this session, if it has.
+    pub(super) ended_because: Option<String>,
     /// Number of the last request for the files of the session. Replies to earlier requests are ignored.
     pub(super) round: u32,
     pub(super) displayed: DisplayedEvents,
@@ -50,7 +50,7 @@ impl OpenSession {
             task: Some(task),
             folder,
             released: Vec::new(),
-            interrupted: false,
+            ended_because: None,
             round: 0,
             displayed: DisplayedEvents::default(),
             resent: 0,
@@ -123,7 +123,7 @@ impl LinkThread {
         end: SessionEnd,
     ) -> Result<(), ConnectionEnd> {
         self.sessions.remove(&session);
-        let sent = connection.send(&Request::Interrupt { session: session.clone() });
+        let sent = connection.send(&Request::Interrupt { session: session.clone(), reason: None });
         self.report(LinkEvent::SessionFailed { session, reason, end });
         sent.map_err(|error| ConnectionEnd::of(&error))
     }
@@ -143,8 +143,9 @@ impl LinkThread {
         }
         requests.push(Request::Attach { session: name.clone(), have, round: open.round });
         requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
-        let is_interrupted = self.interrupted || open.interrupted;
-        requests.extend(is_interrupted.then_some(Request::Interrupt { session: name }));
+        let reason = open.ended_because.clone();
+        let is_interrupted = self.interrupted || reason.is_some();
+        requests.extend(is_interrupted.then_some(Request::Interrupt { session: name, reason }));
         requests.iter().try_for_each(|request| connection.send(request))
     }
 }

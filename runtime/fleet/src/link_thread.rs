@@ -273,13 +273,13 @@ impl LinkThread {
                 self.plan_arguments = Some(arguments.clone());
                 connection.send(&Request::Plan { arguments })
             }
-            LinkCommand::InterruptSession { session } => {
-                self.sessions.get_mut(&session).into_iter().for_each(|open| open.interrupted = true);
-                connection.send(&Request::Interrupt { session })
+            LinkCommand::EndSession { session, reason } => {
+                self.sessions.get_mut(&session).into_iter().for_each(|open| open.ended_because = Some(reason.clone()));
+                connection.send(&Request::Interrupt { session, reason: Some(reason) })
             }
             LinkCommand::Interrupt => {
                 self.interrupted = true;
-                let interrupt = |session: &String| Request::Interrupt { session: session.clone() };
+                let interrupt = |session: &String| Request::Interrupt { session: session.clone(), reason: None };
                 self.sessions.keys().map(interrupt).try_for_each(|request| connection.send(&request))
             }
         }

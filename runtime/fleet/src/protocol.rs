@@ -53,6 +53,9 @@ pub enum Request {
     Interrupt {
         /// Name of the session.
         session: String,
+        /// Why its case has failed, if it has.
+        #[serde(default)]
+        reason: Option<String>,
     },
     /// Reserves the host for a run, which other runs then do not use. The reply is [`Reply::Reserved`] or [`Reply::HostBusy`].
     Reserve {

@@ -69,8 +69,6 @@ pub(super) fn display_name(replica: &Replica) -> String {
 pub(super) enum ReplicaEnd {
     /// The session ended with this outcome, and all of its files have arrived.
     Ended(SessionOutcome),
-    /// This run ended the session, for this reason, and all of its files have arrived.
-    Stopped(String),
     /// The session did not report an outcome: the reason, and a hint, which may be empty.
     Lost(String, String),
 }
@@ -93,7 +91,7 @@ pub(super) struct ReplicaState {
     /// The wall clock of its host, as measured when the replica began.
     offset: Option<ClockOffset>,
     has_begun: bool,
-    /// Why this run ended the replica, if it did: another process of its group failed.
+    /// Why this run ended the replica, if it did: another process of its group has failed.
     pub(super) ended_because: Option<String>,
     /// Whether its session has ended unexpectedly, or nothing was heard of it for too long.
     pub(super) is_given_up: bool,
@@ -141,7 +139,7 @@ impl ReplicaState {
     /// without reaching its target does not keep the others from their end.
     pub(super) fn failure(&self) -> Option<String> {
         match self.end.as_ref()? {
-            ReplicaEnd::Stopped(_) => None,
+            _ if self.ended_because.is_some() => None,
             ReplicaEnd::Lost(reason, _) => Some(reason.clone()),
             ReplicaEnd::Ended(outcome) => {
                 let refused = outcome.refused.first().map(|refused| refused.text.clone());
@@ -222,7 +220,6 @@ pub(super) fn replica_record(
             });
             return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
-        ReplicaEnd::Stopped(reason) => return lost(reason.clone(), ""),
         ReplicaEnd::Ended(outcome) => outcome,
     };
     if let Some(first) = outcome.refused.first() {

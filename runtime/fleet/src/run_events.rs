@@ -63,10 +63,9 @@ impl FleetRun<'_> {
             }
             LinkEvent::SessionEnded { session, outcome, log } => {
                 let Some(place) = find(replicas, &session) else { return };
-                let end = match (outcome, replicas[place].ended_because.clone()) {
-                    (Some(_), Some(reason)) => ReplicaEnd::Stopped(reason),
-                    (Some(outcome), None) => ReplicaEnd::Ended(*outcome),
-                    (None, _) => {
+                let end = match outcome {
+                    Some(outcome) => ReplicaEnd::Ended(*outcome),
+                    None => {
                         replicas[place].is_given_up = true;
                         ReplicaEnd::Lost(unexpected_end(host, &log), String::new())
                     }

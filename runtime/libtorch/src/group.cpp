@@ -81,14 +81,17 @@ extern "C" {
 
 // Joins a group: rank 0 listens at the port, the others connect to it. `own` is the address of this host by which the others reach it.
 // Waits until all have joined. `on_device` is null for the CPU.
-// `times_ms` are the longest waits for the others and for a collective.
-const char *flagperf_group_join(const char *id, const char *host, uint16_t port, int rank, int size, const char *own,
+// `socket` is that at which rank 0 listens, or -1; `times_ms` are the longest waits for the others and for a collective.
+const char *flagperf_group_join(const char *id, const char *host, uint16_t port, int socket, int rank, int size, const char *own,
                                 const int64_t *times_ms, JoinOnDevice on_device, Group **group) {
     return catch_error([&] {
         auto join_ms = times_ms[0], collective_ms = times_ms[1];
         c10d::TCPStoreOptions options;
         options.port = port;
         options.isServer = rank == 0;
+        if (socket >= 0) {
+            options.masterListenFd = socket;
+        }
         options.numWorkers = static_cast<std::size_t>(size);
         options.timeout = std::chrono::milliseconds(join_ms);
         c10::intrusive_ptr<c10d::Store> server = c10::make_intrusive<c10d::TCPStore>(host, options);

@@ -1,7 +1,8 @@
 //! The group of processes that train a model together, through `group.cpp`: one of a process, which its sessions share.
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::IntoRawFd;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -19,6 +20,7 @@ unsafe extern "C" {
         id: *const c_char,
         host: *const c_char,
         port: u16,
+        socket: c_int,
         rank: c_int,
         size: c_int,
         own: *const c_char,
@@ -76,6 +78,20 @@ impl GroupOptions {
         };
         connect("0.0.0.0").or_else(|_| connect("::"))
     }
+
+    /// Returns the socket at which rank 0 waits for the others, at its own address alone: a group on one host is reached from nowhere
+    /// else. `None` for another rank.
+    fn listen(&self, own: &str) -> Result<Option<TcpListener>, Error> {
+        if self.rank > 0 {
+            return Ok(None);
+        }
+        TcpListener::bind((own, self.master_port)).map(Some).map_err(|error| {
+            let port = self.master_port;
+            Error::Failed(format!(
+                "rank 0 cannot wait for the others at `{own}`, port {port}: {error} (`MASTER_PORT` in host.yaml names another port)"
+            ))
+        })
+    }
 }
 
 /// A group that this process has joined.
@@ -111,6 +127,7 @@ impl Group {
         let own = options.own_address().map_err(|error| {
             Error::Failed(format!("the host `{peer_address}` of the process group has no address: {error}"))
         })?;
+        let listener = options.listen(&own)?;
         let on_device = match device {
             Device::Cpu => null(),
             _ => capture::functions()?.nccl_join.ok_or_else(|| Error::Unavailable {
@@ -127,7 +144,9 @@ impl Group {
             let (rank, size) = (*rank as c_int, *size as c_int);
             let (id, host, own, group) = (id.as_ptr(), host.as_ptr(), own.as_ptr(), &raw mut handle);
             let times = [JOIN_MS, COLLECTIVE_MS];
-            check(flagperf_group_join(id, host, *master_port, rank, size, own, times.as_ptr(), on_device, group))
+            // The store closes the socket.
+            let socket = listener.map_or(-1, IntoRawFd::into_raw_fd);
+            check(flagperf_group_join(id, host, *master_port, socket, rank, size, own, times.as_ptr(), on_device, group))
         };
         result.map_err(|error| {
             let reason = error.to_string();

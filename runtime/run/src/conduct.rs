@@ -212,7 +212,7 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
     }
-    outcome.interrupted = interrupt.is_set();
+    outcome.interrupted = interrupt.is_set() && interrupt.reason().is_none();
     outcome
 }
 

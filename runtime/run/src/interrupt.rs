@@ -17,6 +17,7 @@ use flagperf_core::exit_code;
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     is_set: Arc<AtomicBool>,
+    reason: Arc<Mutex<Option<String>>>,
     last_action: Arc<Mutex<Option<LastAction>>>,
 }
 
@@ -68,6 +69,17 @@ impl Interrupt {
     /// Whether a signal was received.
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
+    }
+
+    /// Sets the flag because what is measured cannot go on, for this reason: the case has then failed with it.
+    pub fn fail(&self, reason: String) {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.set();
+    }
+
+    /// Returns why what is measured cannot go on, if that is why the flag is set.
+    pub fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets the flag as a signal does.

@@ -16,6 +16,7 @@ use super::{Barrier, Interrupt, RunOptions};
 use flagperf_core::event::{Event, Failure, LINE_BYTES_MAX};
 use flagperf_core::file;
 use flagperf_core::measure::Nanos;
+use flagperf_core::process_group::LOST_PROCESS;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::{one_line, truncate};
 use flagperf_core::units::{Bytes, Seconds};
@@ -27,6 +28,9 @@ use flagperf_result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent}
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two readings of the memory of the worker and of the processes that it started.
 const MEMORY_INTERVAL: Seconds = Seconds(0.25);
+/// How often a worker that has lost another one of its group is asked which process failed first: for 15 s, after which a worker that a
+/// signal has stopped has failed, too.
+const FIRST_FAILURE_POLLS: u32 = 150;
 /// Longest time for which a worker of a group may be stopped by a signal.
 const STOPPED_MAX: Seconds = Seconds(10.0);
 /// Bytes of a line of the worker that are quoted in a failure.
@@ -87,6 +91,7 @@ pub(super) fn run_phase(
         _ => worker.kill(),
     };
     debug!(%ending, "the worker ended");
+    let stop = first_failure(job, &collector, interrupt).map_or(stop, StopReason::Failed);
     let stderr = worker.last_stderr_lines();
     // A worker that was killed has not removed its scratch folder; usually the folder does not exist.
     let _ = std::fs::remove_dir_all(job.scratch());
@@ -143,7 +148,7 @@ fn read_events(
             ProcessEvent::Ended(ending) => return StopReason::Ended(ending),
         }
         if interrupt.is_set() {
-            return StopReason::Interrupted;
+            return interrupt.reason().map_or(StopReason::Interrupted, |reason| StopReason::Failed(ended(reason)));
         }
         let now = options.clock.now();
         if now.since(started).0 > job.limits.phase_time_s.0 {
@@ -212,6 +217,7 @@ fn conclude_phase(
     };
     let end = match (stop, reported) {
         (StopReason::Interrupted, _) => PhaseEnd::Interrupted,
+        (StopReason::Failed(failure), Some(reported)) if reported.reason.contains(LOST_PROCESS) => failed(failure),
         (_, Some(failure)) | (StopReason::Failed(failure), None) => failed(failure),
         (StopReason::Ended(Ending::Exited(0)), None) if finished => match missing {
             None => PhaseEnd::Finished,
@@ -282,6 +288,26 @@ fn incomplete_report(missing: &str) -> Failure {
 fn time_exceeded(job: &Job) -> Failure {
     let reason = format!("the phase took longer than {} s and was killed", job.limits.phase_time_s.0);
     Failure { step: None, reason, hint: "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds".to_owned() }
+}
+
+/// Waits until it is known which process of the group failed first, if this one has only lost another one. Returns the failure that
+/// names it.
+fn first_failure(job: &Job, collector: &PhaseCollector, interrupt: &Interrupt) -> Option<Failure> {
+    let has_lost_another = collector.failure().is_some_and(|failure| failure.reason.contains(LOST_PROCESS));
+    if job.process_group.is_none() || !has_lost_another {
+        return None;
+    }
+    for _ in 0..FIRST_FAILURE_POLLS {
+        if let Some(reason) = interrupt.reason() {
+            return Some(ended(reason));
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    None
+}
+
+fn ended(reason: String) -> Failure {
+    Failure { step: None, reason, hint: "the record of that process has its hint".to_owned() }
 }
 
 fn stopped_worker() -> Failure {

@@ -88,8 +88,10 @@ pub async fn run_instance(shared: Arc<Shared>, mut worker: WorkerProcess) {
 /// When the worker is lost. The requests are answered nevertheless.
 async fn serve(shared: &Shared, worker: &mut WorkerProcess, pending: Vec<Pending>) -> Result<(), WorkerFailure> {
     let taken = shared.clock.now();
+    pending.iter().for_each(|pending| shared.statistics.add_wait(taken.0.saturating_sub(pending.arrived.0)));
     match run(shared, worker, &pending, taken).await {
         Ok(outputs) => answer(pending, outputs),
+        Err(WorkerFailure::Engine(_)) if pending.len() > 1 => return serve_each(shared, worker, pending).await,
         Err(failure) => {
             for pending in pending {
                 // A client that has left needs no answer.
@@ -103,6 +105,34 @@ async fn serve(shared: &Shared, worker: &mut WorkerProcess, pending: Vec<Pending
     Ok(())
 }
 
+/// Runs each request alone: one of them has made their common run fail, and must not be answered with the others' values, nor they with
+/// its error.
+///
+/// # Errors
+/// When the worker is lost. The requests are answered nevertheless.
+async fn serve_each(
+    shared: &Shared,
+    worker: &mut WorkerProcess,
+    pending: Vec<Pending>,
+) -> Result<(), WorkerFailure> {
+    let mut lost = None;
+    for one in pending {
+        let outputs = match &lost {
+            None => run(shared, worker, std::slice::from_ref(&one), shared.clock.now()).await,
+            Some(failure) => Err(WorkerFailure::clone(failure)),
+        };
+        match outputs {
+            Ok(outputs) => answer(vec![one], outputs),
+            Err(failure) => {
+                lost = lost.or_else(|| Some(failure.clone()).filter(|failure| matches!(failure, WorkerFailure::Lost(_))));
+                // A client that has left needs no answer.
+                let _ = one.reply.send(Err(failure));
+            }
+        }
+    }
+    lost.map_or(Ok(()), Err)
+}
+
 /// Runs requests together. Returns the outputs of each.
 async fn run(
     shared: &Shared,
@@ -110,7 +140,6 @@ async fn run(
     pending: &[Pending],
     taken: Nanos,
 ) -> Result<Vec<Tensors>, WorkerFailure> {
-    pending.iter().for_each(|pending| shared.statistics.add_wait(taken.0.saturating_sub(pending.arrived.0)));
     let inputs = join(pending);
     let rows = inputs.first().and_then(|(head, _)| head.shape.first()).map_or(1, |rows| *rows as u64);
     let RunOutputs { outputs, sent, computed } = worker.run(&inputs, shared.limit, &*shared.clock).await?;

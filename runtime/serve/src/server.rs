@@ -76,7 +76,7 @@ pub enum ServeError {
     System(#[from] io::Error),
 }
 
-/// Serves until the process is told to stop by SIGTERM or SIGINT. `ready` is called with the URLs, and the number of the
+/// Serves until the process is told to stop by SIGTERM, SIGINT or SIGHUP. `ready` is called with the URLs, and the number of the
 /// model versions, when every model is loaded.
 ///
 /// # Errors
@@ -111,12 +111,13 @@ async fn run(
     scratch: &Path,
     ready: impl FnOnce(&[String], usize) -> io::Result<()>,
 ) -> Result<(), ServeError> {
-    let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut stop =
+        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     let tokens = options.token_file.as_deref().map(Tokens::read).transpose()?;
     let endpoints = bind(options).await?;
-    let [terminate, interrupt] = &mut stop;
+    let [terminate, interrupt, hangup] = &mut stop;
     let stopped = async {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
     };
     tokio::pin!(stopped);
     let service = tokio::select! {

@@ -34,6 +34,10 @@ pub(super) fn check_training(folder: &Path, record: &Record, replay: &Replay, re
             continue;
         }
         report.unchecked.push(UNCHECKED.to_owned());
+        if record.processes() > 1 {
+            let what = "whether all processes trained one model: the summary of the case and the results of the others state it";
+            report.unchecked.push(format!("of one of {} processes, {what}", record.processes()));
+        }
         check_evaluations(record, training, phase, report);
         match expected_rates(folder, record, training) {
             Ok(expected) => compare_rates(&expected, &phase.learning_rates, report),

@@ -61,7 +61,10 @@ pub fn check_health(service: &Service, message: &LimitedBody) -> Reply {
         model => service.check_model_ready(model, None),
     };
     let status = match ready {
-        Err(error) if error.kind == ErrorKind::NotFound => return Err(error),
+        // Anybody may ask: the names of the models are not in the answer.
+        Err(error) if error.kind == ErrorKind::NotFound => {
+            return Err(ApiError::not_found("there is no such service: name a model, or none for the server".to_owned()));
+        }
         Err(_) => 2,
         Ok(()) => 1,
     };

@@ -145,7 +145,19 @@ async fn repository_index(State(service): Shared, headers: HeaderMap, body: Body
     Ok(Json(service.index(request.ready)).into_response())
 }
 
-async fn load(State(service): Shared, path: NamedPath) -> Answer {
+/// What a client may send with a request to load a model.
+#[derive(Default, Deserialize)]
+struct LoadBody {
+    #[serde(default)]
+    parameters: serde_json::Map<String, serde_json::Value>,
+}
+
+async fn load(State(service): Shared, path: NamedPath, headers: HeaderMap, body: Body) -> Answer {
+    let request: LoadBody = read_json(&service, &headers, body).await?;
+    if let Some(name) = request.parameters.keys().next() {
+        let message = format!("this server loads models from its store as they are, without the parameter `{name}`");
+        return Err(ApiError::new(ErrorKind::Unimplemented, message));
+    }
     service.load(named(path)?.model).await?;
     Ok(Json(json!({})).into_response())
 }
