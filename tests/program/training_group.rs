@@ -117,7 +117,9 @@ fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
 
 #[test]
 fn a_process_that_is_killed_ends_the_others_which_name_it() {
-    let Some([first, second]) = failures_after(|worker| kill(worker, Signal::SIGKILL).expect("it runs")) else { return };
+    let Some([first, second]) = failures_after(|worker| kill(worker, Signal::SIGKILL).expect("it runs")) else {
+        return;
+    };
     assert!(second.contains("the worker ended before it had finished: killed by signal 9"), "{second}");
     let is_named = first.contains("rank 1") || first.contains("another process of the group failed");
     assert!(is_named, "{first}");
@@ -125,7 +127,9 @@ fn a_process_that_is_killed_ends_the_others_which_name_it() {
 
 #[test]
 fn a_process_that_is_stopped_ends_the_others_which_name_it() {
-    let Some([first, second]) = failures_after(|worker| kill(worker, Signal::SIGSTOP).expect("it runs")) else { return };
+    let Some([first, second]) = failures_after(|worker| kill(worker, Signal::SIGSTOP).expect("it runs")) else {
+        return;
+    };
     assert!(second.contains("a signal (SIGSTOP) stopped the worker"), "{second}");
     assert!(first.contains("ended because rank 1 (`localhost device 1`) failed: a signal (SIGSTOP)"), "{first}");
 }

@@ -169,7 +169,10 @@ fn open() -> Result<DeviceFunctions, Error> {
             stream: *library.get(b"flagperf_current_stream\0").map_err(Error::failed)?,
             silu_product: *library.get(b"flagperf_silu_product\0").map_err(Error::failed)?,
             rotate: *library.get(b"flagperf_rotate_on_device\0").map_err(Error::failed)?,
-            nccl_join: library.get::<unsafe extern "C" fn()>(b"flagperf_nccl_join\0").ok().map(|join| *join as *const c_void),
+            nccl_join: library
+                .get::<unsafe extern "C" fn()>(b"flagperf_nccl_join\0")
+                .ok()
+                .map(|join| *join as *const c_void),
         }
     };
     std::mem::forget(library);

@@ -146,7 +146,18 @@ impl Group {
             let times = [JOIN_MS, COLLECTIVE_MS];
             // The store closes the socket.
             let socket = listener.map_or(-1, IntoRawFd::into_raw_fd);
-            check(flagperf_group_join(id, host, *master_port, socket, rank, size, own, times.as_ptr(), on_device, group))
+            check(flagperf_group_join(
+                id,
+                host,
+                *master_port,
+                socket,
+                rank,
+                size,
+                own,
+                times.as_ptr(),
+                on_device,
+                group,
+            ))
         };
         result.map_err(|error| {
             let reason = error.to_string();

@@ -157,7 +157,8 @@ pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     let is_here = config.knows_hosts && config.site.hosts.iter().all(|host| is_local(host)) && config.replica.is_none();
     let machines = FOR_MACHINES.into_iter().filter(|_| is_here).map(|key| (key, "other machines", NO_MACHINES));
     let trains = |case: &CaseConfig| case.key.value.training.is_some() && case.key.value.scale != Scale::ONE;
-    let training = (!config.cases.iter().any(trains)).then_some((FOR_TRAINING, "a training on several devices", NO_TRAINING));
+    let training =
+        (!config.cases.iter().any(trains)).then_some((FOR_TRAINING, "a training on several devices", NO_TRAINING));
     let inside = (FOR_SSH_INSIDE, "SSH inside containers", NO_SSH_INSIDE);
     for (key, what, instead) in keys.chain(machines).chain([inside]).chain(training) {
         let value = &config.site_values[key];
@@ -258,7 +259,11 @@ mod tests {
             ]
         );
         assert_eq!(effects(&Checkout::new()), Vec::<String>::new());
-        for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES).chain(&[super::FOR_SSH_INSIDE, super::FOR_TRAINING]) {
+        for name in super::FOR_CONTAINERS
+            .iter()
+            .chain(&super::FOR_MACHINES)
+            .chain(&[super::FOR_SSH_INSIDE, super::FOR_TRAINING])
+        {
             assert!(SITE.iter().any(|key| key.name == *name), "{name}");
         }
     }

@@ -43,7 +43,9 @@ impl EngineCheck<'_> {
     /// Checks that an engine can train on as many devices as the key of the case states.
     fn trains_together(&self, engine: &EngineDescription) -> Result<(), Finding> {
         let key = &self.case.key;
-        let Some(training) = key.value.training.as_ref().filter(|_| key.value.scale != Scale::ONE) else { return Ok(()) };
+        let Some(training) = key.value.training.as_ref().filter(|_| key.value.scale != Scale::ONE) else {
+            return Ok(());
+        };
         if engine.options.is_none() || engine.option(PROCESS_GROUP_OPTION).is_some() {
             return Ok(());
         }

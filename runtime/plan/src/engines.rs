@@ -123,7 +123,11 @@ pub(super) fn choose_engine(
     let precision = settings.precision_of(phase);
     let of_host = [
         (TF32_OPTION, "`precision`", "delete the option, and set `precision: tf32`"),
-        (PROCESS_GROUP_OPTION, "the key of the case", "delete the option; `CASE:FRAMEWORK:HARDWARE:1:8:1` trains on 8 devices"),
+        (
+            PROCESS_GROUP_OPTION,
+            "the key of the case",
+            "delete the option; `CASE:FRAMEWORK:HARDWARE:1:8:1` trains on 8 devices",
+        ),
     ];
     if let Some((option, source, hint)) = of_host.into_iter().find(|(option, ..)| options.contains_key(*option)) {
         let message = format!("`{option}` cannot be set directly; it follows {source}");

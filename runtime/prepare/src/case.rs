@@ -200,7 +200,8 @@ impl Checker<'_> {
         let (steps, per_update) = (samples / batch, u64::from(training.gradient_accumulation_steps));
         let all = training.length.in_steps(steps).all;
         if steps == 0 {
-            let of_all = if training.processes > 1 { format!(" for {} devices", training.processes) } else { String::new() };
+            let of_all =
+                if training.processes > 1 { format!(" for {} devices", training.processes) } else { String::new() };
             let reason = format!("the training data has {samples} samples, fewer than a batch of {batch}{of_all}");
             self.add(FaultPlace::Setting("batch_size".to_owned()), &reason);
         } else if all < per_update {

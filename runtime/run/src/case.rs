@@ -171,7 +171,8 @@ fn run_phases(
     if !hash_sources(run, case, &folder, &mut record) {
         return (record, false);
     }
-    let drawn = case.jobs.iter().find_map(|job| job.process_group.as_ref()).map_or_else(Seed::draw, |group| Ok(group.seed));
+    let drawn =
+        case.jobs.iter().find_map(|job| job.process_group.as_ref()).map_or_else(Seed::draw, |group| Ok(group.seed));
     let run_seed = match drawn {
         Ok(seed) => seed,
         Err(error) => {

@@ -110,11 +110,7 @@ async fn serve(shared: &Shared, worker: &mut WorkerProcess, pending: Vec<Pending
 ///
 /// # Errors
 /// When the worker is lost. The requests are answered nevertheless.
-async fn serve_each(
-    shared: &Shared,
-    worker: &mut WorkerProcess,
-    pending: Vec<Pending>,
-) -> Result<(), WorkerFailure> {
+async fn serve_each(shared: &Shared, worker: &mut WorkerProcess, pending: Vec<Pending>) -> Result<(), WorkerFailure> {
     let mut lost = None;
     for one in pending {
         let outputs = match &lost {
@@ -124,7 +120,8 @@ async fn serve_each(
         match outputs {
             Ok(outputs) => answer(vec![one], outputs),
             Err(failure) => {
-                lost = lost.or_else(|| Some(failure.clone()).filter(|failure| matches!(failure, WorkerFailure::Lost(_))));
+                lost =
+                    lost.or_else(|| Some(failure.clone()).filter(|failure| matches!(failure, WorkerFailure::Lost(_))));
                 // A client that has left needs no answer.
                 let _ = one.reply.send(Err(failure));
             }

@@ -111,8 +111,7 @@ async fn run(
     scratch: &Path,
     ready: impl FnOnce(&[String], usize) -> io::Result<()>,
 ) -> Result<(), ServeError> {
-    let mut stop =
-        [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
+    let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?];
     let tokens = options.token_file.as_deref().map(Tokens::read).transpose()?;
     let endpoints = bind(options).await?;
     let [terminate, interrupt, hangup] = &mut stop;

@@ -50,7 +50,8 @@ fn reduce_weights(graph: &mut Graph, values: &mut indexmap::IndexMap<String, Str
 }
 
 fn add_node(graph: &mut Graph, inputs: Vec<String>, outputs: Vec<(String, TensorSpec)>) {
-    let (name, names) = (format!("all_reduce.{}", outputs[0].0), outputs.iter().map(|(name, _)| name.clone()).collect());
+    let (name, names) =
+        (format!("all_reduce.{}", outputs[0].0), outputs.iter().map(|(name, _)| name.clone()).collect());
     graph.nodes.push(Node {
         name,
         op: ALL_REDUCE.to_owned(),
@@ -77,8 +78,8 @@ pub fn all_reduce_model(count: usize) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GraphBuilder, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
     use crate::training::Optimizer;
+    use crate::{GraphBuilder, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
 
     /// A layer whose weight is larger than a bucket, one with a normalization, and one more.
     fn step(processes: u32) -> crate::TrainingStep {

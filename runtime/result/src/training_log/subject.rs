@@ -88,7 +88,8 @@ impl Subject {
 
     /// Returns whether an epoch ends with this step. What a training program calls an epoch is not known, so its passes count as such.
     pub fn ends_epoch(&self, step: u64) -> bool {
-        let steps = self.training_samples.and_then(|samples| samples.checked_div(self.global_batch_size)).unwrap_or_default();
+        let steps =
+            self.training_samples.and_then(|samples| samples.checked_div(self.global_batch_size)).unwrap_or_default();
         steps == 0 || step.is_multiple_of(steps)
     }
 

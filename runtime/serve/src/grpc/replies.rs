@@ -63,7 +63,9 @@ pub fn check_health(service: &Service, message: &LimitedBody) -> Reply {
     let status = match ready {
         // Anybody may ask: the names of the models are not in the answer.
         Err(error) if error.kind == ErrorKind::NotFound => {
-            return Err(ApiError::not_found("there is no such service: name a model, or none for the server".to_owned()));
+            return Err(ApiError::not_found(
+                "there is no such service: name a model, or none for the server".to_owned(),
+            ));
         }
         Err(_) => 2,
         Ok(()) => 1,
