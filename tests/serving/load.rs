@@ -1,5 +1,6 @@
 //! Many requests at the same time: requests are joined, none is lost when a model is loaded again or the server stops.
 
+use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -181,6 +182,30 @@ fn clients_that_leave_in_the_middle_of_a_request_cost_nothing() {
     }
     assert_eq!(client.infer(&message("m", &[[1.0; 3]])).code, 0);
     assert_eq!(server.get("/v2/models/m/stats").json()["model_stats"][0]["inference_count"], 1);
+}
+
+#[test]
+fn of_requests_that_run_together_only_those_fail_that_are_at_fault() {
+    let store = store(&[]);
+    add_graph(store.path(), "table", &graphs::table());
+    fs::write(store.path().join("table/model.yaml"), "max_batch_size: 8\npreferred_batch_sizes: [8]\nqueue_delay_us: 300000")
+        .unwrap();
+    let server = &Server::of_store(store, &[]);
+    let request = |index: i64| json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [index]}]});
+    let alone = server.infer("table", &request(3)).json()["outputs"].clone();
+    thread::scope(|scope| {
+        let send = |at: i64| scope.spawn(move || server.infer("table", &request(if at == 5 { 77 } else { 3 })));
+        let running: Vec<_> = (0..8).map(send).collect();
+        for (at, thread) in running.into_iter().enumerate() {
+            let answer = thread.join().unwrap();
+            match at {
+                5 => assert!(answer.status == 500 && answer.error().contains("77"), "{answer:?}"),
+                _ => assert_eq!(answer.json()["outputs"], alone),
+            }
+        }
+    });
+    let stats = server.get("/v2/models/table/stats").json()["model_stats"][0].clone();
+    assert_eq!(stats["inference_count"], 8, "{stats}");
 }
 
 #[test]
