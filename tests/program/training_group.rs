@@ -1,6 +1,7 @@
 //! Trainings by several processes on this machine, which exchange their gradients.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -32,6 +33,9 @@ fn digits() -> Option<TempDir> {
     let text = fs::read_to_string(&site).expect("the site");
     let variable = "ACCE_VISIBLE_DEVICE_ENV_NAME: ";
     let text = text.replace(&format!("{variable}null"), &format!("{variable}TEST_DEVICES"));
+    // Other tests train at the same time.
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+    let text = text.replace("#MASTER_PORT: \"29501\"", &format!("MASTER_PORT: \"{free}\""));
     fs::write(&site, text).expect("the temporary folder can be written");
     Some(digits)
 }

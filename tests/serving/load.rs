@@ -188,8 +188,11 @@ fn clients_that_leave_in_the_middle_of_a_request_cost_nothing() {
 fn of_requests_that_run_together_only_those_fail_that_are_at_fault() {
     let store = store(&[]);
     add_graph(store.path(), "table", &graphs::table());
-    fs::write(store.path().join("table/model.yaml"), "max_batch_size: 8\npreferred_batch_sizes: [8]\nqueue_delay_us: 300000")
-        .unwrap();
+    fs::write(
+        store.path().join("table/model.yaml"),
+        "max_batch_size: 8\npreferred_batch_sizes: [8]\nqueue_delay_us: 300000",
+    )
+    .unwrap();
     let server = &Server::of_store(store, &[]);
     let request = |index: i64| json!({"inputs": [{"name": "x", "shape": [1], "datatype": "INT64", "data": [index]}]});
     let alone = server.infer("table", &request(3)).json()["outputs"].clone();
