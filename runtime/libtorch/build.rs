@@ -35,7 +35,9 @@ fn compiler(libtorch: &Path) -> cc::Build {
 fn capture(libtorch: &Path) {
     println!("cargo:rerun-if-changed=src/capture.cpp");
     println!("cargo:rerun-if-changed=src/nccl.cpp");
-    println!("cargo:rerun-if-changed=src/group.hpp");
+    for header in ["src/catch_error.hpp", "src/group.hpp"] {
+        println!("cargo:rerun-if-changed={header}");
+    }
     println!("cargo:rerun-if-env-changed=CUDA_HOME");
     let library = variable("OUT_DIR").expect("cargo sets OUT_DIR").join("libcapture.so");
     let siblings = std::fs::read_dir(libtorch.join("..")).into_iter().flatten().flatten();

@@ -2,7 +2,6 @@
 // they are first used. This is a separate library, opened after
 // libtorch's CUDA library, which provides its symbols: the plug-in itself loads without either.
 
-#include <exception>
 #include <string>
 
 #include <ATen/Functions.h>
@@ -10,6 +9,8 @@
 #include <ATen/cuda/jiterator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "catch_error.hpp"
 
 namespace {
 
@@ -19,19 +20,6 @@ struct Capture {
     c10::cuda::CUDAStream stream;
     c10::cuda::CUDAStream before;
 };
-
-thread_local std::string last_error;
-
-// Runs `call`, and returns null or the error message, which is valid until the next call on this thread.
-template <typename Call> const char *catch_error(Call call) {
-    try {
-        call();
-        return nullptr;
-    } catch (const std::exception &error) {
-        last_error = error.what();
-        return last_error.c_str();
-    }
-}
 
 // Computes in f32, and rounds once.
 const std::string silu_product = R"(

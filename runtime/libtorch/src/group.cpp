@@ -1,6 +1,5 @@
 // Means over a group of processes, with the collectives of libtorch (c10d): Gloo on the CPU, NCCL on CUDA devices.
 
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -14,21 +13,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "catch_error.hpp"
 #include "group.hpp"
 
 namespace {
-
-thread_local std::string last_error;
-
-template <typename Call> const char *catch_error(Call call) {
-    try {
-        call();
-        return nullptr;
-    } catch (const std::exception &error) {
-        last_error = error.what();
-        return last_error.c_str();
-    }
-}
 
 // Tensors that are reduced together, in one block of memory.
 class Bucket {
