@@ -190,8 +190,8 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
             outcome.records.push(record);
             continue;
         }
-        // The folder of a session is on its host: the run that started it does not go on from the checkpoints there.
-        if context.options.program.is_some() {
+        // Processes that train together do not go on from checkpoints.
+        if case.jobs.iter().any(|job| job.process_group.is_some()) {
             let _ = fs::remove_dir_all(folder.join(&case.folder).join(CHECKPOINTS_FOLDER));
         }
         let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());

@@ -93,7 +93,7 @@ fn what_cannot_be_trained_is_refused_by_plan() {
         assert_eq!(code, Some(2), "{text}");
         assert!(text.contains(message), "{text}");
     };
-    refused(&["--case", "tiny:mock:chip:1:8:1"], "training on several devices is not supported yet");
+    refused(&["--case", "tiny:mock:chip:1:8:1"], "framework `mock` cannot train on several devices, but case");
     refused(&["--case", KEY, "--set", "precision=tf32"], "training in TF32 is not supported yet");
     refused(&["--case", "tiny:mock:chip:1:x:1"], "`<nproc>` must be a whole number from 1 to 1024, not `x`");
     refused(&["--case", "tiny:moc:chip:1:1:1"], "vendor `mock` has no framework or compiler `moc` (known: mock)");
