@@ -49,14 +49,15 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
 
 #[test]
 fn what_a_training_cannot_do_yet_is_refused_where_it_is_asked_for() {
-    let several = errors(&checkout(), &case("toy:frame:A100:2:8:1"));
-    assert_eq!(
-        several,
-        [
-            "--case toy:frame:A100:2:8:1: case `toy:frame:A100:2:8:1` needs 16 devices; training on several devices is not \
-             supported yet\n  hint: `toy:frame:A100:1:1:N` trains on one"
-        ]
-    );
+    let several = errors(&checkout(), &case("toy:frame:A100:2:3:1"));
+    let expected = [
+        "needs 2 hosts, but `HOSTS` lists 1",
+        "needs 3 devices of each host, but no variable selects the device of a worker",
+        "`batch_size` 32 cannot be divided among 6 devices",
+    ];
+    for expected in expected {
+        assert!(several.iter().any(|error| error.contains(expected)), "{expected}: {several:?}");
+    }
     let tf32 = errors(&checkout(), &set(&["precision=tf32"]));
     let message = "--set precision=tf32: `precision` is `tf32`; training in TF32 is not supported yet\n  hint: set \
                    `precision: fp32`, or `bf16` or `fp16` for mixed precision";
