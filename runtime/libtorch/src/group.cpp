@@ -21,14 +21,14 @@ namespace {
 // Tensors that are reduced together, in one block of memory.
 class Bucket {
 public:
-    Bucket(const Group &group, std::vector<at::Tensor> shapes) : group_(group), shapes_(std::move(shapes)), missing_(shapes_.size()) {
+    Bucket(const Group &group, const std::vector<at::Tensor> &shapes) : group_(group), missing_(shapes.size()) {
         int64_t count = 0;
-        for (const auto &shape : shapes_) {
+        for (const auto &shape : shapes) {
             count += shape.numel();
         }
-        memory_ = at::empty({count}, shapes_[0].options());
+        memory_ = at::empty({count}, shapes[0].options());
         int64_t offset = 0;
-        for (const auto &shape : shapes_) {
+        for (const auto &shape : shapes) {
             views_.push_back(memory_.narrow(0, offset, shape.numel()).view(shape.sizes()));
             offset += shape.numel();
         }
@@ -56,7 +56,6 @@ public:
 
 private:
     const Group &group_;
-    std::vector<at::Tensor> shapes_;
     std::vector<at::Tensor> views_;
     at::Tensor memory_;
     c10::intrusive_ptr<c10d::Work> work_;

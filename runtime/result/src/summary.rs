@@ -191,8 +191,10 @@ impl Summary {
         let warnings = steps.iter().flat_map(StepSummary::warnings).collect();
         // The headline figures are those of the last step.
         let headline = steps.last().filter(|step| step.shares_devices);
-        let validity_reasons: Vec<String> =
-            headline.map(StepSummary::sharing).into_iter().chain(different_parameters(case, records)).collect();
+        let sharing = headline.map(StepSummary::sharing);
+        let different = different_parameters(case, records);
+        let of_summary =
+            [sharing.as_ref().map(|_| Validity::Unofficial), different.as_ref().map(|_| Validity::Invalid)];
         let has = |status| replicas.iter().any(|replica| replica.status == status);
         let status = [Status::Failed, Status::Interrupted].into_iter().find(|status| has(*status));
         Summary {
@@ -205,11 +207,10 @@ impl Summary {
             validity: replicas
                 .iter()
                 .map(|replica| replica.validity)
-                .chain(validity_reasons.first().map(|_| Validity::Unofficial))
-                .chain(different_parameters(case, records).map(|_| Validity::Invalid))
+                .chain(of_summary.into_iter().flatten())
                 .max()
                 .unwrap_or(Validity::Invalid),
-            validity_reasons,
+            validity_reasons: sharing.into_iter().chain(different).collect(),
             replicas,
             steps,
             warnings,

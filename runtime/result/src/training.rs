@@ -219,9 +219,7 @@ impl Record {
         let mut engines = self.phases.iter().filter_map(|phase| phase.engine.as_ref());
         engines.any(|engine| engine.name == PROGRAM_ENGINE)
     }
-}
 
-impl Record {
     /// Returns the number of processes that trained the model together: 1 for one, and for an inference.
     pub fn processes(&self) -> u64 {
         let key = self.training_key.as_ref().and_then(|key| key.parse::<CaseKey>().ok());
