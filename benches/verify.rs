@@ -14,7 +14,7 @@ use flagperf_core::event::Event;
 use flagperf_core::measure::{Clock, MonotonicClock, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{Bytes, Seconds};
-use flagperf_result::{ChainReader, EventChain, PhaseCollector, ReceivedEvent, ResultManifest, SampleHasher};
+use flagperf_result::{ChainReader, EventChain, PhaseCollector, ReceivedEvent, ResultManifest, SampleHashers};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // `cargo bench` appends `--bench`.
@@ -66,14 +66,12 @@ fn write_events(path: &Path, bytes: u64) -> std::io::Result<()> {
 fn read_events(path: &Path) -> Result<u64, Box<dyn Error>> {
     let mut reader = ChainReader::new(BufReader::with_capacity(1 << 20, File::open(path)?));
     let mut collector = PhaseCollector::new(Phase::Infer, Nanos(0));
-    let mut samples = SampleHasher::default();
+    let mut samples = SampleHashers::default();
     while let Some(read) = reader.read()? {
-        if let Event::Steps { times, .. } = &read.event {
-            samples.append(&times.0)?;
-        }
+        samples.add(&read.event)?;
         collector.add(ReceivedEvent { at: read.at, event: &read.event });
     }
-    samples.finish()?;
+    samples.finish(Phase::Infer)?;
     let (record, _) = collector.finish(Nanos(0), None);
     Ok(record.measured.iter().map(|measured| measured.steps).sum())
 }

@@ -60,6 +60,7 @@ fn settings(batch_size: u32) -> CaseSettings {
         compiler: Some("null".to_owned()),
         num_workers: 1,
         prefetch: None,
+        queue_delay_us: 0,
         search_loading: false,
         decoder: None,
         log_freq: 1,

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::entries::{check_agreement_limits, check_target, describe_node, is_target, list_alternatives};
 use super::file::ConfigFile;
 use super::finding::{missing_key, nearest_note};
+use super::scenario::read_scenario;
 use super::switches::check_switches;
 use super::yaml::{self, Content, Node};
 use super::{Finding, Origin, Sourced, Values, list_names, nearest, parse_flops};
@@ -85,6 +86,8 @@ pub enum ValueKind {
     Limits,
     /// The switches of a case.
     Switches,
+    /// How queries arrive.
+    Scenario,
     /// A path below a folder: relative and without `..`.
     RelativePath,
     /// A SHA-256 in hexadecimal.
@@ -129,6 +132,7 @@ impl ValueKind {
             ValueKind::Targets => "a value for each metric, such as `{top1: 0.76}`",
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
             ValueKind::Switches => "a list of switches",
+            ValueKind::Scenario => "a scenario",
             ValueKind::RelativePath => "a path below the data directory, without `..`",
             ValueKind::Sha256 => "64 lower-case hexadecimal digits",
             ValueKind::OptionalSha256 => "64 lower-case hexadecimal digits or null",
@@ -159,6 +163,7 @@ impl ValueKind {
                 entries.iter().all(|(precision, n)| check_agreement_limits(precision, n).is_ok()).then(|| node.value())
             }
             (ValueKind::Switches, _) => check_switches(node).is_ok().then(|| node.value()),
+            (ValueKind::Scenario, _) => serde_json::to_value(read_scenario(node).ok()?).ok(),
             (_, Content::Scalar { text, plain, value }) => self.read_scalar(text, *plain, value),
             _ => None,
         }
@@ -289,6 +294,7 @@ impl ConfigKey {
                 entries.iter().find_map(|(precision, entry)| check_agreement_limits(precision, entry).err())
             }
             (ValueKind::Switches, _) => check_switches(node).err(),
+            (ValueKind::Scenario, _) => read_scenario(node).err(),
             _ => None,
         };
         of_entry.unwrap_or_else(|| self.kind.refused(self.name, node))

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::fixture::{Checkout, set};
 use super::{BadSamplePolicy, InputCost, Overrides, Parameters};
 use flagperf_core::event::Level;
+use flagperf_core::measure::Scenario;
 
 const FILE: &str = "configs/toy/parameters.yaml";
 const OVERLAY: &str = "configs/toy/vendor_config/chip_configurations.yaml";
@@ -39,6 +40,7 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             bad_samples: BadSamplePolicy::Count,
             preloaded: true,
             trace: true,
+            scenario: Scenario::default(),
             input_cost: InputCost::Variable,
             needs_network: false,
             keep_f32: vec!["head".to_owned(), "norm".to_owned()],

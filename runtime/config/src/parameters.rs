@@ -8,6 +8,7 @@ use super::file::ConfigFile;
 use super::key::{defaults, read_key};
 use super::overlay::check_key_owner;
 use super::{ConfigKey, Finding, Origin, Owner, SettingsFile, Sourced, ValueKind, Values, merge_layers, nearest};
+use flagperf_core::measure::Scenario;
 use flagperf_core::metric;
 use flagperf_core::suggestion::one_letter_off;
 
@@ -81,6 +82,13 @@ pub const PARAMETERS: &[ConfigKey] = &[
         kind: ValueKind::Flag,
         default: Some("false"),
         about: "whether some batches run again after the measurement, with the profile of the engine, for `flagperf trace`",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "scenario",
+        kind: ValueKind::Scenario,
+        default: Some("offline"),
+        about: "how queries arrive after the passes, whose latency is then measured: `{kind: server, latency_bound_s: 0.015}`",
         owner: Owner::Case,
     },
     ConfigKey {
@@ -158,6 +166,9 @@ pub struct Parameters {
     /// Whether some batches are traced after the measurement.
     #[serde(default)]
     pub trace: bool,
+    /// How queries arrive after the passes.
+    #[serde(default)]
+    pub scenario: Scenario,
     /// Whether every input takes the same time.
     #[serde(default)]
     pub input_cost: InputCost,
@@ -194,6 +205,7 @@ impl Default for Parameters {
             unit: default_unit(),
             preloaded: false,
             trace: false,
+            scenario: Scenario::default(),
             input_cost: InputCost::default(),
             needs_network: false,
             keep_f32: Vec::new(),

@@ -5,6 +5,7 @@ use indexmap::IndexSet;
 use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
+use super::scenario;
 use super::section::{SectionKey, SectionKind};
 use super::switches::{NAME_BYTES_MAX, SWITCHES_MAX};
 use super::vendor::PEAKS;
@@ -142,6 +143,7 @@ fn value_schema(kind: ValueKind) -> Value {
         ValueKind::Targets => targets(),
         ValueKind::Limits => limits(),
         ValueKind::Switches => switches(),
+        ValueKind::Scenario => scenario(),
         ValueKind::RelativePath => json!({"type": "string", "pattern": r"^\.?[^./][^/]*(/\.?[^./][^/]*)*$"}),
         ValueKind::Sha256 => json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
         ValueKind::OptionalSha256 => json!({"type": ["string", "null"], "pattern": "^[0-9a-f]{64}$"}),
@@ -198,6 +200,19 @@ fn switches() -> Value {
     let parts = json!({"name": {"type": "string", "pattern": name}, "off": settings, "on": settings});
     let switch = json!({"type": "object", "properties": parts, "required": ["name", "off", "on"], "additionalProperties": false});
     json!({"type": "array", "items": switch, "maxItems": SWITCHES_MAX})
+}
+
+fn scenario() -> Value {
+    let names: Vec<&str> = scenario::names().collect();
+    let mut properties: Map<String, Value> = Map::from_iter([("kind".to_owned(), json!({"enum": names}))]);
+    for key in scenario::KEYS {
+        let mut schema = value_schema(key.kind);
+        schema["description"] = key.about.into();
+        properties.insert(key.name.to_owned(), schema);
+    }
+    let mapping =
+        json!({"type": "object", "properties": properties, "required": ["kind"], "additionalProperties": false});
+    json!({"anyOf": [{"enum": names}, mapping]})
 }
 
 /// Returns a pattern that matches a word in any letter case.

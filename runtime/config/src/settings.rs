@@ -155,6 +155,13 @@ pub const SETTINGS: &[ConfigKey] = &[
         owner: Owner::CaseOrVendor,
     },
     ConfigKey {
+        name: "queue_delay_us",
+        kind: ValueKind::WholeNumber,
+        default: Some("0"),
+        about: "microseconds for which a query of a scenario waits at most for others, to run in one batch with them",
+        owner: Owner::CaseOrVendor,
+    },
+    ConfigKey {
         name: "no_validation",
         kind: ValueKind::Flag,
         default: Some("false"),

@@ -15,8 +15,8 @@ pub(super) const SWITCHES_MAX: usize = 16;
 /// Longest name of a switch, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 32;
 /// Keys by which results are judged, so that no switch may set them, and the list of switches itself.
-const REFUSED: [&str; 6] =
-    ["switches", "agreement", "target_accuracy", "target_samples", "target_index", "no_validation"];
+const REFUSED: [&str; 7] =
+    ["switches", "agreement", "target_accuracy", "target_samples", "target_index", "no_validation", "scenario"];
 const EXAMPLE: &str = "for example `switches: [{name: amp, off: {fp16: false}, on: {fp16: true}}]`";
 
 /// Settings that are changed together.

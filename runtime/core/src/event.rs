@@ -11,8 +11,8 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, StepColumns, TraceSpan, TrainingEnd, TrainingProgress,
-    TrainingReplay,
+    AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, ScenarioReport, StepColumns, TraceSpan,
+    TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
 };
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
@@ -157,6 +157,16 @@ pub enum Event {
     Agreement(Agreement),
     /// What the audit of inference observed.
     Audit(Box<AuditReport>),
+    /// Queries of a scenario that were answered, in the order of their answers.
+    Queries {
+        /// Their times.
+        #[serde(flatten)]
+        times: QueryColumns,
+    },
+    /// A trial of a scenario ended, after the times of its queries.
+    TrialEnd(TrialEnd),
+    /// The scenario ended, after its trials.
+    Scenario(Box<ScenarioReport>),
     /// Some of what ran during batches that were traced after the measurement.
     Trace { spans: Vec<TraceSpan> },
     /// The dataset with which a model is trained; [`Event::Dataset`] is that of its evaluation.

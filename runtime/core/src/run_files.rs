@@ -29,6 +29,9 @@ pub const SOURCES_FOLDER: &str = "sources";
 /// Merged configuration of the case, among the sources.
 pub const CONFIG_FILE: &str = "config.json";
 
+/// Times of the queries of a scenario.
+pub const QUERIES_FILE: &str = "queries.csv";
+
 /// Returns the name of the file with the times of the steps of a phase.
 pub fn samples_file(phase: Phase) -> String {
     format!("samples.{}.csv", phase.name())

@@ -182,7 +182,7 @@ fn perturb(perturbation: &Perturbation, dataset: &dyn Dataset, sample: u64, fiel
 }
 
 /// Reads a sample.
-fn read_sample(
+pub(super) fn read_sample(
     dataset: &dyn Dataset,
     index: usize,
     epoch: Option<Epoch>,

@@ -188,6 +188,15 @@ impl Loader {
         Ok(())
     }
 
+    /// Reads one batch at once and returns it; a pass in progress is abandoned.
+    ///
+    /// # Errors
+    /// As for a batch of a pass.
+    pub fn load(&mut self, request: BatchRequest) -> Result<Batch, LoadError> {
+        self.start_plan(vec![request], false, None);
+        self.next().expect("the plan has a batch")
+    }
+
     /// Starts a pass over other batches, which are read even if the dataset is preloaded. They are read ahead into memory
     /// of the loader and copied into lent memory when they are requested, so that an engine cannot see them before. No batch
     /// is read while one is in use: reading would slow down some steps and not others.

@@ -242,6 +242,9 @@ pub struct CaseSettings {
     pub log_freq: u32,
     /// Passes over the dataset; of a training, how often the case is trained.
     pub repeat: u32,
+    /// Microseconds for which a query of a scenario waits at most for others.
+    #[serde(default)]
+    pub queue_delay_us: u32,
     /// Whether model, validation and export are skipped.
     pub no_validation: bool,
     /// Existing ONNX file to compile; skips the export.

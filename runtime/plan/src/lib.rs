@@ -16,6 +16,7 @@ mod options;
 mod planning;
 mod program;
 mod route;
+mod scenario;
 mod effective_values;
 mod training;
 #[cfg(test)]

@@ -156,6 +156,7 @@ impl Planner<'_> {
             let message = format!("`{key}` is ignored: `compiler` is null");
             self.findings.push(Finding::warning(self.origin(key), message));
         }
+        self.check_scenario(settings, route.infer.is_some());
         self.check_scripts(&["dataloader.rhai", "model.rhai"][..1 + usize::from(route.validate.is_some())]);
         self.check_shared_scripts();
         if settings.precision == Precision::Tf32 && settings.compiler.is_none() {
@@ -431,7 +432,7 @@ impl Planner<'_> {
         &self.config.site.flagperf_path
     }
 
-    fn origin(&self, key: &str) -> Origin {
+    pub(super) fn origin(&self, key: &str) -> Origin {
         self.case.settings.get(key).map_or(Origin::Default, |value: &Sourced<Value>| value.origin.clone())
     }
 

@@ -87,6 +87,7 @@ mod tests {
             compiler: compiler.then(|| "rten".to_owned()),
             num_workers: 1,
             prefetch: None,
+            queue_delay_us: 0,
             search_loading: false,
             decoder: None,
             log_freq: 1,

@@ -82,7 +82,7 @@ fn the_standard_case_has_the_values_of_flagperf() {
             "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null})
     );
     // `precision` would only repeat `fp16`, and FlagPerf has none of the others.
-    let own = ["precision", "prefetch", "search_loading", "decoder", "switches"];
+    let own = ["precision", "prefetch", "search_loading", "decoder", "queue_delay_us", "switches"];
     for setting in SETTINGS.iter().filter(|setting| !own.contains(&setting.name)) {
         assert!(values.get(setting.name).is_some(), "{}", setting.name);
     }

@@ -32,6 +32,7 @@ impl Planner<'_> {
             // An evaluation runs the forward function and the evaluator of the case.
             self.check_shared_scripts();
         }
+        self.check_scenario(settings, false);
         self.check_hardware(training);
         self.check_intervals();
         if settings.precision == Precision::Tf32 && !starts_program {

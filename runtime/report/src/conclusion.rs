@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::rows::{HEADLINE_MFU, pass_text};
+use super::scenario::scenario_text;
 use super::text::{count, duration, rate};
 use super::training::{is_reached, metrics};
 use super::usage::energy_text;
@@ -21,6 +22,7 @@ pub fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let mut rows: Vec<_> = loops
         .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, record, mfu.take())))
         .collect();
+    rows.extend(scenario_text(record).map(|text| ("scenario".to_owned(), text)));
     rows.extend(graph_changes_text(record).map(|text| ("graph".to_owned(), text)));
     rows.extend(energy_text(record).map(|text| ("energy".to_owned(), text)));
     rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));

@@ -9,6 +9,7 @@ mod lines;
 mod loading;
 mod overview;
 mod rows;
+mod scenario;
 mod summary_report;
 mod table;
 mod text;

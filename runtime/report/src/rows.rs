@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::loading::{decoder_text, searched_loading};
+use super::scenario::scenario_rows;
 use super::text::{bytes, count, digits, duration, percent, rate};
 use super::training::{detail_rows, training_rows};
 use super::usage::usage_rows;
@@ -37,6 +38,7 @@ pub fn sections(record: &Record) -> Vec<Section> {
     }
     sections
         .extend(record.training().map(|training| section("training data and epochs", detail_rows(record, training))));
+    sections.push(section("scenario", scenario_rows(record)));
     sections.extend(agreement_sections(record));
     sections.extend(audit_section(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));
@@ -172,7 +174,7 @@ pub(super) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-fn latency_text(latency: &Latency) -> String {
+pub(super) fn latency_text(latency: &Latency) -> String {
     let percentiles =
         [("p50", latency.p50_s), ("p90", latency.p90_s), ("p99", latency.p99_s), ("p99.9", latency.p999_s)];
     let text = percentiles.map(|(name, time)| format!("{name} {}", duration(time)));

@@ -1,6 +1,7 @@
 //! Collects the events of one phase into its record.
 
 use super::loops::LoopCollector;
+use super::trials::TrialCollector;
 use super::{ClockCheck, FileRecord, PhaseRecord, SampleFailure, StepRecord};
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{Measurement, Nanos};
@@ -34,6 +35,7 @@ pub struct PhaseCollector {
     failure: Option<Failure>,
     finished: bool,
     loops: Vec<LoopCollector>,
+    trials: TrialCollector,
     contradiction: Option<String>,
 }
 
@@ -48,6 +50,7 @@ impl PhaseCollector {
             failure: None,
             finished: false,
             loops: Vec::new(),
+            trials: TrialCollector::default(),
             contradiction: None,
         }
     }
@@ -100,6 +103,10 @@ impl PhaseCollector {
                 let ended = self.open_loop(report.step).and_then(|open| open.end(report));
                 self.note_contradiction(ended);
             }
+            Event::Queries { .. } | Event::TrialEnd(_) | Event::Scenario(_) => {
+                let added = self.add_scenario(event);
+                self.note_contradiction(added);
+            }
             Event::TrainingDataset(facts) => record.training.get_or_insert_default().dataset = Some(facts.clone()),
             Event::EpochLosses(losses) => {
                 let added = record.training.get_or_insert_default().add_losses(losses);
@@ -147,6 +154,15 @@ impl PhaseCollector {
     pub fn observe_memory(&mut self, bytes: Bytes) {
         let peak = self.record.observed_memory_bytes_max.map_or(0, |peak| peak.0);
         self.record.observed_memory_bytes_max = Some(Bytes(peak.max(bytes.0)));
+    }
+
+    /// Adds what the scenario reports, which must be after the passes of inference.
+    fn add_scenario(&mut self, event: &Event) -> Result<(), String> {
+        let passes = self.loops.last().filter(|found| found.step() == Step::Inference).map_or(0, LoopCollector::passes);
+        if self.step() != Some(Step::Inference) || passes == 0 {
+            return Err("queries were reported that are not after the passes of inference".to_owned());
+        }
+        self.trials.add(event)
     }
 
     /// Returns the collector of the measured loop of `step`, which must be in progress.
@@ -258,6 +274,7 @@ impl PhaseCollector {
         if let Some(training) = &mut self.record.training {
             training.finish(self.loops.last().and_then(LoopCollector::measurement).as_ref());
         }
+        self.record.scenario = self.trials.finish();
         self.record.measured = self.loops.iter().filter_map(LoopCollector::measurement).collect();
         self.record.ending = ending;
         (self.record, self.warnings)

@@ -1,6 +1,7 @@
 //! The reasons why a case fails although its phases ran: its results are not acceptable. A pure function of the record.
 
 use super::accuracy::target_key;
+use super::scenario_verdict::{scenario_failures, scenario_hint};
 use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Status, Verdict};
 use flagperf_core::event::FileFacts;
 use flagperf_core::measure::{PassTimes, ReplayedValue, StepReplay, TrainingReplay};
@@ -50,6 +51,11 @@ pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
     failures.extend(replay_failures(record));
     failures.extend(step_clock_failures(record));
     failures.extend(pass_clock_failures(record));
+    let of_scenario = scenario_failures(record);
+    if !of_scenario.is_empty() {
+        failures
+            .push(verdict_failure(format!("the scenario failed: {}", of_scenario.join("; ")), scenario_hint(record)));
+    }
     if record.audit.verdict == AuditVerdict::Failed {
         let reason = format!("the audit of inference failed: {}", record.audit.failures.join("; "));
         let hint = "inference must compute every output from its inputs in every run, and nothing else";

@@ -20,11 +20,13 @@ mod machine;
 mod manifest;
 mod output_copy;
 mod paired_times;
+mod phase_record;
 mod provenance;
 mod record;
 #[cfg(test)]
 mod round_trip;
 mod samples;
+mod scenario_verdict;
 #[cfg(test)]
 mod schema_tests;
 mod scripts;
@@ -36,6 +38,7 @@ mod summary;
 mod training;
 mod training_log;
 mod training_verdict;
+mod trials;
 mod validity;
 mod write;
 
@@ -58,12 +61,11 @@ pub use manifest::{
     digest, list_files, write_checked_manifest, write_manifest,
 };
 pub use output_copy::OutputTimeVerdict;
+pub use phase_record::{ClockCheck, FileRecord, PhaseRecord, SampleFailure, StepRecord};
 pub use provenance::{BaseImageRecord, ImageRecord, Provenance};
-pub use record::{
-    ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
-    Status, StepRecord, departure_text,
-};
-pub use samples::{SAMPLES_KIND, SampleFile, SampleHasher};
+pub use record::{DeviceRecord, FailureRecord, HostRecord, Record, Setting, Status, departure_text};
+pub use samples::{SAMPLES_KIND, SampleFile, SampleFiles, SampleHashers};
+pub use scenario_verdict::measured_scenario;
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};

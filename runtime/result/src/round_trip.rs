@@ -7,8 +7,9 @@ use flagperf_core::event::{
     LoadingTrial, ModelFacts, Protection, Step,
 };
 use flagperf_core::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, ReplayedValue, SpanTimes, StepColumns, StepReplay, StepTimes,
-    TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, VendorTime,
+    AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, QueryTimes, ReplayedValue, ScenarioReport,
+    SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
+    VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
@@ -49,6 +50,9 @@ fn kind_index(event: &Event) -> usize {
         Event::Trace { .. } => 30,
         Event::Decoder(_) => 31,
         Event::Loading(_) => 32,
+        Event::Queries { .. } => 33,
+        Event::TrialEnd(_) => 34,
+        Event::Scenario(_) => 35,
     }
 }
 
@@ -139,6 +143,16 @@ fn events(x: f64) -> Vec<Event> {
             tried: vec![LoadingTrial { num_workers: 1, prefetch: 2, samples_per_s: SamplesPerSecond(x) }],
             chosen: 0,
         }),
+        // Times that are not finite are refused here, too.
+        Event::Queries { times: QueryColumns(vec![QueryTimes { ended_s: Seconds(0.1), ..QueryTimes::default() }]) },
+        Event::TrialEnd(TrialEnd { queries_per_s: Some(12.5), ..TrialEnd::default() }),
+        Event::Scenario(Box::new(ScenarioReport {
+            agreement: Agreement {
+                outputs: IndexMap::from([("scores".to_owned(), agreement(x))]),
+                ..Agreement::default()
+            },
+            ..ScenarioReport::default()
+        })),
     ]
 }
 

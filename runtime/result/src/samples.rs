@@ -1,24 +1,58 @@
-//! Raw times of every step, in `samples.<phase>.csv` beside the record: one row per step, written after each pass by the
-//! conductor.
+//! Raw times beside the record, written by the conductor as they arrive: in `samples.<phase>.csv` one row per step, and in
+//! `queries.csv` one row per query of a scenario.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::FileRecord;
+use flagperf_core::event::Event;
 use flagperf_core::file;
 use flagperf_core::hash::{changed_error, hash_file, hexadecimal};
-use flagperf_core::measure::StepTimes;
-use flagperf_core::run_files::samples_file;
+use flagperf_core::run_files::{QUERIES_FILE, samples_file};
 use flagperf_core::step::Phase;
 use flagperf_core::units::Bytes;
 
 /// The kind of the file in a record.
 pub const SAMPLES_KIND: &str = "samples";
 
-/// An open file of raw step times.
+/// The open files of a phase, each of which is created when there is something to write.
+#[derive(Default)]
+pub struct SampleFiles {
+    steps: Option<SampleFile>,
+    queries: Option<SampleFile>,
+}
+
+impl SampleFiles {
+    /// Appends the times in an event to their file in `folder`, and flushes them to disk.
+    ///
+    /// # Errors
+    /// When they cannot be written; the error names the file.
+    pub fn append(&mut self, folder: &Path, phase: Phase, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Steps { times, .. } => open(&mut self.steps, folder, &samples_file(phase))?.append(&times.0),
+            Event::Queries { times } => open(&mut self.queries, folder, QUERIES_FILE)?.append(&times.0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the files for the record: see [`SampleFile::finish`].
+    pub fn finish(self) -> impl Iterator<Item = io::Result<FileRecord>> {
+        self.steps.into_iter().chain(self.queries).map(SampleFile::finish)
+    }
+}
+
+fn open<'f>(file: &'f mut Option<SampleFile>, folder: &Path, name: &str) -> io::Result<&'f mut SampleFile> {
+    Ok(match file {
+        Some(open) => open,
+        None => file.insert(SampleFile::create(folder, name)?),
+    })
+}
+
+/// An open file of raw times.
 pub struct SampleFile {
     path: PathBuf,
     writer: csv::Writer<File>,
@@ -26,30 +60,30 @@ pub struct SampleFile {
 }
 
 impl SampleFile {
-    /// Creates the file of a phase in `folder`.
+    /// Creates a file in `folder`.
     ///
     /// # Errors
     /// When the file cannot be created; the error names it.
-    pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
-        let path = folder.join(samples_file(phase));
+    pub fn create(folder: &Path, name: &str) -> io::Result<Self> {
+        let path = folder.join(name);
         let file = file::create(&path).map_err(|error| with_path(error, &path))?;
         let writer = csv::Writer::from_writer(file);
         Ok(SampleFile { path, writer, hasher: SampleHasher::default() })
     }
 
-    /// Appends the steps of a pass and flushes them to disk.
+    /// Appends rows and flushes them to disk.
     ///
     /// # Errors
-    /// When the steps cannot be written; the error names the file.
-    pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
-        self.write(steps).map_err(|error| with_path(error, &self.path))
+    /// When the rows cannot be written; the error names the file.
+    pub fn append<R: Serialize>(&mut self, rows: &[R]) -> io::Result<()> {
+        self.write(rows).map_err(|error| with_path(error, &self.path))
     }
 
-    fn write(&mut self, steps: &[StepTimes]) -> io::Result<()> {
-        for step in steps {
-            self.writer.serialize(step).map_err(io::Error::other)?;
+    fn write<R: Serialize>(&mut self, rows: &[R]) -> io::Result<()> {
+        for row in rows {
+            self.writer.serialize(row).map_err(io::Error::other)?;
         }
-        self.hasher.append(steps)?;
+        self.hasher.append(rows)?;
         self.writer.flush()?;
         self.writer.get_ref().sync_data()
     }
@@ -73,7 +107,38 @@ impl SampleFile {
     }
 }
 
-/// Computes the hash that the samples file of a phase has, from the same times.
+/// Computes the hashes that the files of a phase have, from the same events.
+#[derive(Default)]
+pub struct SampleHashers {
+    steps: Option<SampleHasher>,
+    queries: Option<SampleHasher>,
+}
+
+impl SampleHashers {
+    /// Adds the times in an event.
+    ///
+    /// # Errors
+    /// When they cannot be written as rows.
+    pub fn add(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Steps { times, .. } => self.steps.get_or_insert_default().append(&times.0),
+            Event::Queries { times } => self.queries.get_or_insert_default().append(&times.0),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the SHA-256 of each file by its name.
+    ///
+    /// # Errors
+    /// When the last rows cannot be written.
+    pub fn finish(self, phase: Phase) -> io::Result<Vec<(String, String)>> {
+        let steps = self.steps.map(|hasher| Ok((samples_file(phase), hasher.finish()?)));
+        let queries = self.queries.map(|hasher| Ok((QUERIES_FILE.to_owned(), hasher.finish()?)));
+        steps.into_iter().chain(queries).collect()
+    }
+}
+
+/// Computes the hash that a file has, from the same rows.
 pub struct SampleHasher {
     writer: csv::Writer<HashWriter>,
 }
@@ -99,12 +164,12 @@ impl Default for SampleHasher {
 }
 
 impl SampleHasher {
-    /// Adds the steps of a pass, or of a part of it.
+    /// Adds rows.
     ///
     /// # Errors
-    /// When the steps cannot be written as rows.
-    pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
-        steps.iter().try_for_each(|step| self.writer.serialize(step)).map_err(io::Error::other)
+    /// When they cannot be written.
+    pub fn append<R: Serialize>(&mut self, rows: &[R]) -> io::Result<()> {
+        rows.iter().try_for_each(|row| self.writer.serialize(row)).map_err(io::Error::other)
     }
 
     /// Returns the SHA-256 of the file, hexadecimal.
@@ -124,7 +189,10 @@ fn with_path(error: io::Error, path: &Path) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flagperf_core::measure::{QueryColumns, QueryTimes, StepTimes};
     use flagperf_core::units::Seconds;
+
+    const STEPS: &str = "samples.infer.csv";
 
     #[test]
     fn a_full_disk_is_an_error_with_the_name_of_the_file() {
@@ -133,14 +201,14 @@ mod tests {
         let mut samples = SampleFile { path, writer: csv::Writer::from_writer(file), hasher: SampleHasher::default() };
         let error = samples.append(&[StepTimes::default()]).unwrap_err().to_string();
         assert_eq!(error, "cannot write `/dev/full`: No space left on device (os error 28)");
-        let error = SampleFile::create(Path::new("/no/such"), Phase::Infer).err().unwrap().to_string();
+        let error = SampleFile::create(Path::new("/no/such"), STEPS).err().unwrap().to_string();
         assert!(error.starts_with("cannot write `/no/such/samples.infer.csv`: "), "{error}");
     }
 
     #[test]
     fn the_hash_of_a_samples_file_is_computed_without_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let mut file = SampleFile::create(folder.path(), STEPS).unwrap();
         let mut hasher = SampleHasher::default();
         let step = StepTimes { samples: 8, core_s: Seconds(0.1), ..StepTimes::default() };
         for steps in [&[step, step][..], &[step]] {
@@ -153,7 +221,7 @@ mod tests {
     #[test]
     fn every_step_is_a_row_under_named_columns() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let mut file = SampleFile::create(folder.path(), STEPS).unwrap();
         let step = StepTimes { samples: 8, core_s: Seconds(0.25), ..StepTimes::default() };
         file.append(&[step, step]).unwrap();
         let text = std::fs::read_to_string(&file.path).unwrap();
@@ -165,13 +233,28 @@ mod tests {
     }
 
     #[test]
+    fn queries_have_a_file_of_their_own_whose_hash_follows_from_the_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut files, mut hashers) = (SampleFiles::default(), SampleHashers::default());
+        let query = QueryTimes { trial: 1, ended_s: Seconds(0.5), core_s: Seconds(0.25), ..QueryTimes::default() };
+        let event = Event::Queries { times: QueryColumns(vec![query]) };
+        files.append(folder.path(), Phase::Infer, &event).unwrap();
+        hashers.add(&event).unwrap();
+        let written: Vec<FileRecord> = files.finish().collect::<Result<_, _>>().unwrap();
+        let hashes = hashers.finish(Phase::Infer).unwrap();
+        assert_eq!(hashes, [(QUERIES_FILE.to_owned(), written[0].sha256.clone())]);
+        let text = std::fs::read_to_string(folder.path().join(QUERIES_FILE)).unwrap();
+        assert_eq!(text, "trial,scheduled_s,issued_s,started_s,ended_s,core_s,batch\n1,0.0,0.0,0.0,0.5,0.25,0\n");
+    }
+
+    #[test]
     fn a_link_in_place_of_the_file_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let theirs = folder.path().join("theirs");
         std::fs::write(&theirs, "theirs").unwrap();
         let link = folder.path().join("samples.infer.csv");
         std::os::unix::fs::symlink(&theirs, &link).unwrap();
-        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let mut file = SampleFile::create(folder.path(), STEPS).unwrap();
         file.append(&[StepTimes::default()]).unwrap();
         assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
         file.check().unwrap();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::accuracy::target_key;
 use super::executed_code::{unhashed_code, untraced_code};
 use super::output_copy::unproven_copy;
+use super::scenario_verdict::scenario_doubts;
 use super::training_verdict::{training_reasons, unknown_of_training};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
@@ -134,6 +135,7 @@ impl ValidityCheck {
             device_conditions(record),
             output_time_warnings(record),
             record.audit.doubts.clone(),
+            scenario_doubts(record),
         ]
         .concat();
         let verdict = if reasons.is_empty() { Validity::Valid } else { Validity::Unofficial };

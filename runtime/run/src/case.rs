@@ -34,7 +34,7 @@ use flagperf_host::{ExecutedCode, run_while};
 use flagperf_plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
 use flagperf_result::{
     Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes,
-    LibraryRecord, Provenance, Record, SampleFile, Setting, Status, UnknownCode, ValidityCheck, conductor_facts,
+    LibraryRecord, Provenance, Record, SampleFiles, Setting, Status, UnknownCode, ValidityCheck, conductor_facts,
     departure_text,
 };
 
@@ -200,7 +200,7 @@ fn run_phases(
         let checkpoints = checkpoints.clone();
         let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, checkpoints, ..job.clone() };
         let output = folder.join(WORKER_LOG);
-        let mut samples = None;
+        let mut samples = SampleFiles::default();
         monitors.phase_begins();
         let mut on_update = |update: WorkerUpdate<'_>| {
             files.log.write_update(job.phase(), update);
@@ -212,14 +212,14 @@ fn run_phases(
             }
             files.push(received.at, job.phase(), received.event);
             notify(&Notice::Event { phase: job.phase(), event: received.event });
-            append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
+            samples.append(&folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
         };
         let mut outcome = run_phase(&job, &launcher, &output, run.options, run.interrupt, &mut on_update);
         if let Err(error) = restore_outputs(&job) {
             record.failures.push(case_failure(&disk_failure(&error)));
         }
-        if let Some(samples) = samples {
-            match samples.finish() {
+        for file in samples.finish() {
+            match file {
                 Ok(file) => outcome.record.files.push(file),
                 // Its times could not be written, so that the file lacks them.
                 Err(_) if !matches!(outcome.end, PhaseEnd::Finished) => {}
@@ -268,16 +268,6 @@ fn restore_outputs(job: &Job) -> io::Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Appends the times in an event to the samples file of the phase, which is created when it is needed.
-fn append_samples(file: &mut Option<SampleFile>, folder: &Path, phase: Phase, event: &Event) -> io::Result<()> {
-    let Event::Steps { times, .. } = event else { return Ok(()) };
-    let open = match file {
-        Some(open) => open,
-        None => file.insert(SampleFile::create(folder, phase)?),
-    };
-    open.append(&times.0)
 }
 
 fn disk_failure(error: &io::Error) -> Failure {

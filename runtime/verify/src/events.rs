@@ -12,10 +12,10 @@ use super::CaseReport;
 use flagperf_core::event::Event;
 use flagperf_core::hash::{OutputDigest, Seed, WrittenHash};
 use flagperf_core::measure::Nanos;
-use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, samples_file};
+use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE};
 use flagperf_result::{
     ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, LogText, PhaseCollector, PhaseRecord, ReceivedEvent,
-    Record, SampleHasher, Status, TrainingLog,
+    Record, SampleHashers, Status, TrainingLog,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -126,7 +126,7 @@ struct Replayer {
     passes: u32,
     run_seed: Option<Seed>,
     last: Option<Nanos>,
-    open: Option<(PhaseCollector, Option<SampleHasher>)>,
+    open: Option<(PhaseCollector, SampleHashers)>,
     /// The passes of the open phase.
     passes_found: Vec<ReplayedPass>,
     /// The logs of a training, and the hashes of their files.
@@ -156,7 +156,7 @@ impl Replayer {
         }
         if self.open.as_ref().is_none_or(|(collector, _)| collector.phase() != *phase) {
             self.close().map_err(|error| error.to_string())?;
-            self.open = Some((PhaseCollector::new(*phase, *at), None));
+            self.open = Some((PhaseCollector::new(*phase, *at), SampleHashers::default()));
         }
         for LogText { path, text } in
             self.log.as_mut().map(|log| log.add(at.since(Nanos(0)), event)).unwrap_or_default()
@@ -166,11 +166,10 @@ impl Replayer {
         let Some((collector, samples)) = &mut self.open else { return Ok(()) };
         collector.add(ReceivedEvent { at: *at, event });
         self.replay.windows.add(*phase, *at, event);
+        samples.add(event).map_err(|error| error.to_string())?;
         match event {
             Event::PassBegin { .. } => self.passes_found.push(ReplayedPass::default()),
             Event::Steps { times, .. } => {
-                let samples = samples.get_or_insert_with(SampleHasher::default);
-                samples.append(&times.0).map_err(|error| error.to_string())?;
                 if let Some(pass) = self.passes_found.last_mut() {
                     pass.digests.extend(times.0.iter().map(|step| step.outputs));
                 }
@@ -197,9 +196,7 @@ impl Replayer {
         let passes = std::mem::take(&mut self.passes_found);
         let learning_rates = std::mem::take(&mut self.learning_rates);
         let phase = collector.phase();
-        if let Some(samples) = samples {
-            self.replay.derived.insert(samples_file(phase), samples.finish()?);
-        }
+        self.replay.derived.extend(samples.finish(phase)?);
         let reported = collector.failure().map(|failure| failure.reason.clone());
         let contradiction = || collector.contradiction().map(str::to_owned);
         let unfinished = || (!collector.is_finished()).then(|| "the worker did not report success".to_owned());

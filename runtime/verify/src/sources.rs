@@ -11,7 +11,8 @@ use super::difference::compare;
 use super::events::Replay;
 use super::files::FileHashes;
 use flagperf_config::is_reserved;
-use flagperf_core::run_files::{CONFIG_FILE, RECORD_FILE, SOURCES_FOLDER, samples_file};
+use flagperf_core::run_files::{CONFIG_FILE, QUERIES_FILE, RECORD_FILE, SOURCES_FOLDER, samples_file};
+use flagperf_core::step::Phase;
 use flagperf_result::{PhaseRecord, Record, SAMPLES_KIND, Status};
 
 /// Largest merged configuration in bytes.
@@ -64,13 +65,15 @@ fn check_written_files(
         let device = rank.split_once("_device").map(|(_, device)| device.to_owned());
         compare(report, RECORD_FILE, "device", &device, &record.device.map(|device| device.to_string()));
     }
-    let name = samples_file(phase.phase);
-    let own = phase.files.iter().filter(|file| file.what == SAMPLES_KIND);
-    let listed = own.filter(|file| file.path_in_result(&record.run) == Some(&name)).count();
-    let expected = usize::from(replay.derived.contains_key(&name));
-    if listed != expected && (record.status == Status::Ok || listed > expected) {
-        let count = |count: usize| Some(count.to_string());
-        report.add(RECORD_FILE, format!("`{name}` among the files of the phase"), count(expected), count(listed));
+    let queries = (phase.phase == Phase::Infer).then(|| QUERIES_FILE.to_owned());
+    for name in [samples_file(phase.phase)].into_iter().chain(queries) {
+        let own = phase.files.iter().filter(|file| file.what == SAMPLES_KIND);
+        let listed = own.filter(|file| file.path_in_result(&record.run) == Some(&name)).count();
+        let expected = usize::from(replay.derived.contains_key(&name));
+        if listed != expected && (record.status == Status::Ok || listed > expected) {
+            let count = |count: usize| Some(count.to_string());
+            report.add(RECORD_FILE, format!("`{name}` among the files of the phase"), count(expected), count(listed));
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod evidence;
 mod loaded_model;
 mod loading_search;
 mod progress;
+mod scenario;
 mod schedule;
 mod traced;
 mod warm_up;
@@ -104,6 +105,7 @@ impl<'a> MeasuredLoop<'a> {
                 first_pass = steps;
             }
         }
+        self.run_scenario(&first_pass)?;
         self.check_inputs(&inputs)?;
         self.report_decoder()?;
         self.report_modules();

@@ -23,8 +23,10 @@ use flagperf_engine::{HeapMemory, LentMemory};
 use flagperf_evaluation::{StoredTensor, stored_dtype, write_tensors};
 
 mod nearest;
+mod queries;
 mod samples;
 
+pub use queries::{QueryOutputs, QuerySample};
 pub use samples::{DrawnSamples, SAMPLES_DRAWN};
 
 /// Outputs are kept up to this many bytes. The agreement contains the number of samples that were compared.

@@ -7,7 +7,7 @@ use flagperf_core::event::Event;
 use flagperf_core::measure::Nanos;
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
-use flagperf_result::{ChainReader, EventChain, Record, SampleFile};
+use flagperf_result::{ChainReader, EventChain, Record, SampleFiles};
 use flagperf_verify::{Standing, Trust, verify_result};
 use serde_json::{Value, json};
 
@@ -176,15 +176,13 @@ fn halve_core_times(result: &Path) {
     for phase in [Phase::Validate, Phase::Infer] {
         fs::remove_file(result.join(format!("samples.{}.csv", phase.name()))).unwrap();
     }
-    let mut samples: Vec<(Phase, SampleFile)> = Vec::new();
+    let mut samples = [Phase::Validate, Phase::Infer].map(|phase| (phase, SampleFiles::default()));
     while let Some(mut read) = reader.read().unwrap() {
         if let Event::Steps { times, .. } = &mut read.event {
             times.0.iter_mut().for_each(|step| step.core_s = Seconds(step.core_s.0 / 2.0));
-            if samples.last().is_none_or(|(phase, _)| *phase != read.phase) {
-                samples.push((read.phase, SampleFile::create(result, read.phase).unwrap()));
-            }
-            samples.last_mut().unwrap().1.append(&times.0).unwrap();
         }
+        let (phase, files) = samples.iter_mut().find(|(phase, _)| *phase == read.phase).unwrap();
+        files.append(result, *phase, &read.event).unwrap();
         chain.push(read.at.since(Nanos(0)), read.phase, &read.event).unwrap();
     }
 }

@@ -36,21 +36,40 @@ impl LatencyBounds {
 ///
 /// Source: MLPerf Inference Rules, appendix "Early Stopping Criterion"; `early_stopping.cc` in LoadGen.
 pub fn early_stopping_estimate(sorted: &[Seconds], percentile: f64) -> Option<Seconds> {
-    let total = sorted.len() as u64;
+    let above = over_bound_max(sorted.len() as u64, percentile).unwrap_or(0);
+    let position = sorted.len().checked_sub(usize::try_from(above).ok()?)?;
+    sorted.get(position).copied()
+}
+
+/// Returns the largest number of `total` latencies that may exceed a bound if they are to prove, at 99 % confidence, that the bound
+/// holds for the percentile; `None` when so few prove nothing.
+pub fn over_bound_max(total: u64, percentile: f64) -> Option<u64> {
     // The condition holds for every smaller number if it holds for one.
     let (mut low, mut high) = (0, total);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        if is_enough(total, middle, percentile) { low = middle } else { high = middle - 1 }
+        if proves_percentile(total, middle, percentile) { low = middle } else { high = middle - 1 }
     }
-    let position = sorted.len().checked_sub(usize::try_from(low).ok()?)?;
-    sorted.get(position).copied()
+    proves_percentile(total, low, percentile).then_some(low)
+}
+
+/// Returns the smallest number of latencies with which a percentile has an estimate: 64 for p90, 662 for p99.
+pub fn queries_needed(percentile: f64) -> u64 {
+    let (mut low, mut high) = (1, 1);
+    while !proves_percentile(high, 1, percentile) {
+        (low, high) = (high + 1, high * 2);
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if proves_percentile(middle, 1, percentile) { high = middle } else { low = middle + 1 }
+    }
+    high
 }
 
 /// Returns whether `total` latencies of which `above` exceed a bound prove, at 99 % confidence, that the bound holds for
 /// the percentile: the probability of at most `above` of them, if exactly `1 - percentile` of all latencies exceeded the
 /// bound, is below 1 %. This is I(percentile; total − above, above + 1), the regularized incomplete beta function.
-fn is_enough(total: u64, above: u64, percentile: f64) -> bool {
+pub(super) fn proves_percentile(total: u64, above: u64, percentile: f64) -> bool {
     above as f64 <= total as f64 * (1.0 - percentile) && binomial_cdf(above, total, percentile) < 1.0 - CONFIDENCE
 }
 
@@ -95,9 +114,20 @@ mod tests {
     fn the_smallest_numbers_of_latencies_are_those_of_mlperf() {
         for (percentile, totals) in TOTALS {
             for (above, total) in [0, 1, 2, 3, 5, 10, 20, 50].into_iter().zip(totals) {
-                assert!(is_enough(total, above, percentile), "{percentile} {above} {total}");
-                assert!(!is_enough(total - 1, above, percentile), "{percentile} {above} {total}");
+                assert!(proves_percentile(total, above, percentile), "{percentile} {above} {total}");
+                assert!(!proves_percentile(total - 1, above, percentile), "{percentile} {above} {total}");
             }
+        }
+    }
+
+    #[test]
+    fn the_numbers_that_are_needed_and_allowed_are_those_of_mlperf() {
+        for (percentile, totals) in TOTALS {
+            assert_eq!(queries_needed(percentile), totals[1], "{percentile}");
+            for (above, total) in [0, 1, 2, 3, 5, 10, 20, 50].into_iter().zip(totals) {
+                assert_eq!(over_bound_max(total, percentile), Some(above), "{percentile} {total}");
+            }
+            assert_eq!(over_bound_max(totals[0] - 1, percentile), None);
         }
     }
 

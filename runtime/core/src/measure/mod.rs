@@ -9,6 +9,7 @@ mod interval;
 mod measurement;
 mod output_link;
 mod pass_report;
+mod scenario;
 mod step_columns;
 mod trace;
 mod training;
@@ -17,11 +18,14 @@ mod warmup;
 
 pub use audit::{AuditReport, ChangedModelReport};
 pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
-pub use early_stopping::{LatencyBounds, early_stopping_estimate};
+pub use early_stopping::{LatencyBounds, early_stopping_estimate, over_bound_max, queries_needed};
 pub use interval::{Observation, ThroughputInterval};
 pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes, SpanTimes, StepTimes, VendorTime};
 pub use output_link::{CopyTimeBound, OutputLink};
 pub use pass_report::PassReport;
+pub use scenario::{
+    Arrival, QueryColumns, QueryTimes, Scenario, ScenarioFigures, ScenarioReport, TrialEnd, TrialFigures,
+};
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
 pub use trace::TraceSpan;
 pub use training::{EpochLosses, Evaluation, ReplayedValue, StepReplay, TrainingEnd, TrainingProgress, TrainingReplay};

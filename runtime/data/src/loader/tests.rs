@@ -7,7 +7,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::*;
-use crate::{Field, FieldRole, SampleError};
+use crate::{Field, FieldRole, HeldSamples, SampleError};
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::lent_memory::HeapMemory;
 use flagperf_core::tensor::{DType, TensorSpec};
@@ -308,4 +308,26 @@ fn no_requested_batch_is_read_while_another_is_in_use() {
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(numbers.readers.lock().unwrap().len(), reads, "step {step}");
     }
+}
+
+#[test]
+fn held_samples_are_read_once_and_loaded_in_any_order() {
+    let numbers = Arc::new(Numbers { bad: vec![3], ..Numbers::new(50) });
+    let dataset = Arc::clone(&numbers) as Arc<dyn Dataset>;
+    assert!(HeldSamples::read(Arc::clone(&dataset), &[2, 3], false).is_err());
+    let held = HeldSamples::read(dataset, &[7, 3, 40], true).unwrap();
+    let read = numbers.readers.lock().unwrap().len();
+    assert_eq!([7, 3, 40].map(|index| held.has(index)), [true, false, true]);
+    let options = LoaderOptions { workers: 0, prefetch: 0, on_bad_sample: BadSamplePolicy::Fail, ..options(3) };
+    let lend: MemoryLender<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
+    let mut loader = Loader::new(Arc::new(held), options, lend).unwrap();
+    let request = |samples: &[u64]| BatchRequest { number: 0, samples: samples.into(), perturbation: None };
+    for samples in [&[40, 7][..], &[7], &[40, 40, 7]] {
+        let batch = loader.load(request(samples)).unwrap();
+        assert_eq!((batch.rows, batch.sample_indices.as_slice()), (3, samples), "the other rows are padding");
+        assert_eq!(values(&batch)[..samples.len()], samples.iter().map(|index| *index as i64).collect::<Vec<_>>());
+        loader.recycle(batch).unwrap();
+    }
+    assert!(loader.load(request(&[3])).is_err());
+    assert_eq!(numbers.readers.lock().unwrap().len(), read, "no sample is read again");
 }

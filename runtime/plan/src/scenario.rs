@@ -1,0 +1,35 @@
+//! Checks of the scenario of a case.
+
+use super::CaseSettings;
+use super::planning::Planner;
+use flagperf_config::{Finding, Parameters};
+
+/// The key of the scenario.
+const KEY: &str = "scenario";
+
+impl Planner<'_> {
+    /// Reports a scenario that cannot run: there is no inference, or a query does not fit into a batch. A query that waits for the
+    /// answer to its predecessor is alone in its batch, whose other rows are computed and count for nothing.
+    pub(super) fn check_scenario(&mut self, settings: &CaseSettings, has_inference: bool) {
+        let scenario = Parameters::from_values(&self.case.parameters).scenario;
+        if !scenario.has_queries() {
+            return;
+        }
+        let (kind, samples, batch) = (scenario.kind.name(), scenario.samples_per_query, settings.batch_size);
+        if !has_inference {
+            let message = format!("`{KEY}: {kind}` has no effect: the case runs no inference");
+            let hint = "remove it, or set `compiler` of a case that is not trained";
+            self.add_error(KEY, Finding::unplaced(message).with_hint(hint));
+        } else if samples > batch {
+            let message = format!("`{KEY}: {kind}` has queries of {samples} samples, but `batch_size` is {batch}");
+            let hint = format!("set `batch_size` to at least {samples}");
+            self.add_error(KEY, Finding::unplaced(message).with_hint(hint));
+        } else if scenario.kind.waits_for_answers() && samples < batch {
+            let message = format!(
+                "`{KEY}: {kind}` computes {samples} of {batch} rows of each batch for a query, and the others for nothing"
+            );
+            let finding = Finding::warning(self.origin(KEY), message);
+            self.findings.push(finding.with_hint(format!("set `batch_size: {samples}`")));
+        }
+    }
+}

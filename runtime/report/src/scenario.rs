@@ -1,0 +1,136 @@
+//! The figures of a scenario as rows of text.
+
+use super::rows::{latency_text, plural};
+use super::text::{count, duration, rate};
+use flagperf_core::measure::{Scenario, ScenarioFigures, TrialFigures};
+use flagperf_core::units::SamplesPerSecond;
+use flagperf_result::{Record, measured_scenario};
+
+/// Returns the headline of a scenario; `None` without one.
+pub(super) fn scenario_text(record: &Record) -> Option<String> {
+    let (figures, trial) = measured_scenario(record)?;
+    let scenario = &figures.report.as_ref()?.scenario;
+    let name = scenario.kind.name();
+    let median = trial.latency.map_or_else(String::new, |latency| format!(", median {}", duration(latency.p50_s)));
+    Some(format!("{name}: {}{}{median}", rate_text(trial), percentile_text(scenario, trial)))
+}
+
+/// `812.3 queries/s`
+fn rate_text(trial: &TrialFigures) -> String {
+    let text = |found| format!("{} queries/s", rate(SamplesPerSecond(found)));
+    trial.queries_per_s.map_or_else(|| "no queries".to_owned(), text)
+}
+
+/// `, p99 at most 15 ms at 99 % confidence`, and whether the bound holds.
+fn percentile_text(scenario: &Scenario, trial: &TrialFigures) -> String {
+    let name = percentile_name(scenario.percentile);
+    let estimate = match trial.percentile_s {
+        Some(time) => format!(", {name} at most {} at 99 % confidence", duration(time)),
+        None => format!(", too few queries for {name}"),
+    };
+    let bound = scenario.latency_bound_s.zip(trial.holds).map(|(bound, holds)| {
+        let holds = if holds { "keeps" } else { "MISSES" };
+        format!(" ({holds} the bound of {})", duration(bound))
+    });
+    estimate + &bound.unwrap_or_default()
+}
+
+/// `p99`, `p99.9`
+fn percentile_name(percentile: f64) -> String {
+    // Rounds what multiplying adds: 0.999 * 100 is 99.9 only after it.
+    let percent = (percentile * 1e6).round() / 1e4;
+    format!("p{percent}")
+}
+
+/// Returns the rows of the section of a scenario; empty without one.
+pub(super) fn scenario_rows(record: &Record) -> Vec<(&'static str, String)> {
+    let Some((figures, trial)) = measured_scenario(record) else { return Vec::new() };
+    let Some(report) = &figures.report else {
+        return vec![("not ended", plural(figures.trials.len() as u64, "trial", "trials"))];
+    };
+    let scenario = &report.scenario;
+    let unit = &record.unit;
+    let samples = trial.samples_per_s.map_or_else(String::new, |samples| format!(", {} {unit}s/s", rate(samples)));
+    let scheduled = trial.scheduled_queries_per_s.map(|found| format!(", scheduled {}", rate(SamplesPerSecond(found))));
+    let mut rows = vec![
+        ("kind", scenario.kind.name().to_owned()),
+        ("queries", format!("{} in {}", answered(trial), duration(trial.duration_s))),
+        ("rate", format!("{}{}{samples}", rate_text(trial), scheduled.unwrap_or_default())),
+    ];
+    rows.extend(trial.latency.map(|latency| ("latency of a query", latency_text(&latency))));
+    rows.push(("percentile", percentile_text(scenario, trial).trim_start_matches(", ").to_owned()));
+    if let (Some(over), Some(bound)) = (trial.over_bound, scenario.latency_bound_s) {
+        let of = format!("{} of {} (bound {})", count(over), count(trial.queries), duration(bound));
+        rows.push(("beyond the bound", of));
+    }
+    rows.extend(trial.lateness.map(|lateness| ("lateness of arrival", latency_text(&lateness))));
+    let mean = trial.samples_per_batch(scenario);
+    let core = trial.batch_core.map_or_else(String::new, |core| format!(", core {}", latency_text(&core)));
+    rows.push(("batches", format!("{} with {mean:.2} {unit}s on average{core}", count(trial.batches))));
+    let (held, delay) = (plural(report.samples, "sample", "samples"), duration(report.queue_delay_s));
+    rows.push(("data", format!("{held} in memory, drawn with replacement; a query waits up to {delay} for others")));
+    rows.extend(figures.trials.iter().rev().skip(1).rev().map(|trial| ("trial", trial_text(figures, trial))));
+    rows
+}
+
+/// `1,000`, or `120 of 1,000` if the trial was cut.
+fn answered(trial: &TrialFigures) -> String {
+    match trial.is_cut {
+        true => format!("{} of {}", count(trial.queries), count(trial.scheduled)),
+        false => count(trial.queries),
+    }
+}
+
+/// `406.2 queries/s: holds, p99 at most 8.2 ms, 1,012 queries`
+fn trial_text(figures: &ScenarioFigures, trial: &TrialFigures) -> String {
+    let scheduled = trial.scheduled_queries_per_s.map_or_else(String::new, |found| rate(SamplesPerSecond(found)));
+    let holds = if trial.holds == Some(true) { "holds" } else { "does not hold" };
+    let percentile = figures.report.as_ref().and_then(|report| {
+        let time = duration(trial.percentile_s?);
+        Some(format!(", {} at most {time}", percentile_name(report.scenario.percentile)))
+    });
+    format!("{scheduled} queries/s: {holds}{}, {} queries", percentile.unwrap_or_default(), answered(trial))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagperf_core::measure::{Arrival, Latency, ScenarioReport};
+    use flagperf_core::step::Phase;
+    use flagperf_core::units::Seconds;
+    use flagperf_result::{PhaseRecord, testing};
+
+    #[test]
+    fn the_figures_of_a_search_are_those_of_its_last_trial_with_the_others_below() {
+        let scenario = Scenario {
+            kind: Arrival::Server,
+            percentile: 0.999,
+            latency_bound_s: Some(Seconds(0.015)),
+            samples_per_query: 1,
+            ..Scenario::default()
+        };
+        let trial = |scheduled: f64, holds: bool| TrialFigures {
+            scheduled_queries_per_s: Some(scheduled),
+            scheduled: 5000,
+            is_cut: !holds,
+            queries: if holds { 5000 } else { 120 },
+            duration_s: Seconds(10.0),
+            queries_per_s: Some(scheduled * 0.999),
+            samples_per_s: Some(SamplesPerSecond(scheduled * 0.999)),
+            latency: Latency::of(&[Seconds(0.004), Seconds(0.005)]),
+            percentile_s: holds.then_some(Seconds(0.012)),
+            over_bound: Some(if holds { 2 } else { 30 }),
+            holds: Some(holds),
+            lateness: Latency::of(&[Seconds(0.00001)]),
+            batches: 2500,
+            batch_core: Latency::of(&[Seconds(0.003)]),
+        };
+        let report = ScenarioReport { scenario, samples: 100, ..ScenarioReport::default() };
+        let figures = ScenarioFigures { report: Some(report), trials: vec![trial(600.0, false), trial(500.0, true)] };
+        let mut record = testing::record();
+        record.phases = vec![PhaseRecord { scenario: Some(figures), ..PhaseRecord::new(Phase::Infer) }];
+        let rows: Vec<String> =
+            scenario_rows(&record).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        insta::assert_snapshot!(format!("{}\n{}", scenario_text(&record).unwrap(), rows.join("\n")), @"");
+    }
+}

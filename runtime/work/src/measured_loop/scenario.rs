@@ -1,0 +1,292 @@
+//! The scenario of a case: queries that arrive after the passes, and their latency.
+//!
+//! The model is the one of the passes, with the same sessions. Decides nothing about what the times show.
+
+use std::sync::Arc;
+use std::thread;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::super::lend::lend_field;
+use super::super::outputs::{QueryOutputs, QuerySample};
+use super::super::phase::failure;
+use super::super::step;
+use super::MeasuredLoop;
+use flagperf_config::{BadSamplePolicy, QUERIES_MAX};
+use flagperf_core::event::{Event, Failure, Level};
+use flagperf_core::measure::{
+    Arrival, Clock, Latency, Nanos, QueryColumns, QueryTimes, STEPS_PER_EVENT, Scenario, ScenarioReport, StepTimes,
+    TrialEnd, TrialFigures, over_bound_max, queries_needed,
+};
+use flagperf_core::step::Phase;
+use flagperf_core::units::Seconds;
+use flagperf_data::{BatchRequest, FieldRole, HeldSamples, Loader, LoaderOptions};
+use flagperf_evaluation::name_outputs;
+use flagperf_load::{Issuer, Query, QueryQueue, RateSearch, Schedule, SearchStep, Stop, read_recorded_times};
+
+/// Largest number of bytes of the samples that are held in memory, and of samples.
+const HELD_BYTES_MAX: usize = 1 << 30;
+const HELD_SAMPLES_MAX: usize = 100_000;
+/// Share of the duration of a measurement that a trial of the search takes, and its limits.
+const TRIAL_SHARE: f64 = 0.1;
+const TRIAL_MIN: Seconds = Seconds(1.0);
+const TRIAL_MAX: Seconds = Seconds(10.0);
+/// Queries of a trial for each that its percentile needs, so that single slow queries do not decide.
+const TRIAL_QUERIES: f64 = 1.5;
+/// Largest number of queries of a trial of the search.
+const TRIAL_QUERIES_MAX: u64 = 1_000_000;
+/// A trial whose queries are not answered ends this long after twice the time of its schedule.
+const OVERLOAD: Seconds = Seconds(60.0);
+/// Batches after which what the forward function remembers of its runs is dropped.
+const FORGOTTEN_AFTER: u64 = 1024;
+
+/// What a scenario needs beside the measured loop.
+struct ScenarioRun {
+    scenario: Scenario,
+    loader: Loader,
+    /// The samples in memory.
+    samples: Vec<u64>,
+    delay: Seconds,
+    outputs: QuerySample,
+    trial: u32,
+}
+
+/// The queries of a trial that were answered.
+struct Answers {
+    random: ChaCha8Rng,
+    begin: Nanos,
+    times: Vec<QueryTimes>,
+    batches: u64,
+    over_bound: u64,
+}
+
+impl MeasuredLoop<'_> {
+    /// Runs the scenario of the case after the passes, the first of which had these steps.
+    ///
+    /// # Errors
+    /// When a sample or a schedule cannot be read, or computing fails.
+    pub(super) fn run_scenario(&mut self, first_pass: &[StepTimes]) -> Result<(), Failure> {
+        let scenario = &self.job.parameters.scenario;
+        if !scenario.has_queries() || self.job.phase() != Phase::Infer {
+            return Ok(());
+        }
+        let mut run = self.prepare_scenario(scenario.clone())?;
+        match scenario.kind {
+            Arrival::SingleStream | Arrival::MultiStream => self.run_stream(&mut run)?,
+            Arrival::Server if scenario.searches_rate() => self.search_rate(&mut run, first_pass)?,
+            _ => {
+                let schedule = self.schedule_of(&run)?;
+                self.run_trial(&mut run, &schedule, false)?;
+            }
+        }
+        let ScenarioRun { scenario, samples, delay, outputs, .. } = run;
+        let agreement = self.evidence.kept.compare_queries(&outputs.into_kept());
+        let report = ScenarioReport { scenario, samples: samples.len() as u64, queue_delay_s: delay, agreement };
+        (self.progress.emit)(Event::Scenario(Box::new(report)));
+        Ok(())
+    }
+
+    /// Reads samples into memory, drawn at random.
+    fn prepare_scenario(&self, scenario: Scenario) -> Result<ScenarioRun, Failure> {
+        let dataset = self.batches.loader.dataset();
+        let count = HELD_BYTES_MAX / HeldSamples::sample_bytes(dataset.as_ref()).max(1);
+        let mut drawn = self.batches.order.shuffle("samples of queries", 0, dataset.len());
+        drawn.truncate(count.clamp(1, HELD_SAMPLES_MAX));
+        let skips_bad = self.job.parameters.bad_samples == BadSamplePolicy::Count;
+        let held = HeldSamples::read(Arc::clone(dataset), &drawn, skips_bad).map_err(|error| failure(&error, ""))?;
+        let samples: Vec<u64> = drawn.into_iter().filter(|index| held.has(*index)).map(|index| index as u64).collect();
+        if samples.is_empty() {
+            return Err(failure(&"no sample for the queries could be read", ""));
+        }
+        let options = LoaderOptions {
+            batch_size: self.job.settings.batch_size as usize,
+            workers: 0,
+            prefetch: 0,
+            pad_last_batch: true,
+            on_bad_sample: BadSamplePolicy::Fail,
+            preloaded: false,
+        };
+        let inputs: Vec<String> =
+            dataset.fields().iter().filter(|f| f.role == FieldRole::Input).map(|field| field.name.clone()).collect();
+        let sessions = self.model.sessions();
+        let mut lend = |field: &flagperf_data::Field, bytes: usize| {
+            lend_field(sessions, &field.name, inputs.iter().position(|input| *input == field.name), bytes)
+        };
+        let loader = Loader::new(Arc::new(held), options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let delay = Seconds(f64::from(self.job.settings.queue_delay_us) * 1e-6);
+        Ok(ScenarioRun { scenario, loader, samples, delay, outputs: QuerySample::default(), trial: 0 })
+    }
+
+    /// Runs queries each of which arrives when its predecessor has been answered, until the time is over and there are enough for the
+    /// percentile.
+    fn run_stream(&mut self, run: &mut ScenarioRun) -> Result<(), Failure> {
+        let clock = self.progress.clock;
+        let needed = queries_needed(run.scenario.percentile);
+        let mut answers = self.begin_trial(run, None);
+        loop {
+            let now = clock.now();
+            let number = answers.times.len() as u64;
+            if now.since(answers.begin).0 >= run.scenario.min_duration_s.0 && number >= needed {
+                break;
+            }
+            self.answer(run, &mut answers, &[Query { number, scheduled: now, issued: now }])?;
+        }
+        let scheduled = answers.times.len() as u64;
+        let trial = run.trial;
+        self.end_trial(run, answers, TrialEnd { trial, scheduled, ..TrialEnd::default() });
+        Ok(())
+    }
+
+    /// Searches for the highest rate at which the bound holds.
+    fn search_rate(&mut self, run: &mut ScenarioRun, first_pass: &[StepTimes]) -> Result<(), Failure> {
+        let batch_size = self.job.settings.batch_size;
+        let times: Vec<Seconds> = first_pass.iter().map(|step| step.core_s + step.output_s).collect();
+        let step = Latency::of(&times).map_or(1.0, |latency| latency.p50_s.0.max(1e-9));
+        let capacity = f64::from(batch_size / run.scenario.samples_per_query) / step;
+        let mut search = RateSearch::new(capacity / 2.0);
+        let mut step = search.first();
+        loop {
+            let (rate, duration, queries_max) = match step {
+                SearchStep::Try(rate) => {
+                    let time = (TRIAL_SHARE * run.scenario.min_duration_s.0).clamp(TRIAL_MIN.0, TRIAL_MAX.0);
+                    (rate, time, TRIAL_QUERIES_MAX)
+                }
+                SearchStep::Measure(rate) => (rate, run.scenario.min_duration_s.0, QUERIES_MAX),
+                SearchStep::Found | SearchStep::NotFound(_) => return Ok(()),
+            };
+            let schedule = self.poisson(run, rate, duration, queries_max);
+            step = search.next(self.run_trial(run, &schedule, true)?);
+        }
+    }
+
+    /// Returns random arrivals at a rate for a time, or longer if the percentile needs more queries.
+    fn poisson(&self, run: &ScenarioRun, queries_per_s: f64, duration: f64, queries_max: u64) -> Schedule {
+        let needed = TRIAL_QUERIES * queries_needed(run.scenario.percentile) as f64;
+        let queries = ((queries_per_s * duration).max(needed).ceil() as u64).min(queries_max);
+        let seed = self.batches.order.seed().derive("arrival of queries", run.trial.into());
+        Schedule::Poisson { queries, queries_per_s, seed }
+    }
+
+    /// Returns the schedule of a scenario whose rate is given.
+    fn schedule_of(&self, run: &ScenarioRun) -> Result<Schedule, Failure> {
+        let Scenario { queries_per_s, queries_per_burst: size, min_duration_s, schedule, .. } = &run.scenario;
+        if let Some(schedule) = schedule {
+            let path = self.job.data_dir.join(schedule);
+            let hint = "`schedule` of the scenario names a CSV file below the data directory";
+            let times = read_recorded_times(&path, QUERIES_MAX).map_err(|error| failure(&error, hint))?;
+            return Ok(Schedule::Recorded(times));
+        }
+        let rate = queries_per_s.unwrap_or_default();
+        if *size == 0 {
+            return Ok(self.poisson(run, rate, min_duration_s.0, QUERIES_MAX));
+        }
+        let bursts = (rate * min_duration_s.0 / f64::from(*size)).ceil().max(1.0) as u64;
+        Ok(Schedule::Bursts { queries: bursts.saturating_mul((*size).into()), queries_per_s: rate, size: *size })
+    }
+
+    /// Runs the queries of a schedule. Returns whether the bound held; a trial that `may_be_cut` ends as soon as it cannot.
+    fn run_trial(&mut self, run: &mut ScenarioRun, schedule: &Schedule, may_be_cut: bool) -> Result<bool, Failure> {
+        let clock = self.progress.clock;
+        let (queue, stop) = (QueryQueue::default(), Stop::default());
+        let mut answers = self.begin_trial(run, schedule.queries_per_s());
+        let allowed = run.scenario.latency_bound_s.filter(|_| may_be_cut);
+        let allowed = allowed.map(|_| over_bound_max(schedule.len(), run.scenario.percentile).unwrap_or(0));
+        let time_max = 2.0 * schedule.times().last().unwrap_or_default().0 + OVERLOAD.0;
+        let issuer = Issuer { schedule, queue: &queue, stop: &stop, clock, begin: answers.begin };
+        let is_cut = thread::scope(|scope| {
+            let started = thread::Builder::new().name("queries".to_owned()).spawn_scoped(scope, || issuer.run());
+            started.map_err(|error| failure(&format!("no thread for the queries: {error}"), ""))?;
+            let answered = self.answer_queries(run, &mut answers, &queue, (allowed, time_max));
+            stop.set();
+            answered
+        })?;
+        let end =
+            TrialEnd { trial: run.trial, queries_per_s: schedule.queries_per_s(), scheduled: schedule.len(), is_cut };
+        let held = TrialFigures::of(&end, &answers.times, &run.scenario).holds == Some(true);
+        self.end_trial(run, answers, end);
+        Ok(held)
+    }
+
+    /// Answers queries until none follows. Returns whether it ended before, because more than `allowed` queries exceeded the bound or
+    /// the time is over.
+    fn answer_queries(
+        &mut self,
+        run: &mut ScenarioRun,
+        answers: &mut Answers,
+        queue: &QueryQueue,
+        (allowed, time_max): (Option<u64>, f64),
+    ) -> Result<bool, Failure> {
+        let clock = self.progress.clock;
+        let count = (self.job.settings.batch_size / run.scenario.samples_per_query) as usize;
+        while let Some(queries) = queue.take(count, run.delay, clock) {
+            self.answer(run, answers, &queries)?;
+            let is_hopeless = allowed.is_some_and(|allowed| answers.over_bound > allowed);
+            if is_hopeless || clock.now().since(answers.begin).0 > time_max {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Computes one batch with the samples of queries, and notes their times.
+    fn answer(&mut self, run: &mut ScenarioRun, answers: &mut Answers, queries: &[Query]) -> Result<(), Failure> {
+        let clock: &dyn Clock = self.progress.clock;
+        let since = |at: Nanos| at.since(answers.begin);
+        let count = queries.len() * run.scenario.samples_per_query as usize;
+        let mut draw = || run.samples[(answers.random.next_u64() % run.samples.len() as u64) as usize];
+        let samples: Vec<u64> = (0..count).map(|_| draw()).collect();
+        let started = since(clock.now());
+        let request = BatchRequest { number: 0, samples: samples.as_slice().into(), perturbation: None };
+        let batch = run.loader.load(request).map_err(|e| failure(&e, e.hint()))?;
+        let (core_s, _, output) = self.model.run_unmeasured(&batch, clock)?;
+        let ended = since(clock.now());
+        for query in queries {
+            let times = QueryTimes {
+                trial: run.trial,
+                scheduled_s: since(query.scheduled),
+                issued_s: since(query.issued),
+                started_s: started,
+                ended_s: ended,
+                core_s,
+                batch: answers.batches,
+            };
+            let bound = run.scenario.latency_bound_s;
+            answers.over_bound += u64::from(bound.is_some_and(|bound| times.latency().0 > bound.0));
+            answers.times.push(times);
+        }
+        answers.batches += 1;
+        let rows = step::sample_rows(&batch);
+        let (_, output) = step::select_samples(&batch, rows.as_deref(), output)?;
+        run.outputs.add(|| QueryOutputs { samples, outputs: name_outputs(&output) });
+        drop(output);
+        if answers.batches.is_multiple_of(FORGOTTEN_AFTER) {
+            self.model.forget_unmeasured();
+        }
+        run.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))
+    }
+
+    fn begin_trial(&self, run: &ScenarioRun, rate: Option<f64>) -> Answers {
+        let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.4} queries/s"));
+        let message = format!("scenario {}: trial {}{rate}", run.scenario.kind.name(), run.trial);
+        (self.progress.emit)(Event::Log { level: Level::Info, source: "scenario".to_owned(), message });
+        let seed = self.batches.order.seed().derive("queries", run.trial.into());
+        Answers {
+            random: ChaCha8Rng::from_seed(seed.bytes()),
+            begin: self.progress.clock.now(),
+            times: Vec::new(),
+            batches: 0,
+            over_bound: 0,
+        }
+    }
+
+    /// Emits the times of a trial.
+    fn end_trial(&mut self, run: &mut ScenarioRun, answers: Answers, end: TrialEnd) {
+        for times in answers.times.chunks(STEPS_PER_EVENT) {
+            (self.progress.emit)(Event::Queries { times: QueryColumns(times.to_vec()) });
+        }
+        (self.progress.emit)(Event::TrialEnd(end));
+        self.model.forget_unmeasured();
+        run.trial += 1;
+    }
+}
