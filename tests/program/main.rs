@@ -10,6 +10,7 @@ mod instructions;
 mod models;
 mod monitor_scripts;
 mod runner;
+mod scenarios;
 mod shipped_cases;
 mod shipped_trainings;
 mod training;

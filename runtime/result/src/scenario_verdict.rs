@@ -194,7 +194,7 @@ mod tests {
         let mut record = testing::record();
         let value = serde_json::to_value(scenario()).unwrap();
         record.settings.insert("scenario".to_owned(), Setting { value, origin: String::new() });
-        let figures = OutputAgreement { relative_l2, cosine: 1.0, ..OutputAgreement::default() };
+        let figures = OutputAgreement { relative_l2, cosine: Some(1.0), ..OutputAgreement::default() };
         let agreement =
             Agreement { outputs: [("y".to_owned(), figures)].into_iter().collect(), ..Agreement::default() };
         let report = ScenarioReport { scenario: scenario(), agreement, ..ScenarioReport::default() };

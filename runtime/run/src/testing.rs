@@ -27,6 +27,7 @@ pub fn job() -> Job {
             compiler: Some("null".into()),
             num_workers: 1,
             prefetch: None,
+            queue_delay_us: 0,
             search_loading: false,
             decoder: None,
             log_freq: 1,

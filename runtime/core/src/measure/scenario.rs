@@ -330,7 +330,7 @@ mod tests {
     fn the_latency_of_a_query_includes_its_wait_for_a_slow_predecessor() {
         // One arrives each second; the answer to the first takes 10 s, and the others follow at once.
         let queries: Vec<QueryTimes> =
-            (0..10).map(|n| query(f64::from(n), 10.0 + 0.5 * f64::from(n + 1), n.into())).collect();
+            (0u32..10).map(|n| query(f64::from(n), 10.0 + 0.5 * f64::from(n + 1), n.into())).collect();
         let figures = TrialFigures::of(&TrialEnd { scheduled: 10, ..TrialEnd::default() }, &queries, &scenario(2.0));
         assert_eq!(
             figures.over_bound,
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn times_read_back_exactly_and_impossible_ones_are_refused() {
-        let queries: Vec<QueryTimes> = (1..50).map(|n| query(1.0 / f64::from(n), 2.0, n.into())).collect();
+        let queries: Vec<QueryTimes> = (1u32..50).map(|n| query(1.0 / f64::from(n), 2.0, n.into())).collect();
         let text = serde_json::to_string(&QueryColumns(queries.clone())).unwrap();
         assert_eq!(serde_json::from_str::<QueryColumns>(&text).unwrap().0, queries);
         let text = serde_json::to_string(&QueryColumns(vec![query(1.0, 2.0, 0)])).unwrap();
