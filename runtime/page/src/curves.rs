@@ -1,16 +1,16 @@
-//! The curves of a result, read from its files: times of steps, readings of monitors, losses.
+//! The curves of a result, read from its files: times of steps and queries, readings of monitors, losses.
 
 use std::path::Path;
 
-use flagperf_core::run_files::{EVENTS_FILE, MONITOR_FILE, samples_file};
+use flagperf_core::run_files::{EVENTS_FILE, MONITOR_FILE, QUERIES_FILE, samples_file};
 use flagperf_core::step::Phase;
-use flagperf_result::Record;
+use flagperf_result::{Record, measured_scenario};
 
 use super::distribution::Distribution;
 use super::envelope::Envelope;
 use super::event_file::CaseEvents;
 use super::monitor_file::{Readings, read_monitors};
-use super::step_file::read_steps;
+use super::step_file::{read_queries, read_steps};
 
 /// The shortest distance of steps that are drawn separately, in seconds.
 const WIDTH_S: f64 = 1e-6;
@@ -18,6 +18,8 @@ const WIDTH_S: f64 = 1e-6;
 /// The curves of a result.
 pub(super) struct Curves {
     pub(super) phases: Vec<PhaseCurves>,
+    /// The latencies of the queries of a scenario, of its last trial; `None` without any.
+    pub(super) queries: Option<Distribution>,
     /// The loss of each step of the last repetition of a training.
     pub(super) loss: Envelope,
     /// Which files could not be read, and why.
@@ -57,12 +59,31 @@ pub(super) fn read_curves(folder: &Path, record: &Record, buckets_max: usize) ->
             Err(error) => add_fault(&file, error),
         }
     }
+    let mut queries = None;
+    if measured_scenario(record).is_some() {
+        match read_latencies(&folder.join(QUERIES_FILE)) {
+            Ok(found) => queries = Some(found).filter(|found| found.total() > 0),
+            Err(error) => add_fault(QUERIES_FILE, error),
+        }
+    }
     let windows: Vec<(f64, f64)> = phases.iter().map(|phase| phase.window).collect();
     match read_monitors(&folder.join(MONITOR_FILE), &windows, buckets_max) {
         Ok(readings) => phases.iter_mut().zip(readings).for_each(|(phase, readings)| phase.readings = readings),
         Err(error) => add_fault(MONITOR_FILE, error),
     }
-    Curves { phases, loss: events.loss, faults }
+    Curves { phases, queries, loss: events.loss, faults }
+}
+
+/// Reads the latencies of the queries of the last trial.
+fn read_latencies(path: &Path) -> std::io::Result<Distribution> {
+    let (mut latencies, mut last) = (Distribution::new(), 0);
+    read_queries(path, |trial, latency| {
+        if trial != last {
+            (latencies, last) = (Distribution::new(), trial);
+        }
+        latencies.add(latency);
+    })?;
+    Ok(latencies)
 }
 
 /// Reads the steps of a phase. A pass begins when its event arrived, and its steps follow each other.

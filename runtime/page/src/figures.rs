@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::chart::{Chart, Part};
 use super::curves::{Curves, PhaseCurves};
+use super::distribution::Distribution;
 use super::envelope::{Bucket, Envelope, is_drawable};
 use super::monitor_file::Quantity;
 use super::words::Language;
@@ -61,9 +62,14 @@ pub(super) fn figures(record: &Record, curves: Option<&Curves>, language: Langua
         .map(|phase| FigureGroup {
             name: language.word(phase.phase.measured_step().name()).to_owned(),
             over_time: over_time(phase, language),
-            others: vec![histogram(phase, language), shares(phase, language)],
+            others: distribution_figures(&phase.distribution, &STEPS, language),
         })
         .collect();
+    if let Some(queries) = curves.and_then(|curves| curves.queries.as_ref()) {
+        let name = language.word("scenario").to_owned();
+        let others = distribution_figures(queries, &QUERIES, language);
+        groups.push(FigureGroup { name, over_time: Vec::new(), others });
+    }
     let training = training_figures(record, curves, language);
     match groups.last_mut() {
         Some(group) => group.others.extend(training),
@@ -127,22 +133,62 @@ fn monitor_figure(phase: &PhaseCurves, quantity: Quantity, language: Language) -
     })
 }
 
-/// Returns the end of the axis of time, beyond which few steps took very much longer than the others.
-fn longest_shown(phase: &PhaseCurves) -> f64 {
-    let quantile = |share| phase.distribution.quantile(share);
-    let (low, high, (_, max)) = (quantile(0.1), quantile(0.9), phase.distribution.range());
+/// What a distribution is of, in the words of a page.
+struct Subject {
+    how_often: &'static str,
+    how_often_about: &'static str,
+    shares: &'static str,
+    shares_about: &'static str,
+    /// What is counted, as the head of a column.
+    counted: &'static str,
+    longer: &'static str,
+}
+
+const STEPS: Subject = Subject {
+    how_often: "Step times: how often",
+    how_often_about: "The number of steps with a time in core within each bar.",
+    shares: "Step times: share of steps that took at most this long",
+    shares_about: "The share of the steps whose time in core is at most the time on the axis.",
+    counted: "steps",
+    longer: "Steps that took longer: {}. The longest took {}.",
+};
+
+const QUERIES: Subject = Subject {
+    how_often: "Latency of queries: how often",
+    how_often_about: "The number of queries with a latency within each bar, from their scheduled arrival to their answer.",
+    shares: "Latency of queries: share of queries that took at most this long",
+    shares_about: "The share of the queries whose latency is at most the time on the axis.",
+    counted: "queries",
+    longer: "Queries that took longer: {}. The longest took {}.",
+};
+
+/// Returns the figures of a distribution: how often each time occurs, and the share of at most each time.
+fn distribution_figures(times: &Distribution, subject: &Subject, language: Language) -> Vec<Figure> {
+    vec![histogram(times, subject, language), shares(times, subject, language)]
+}
+
+/// Returns the end of the axis of time, beyond which a few took very much longer than the others.
+fn longest_shown(times: &Distribution) -> f64 {
+    let quantile = |share| times.quantile(share);
+    let (low, high, (_, max)) = (quantile(0.1), quantile(0.9), times.range());
     let usual = (high + 3.0 * (high - low)).max(quantile(0.98));
     if usual < max { usual } else { max }
 }
 
-/// Returns how many bars a histogram of this many steps has at most: few steps would be in bars of one each.
-fn bars_max(steps: u64) -> usize {
-    ((2.0 * (steps as f64).sqrt()) as usize).clamp(1, BARS_MAX)
+/// Returns how many bars a histogram of this many times has at most: few times would be in bars of one each.
+fn bars_max(times: u64) -> usize {
+    ((2.0 * (times as f64).sqrt()) as usize).clamp(1, BARS_MAX)
 }
 
-fn histogram(phase: &PhaseCurves, language: Language) -> Figure {
-    let high = longest_shown(phase);
-    let (bins, beyond) = phase.distribution.bins(high, bars_max(phase.distribution.total()));
+/// Returns the note on times beyond the end of the axis.
+fn longer_note(times: &Distribution, beyond: u64, subject: &Subject, language: Language) -> Option<String> {
+    let longest = duration(Seconds(times.range().1));
+    (beyond > 0).then(|| language.sentence(subject.longer, &[&count(beyond), &longest]))
+}
+
+fn histogram(times: &Distribution, subject: &Subject, language: Language) -> Figure {
+    let high = longest_shown(times);
+    let (bins, beyond) = times.bins(high, bars_max(times.total()));
     let (low, end) = (bins[0].from, bins[bins.len() - 1].to);
     let tallest = bins.iter().map(|bin| bin.count).max().unwrap_or(0) as f64;
     let bars = bins.iter().map(|bin| (bin.from, bin.to, bin.count as f64)).collect();
@@ -153,25 +199,22 @@ fn histogram(phase: &PhaseCurves, language: Language) -> Figure {
         y_label: whole_number,
         parts: vec![Part::Bars(bars, 0)],
     };
-    let longest = duration(Seconds(phase.distribution.range().1));
     let rows = bins.iter().filter(|bin| bin.count > 0);
     Figure {
-        title: language.word("Step times: how often").to_owned(),
-        description: language.word("The number of steps with a time in core within each bar.").to_owned(),
+        title: language.word(subject.how_often).to_owned(),
+        description: language.word(subject.how_often_about).to_owned(),
         elements: chart.elements(),
         legend: Vec::new(),
-        note: (beyond > 0).then(|| {
-            language.sentence("Steps that took longer: {}. The longest took {}.", &[&count(beyond), &longest])
-        }),
-        head: head(["from", "to", "steps"], language),
+        note: longer_note(times, beyond, subject, language),
+        head: head(["from", "to", subject.counted], language),
         rows: rows.map(|bin| vec![seconds(bin.from), seconds(bin.to), count(bin.count)]).collect(),
     }
 }
 
-/// Returns the share of the steps that took at most each time.
-fn shares(phase: &PhaseCurves, language: Language) -> Figure {
-    let (bins, beyond) = phase.distribution.bins(longest_shown(phase), POINTS_MAX);
-    let total = phase.distribution.total() as f64;
+/// Returns the share of the times that are at most each time.
+fn shares(times: &Distribution, subject: &Subject, language: Language) -> Figure {
+    let (bins, beyond) = times.bins(longest_shown(times), POINTS_MAX);
+    let total = times.total() as f64;
     let mut sum = 0;
     let rise = bins.iter().map(|bin| {
         sum += bin.count;
@@ -186,18 +229,13 @@ fn shares(phase: &PhaseCurves, language: Language) -> Figure {
         y_label: |share| format!("{:.0}%", 100.0 * share),
         parts: vec![Part::Line(points, 0)],
     };
-    let longest = duration(Seconds(phase.distribution.range().1));
-    let row = |share: f64| vec![percent(share), seconds(phase.distribution.quantile(share))];
+    let row = |share: f64| vec![percent(share), seconds(times.quantile(share))];
     Figure {
-        title: language.word("Step times: share of steps that took at most this long").to_owned(),
-        description: language
-            .word("The share of the steps whose time in core is at most the time on the axis.")
-            .to_owned(),
+        title: language.word(subject.shares).to_owned(),
+        description: language.word(subject.shares_about).to_owned(),
         elements: chart.elements(),
         legend: Vec::new(),
-        note: (beyond > 0).then(|| {
-            language.sentence("Steps that took longer: {}. The longest took {}.", &[&count(beyond), &longest])
-        }),
+        note: longer_note(times, beyond, subject, language),
         head: head(["share", "time"], language),
         rows: SHARES.into_iter().map(row).collect(),
     }

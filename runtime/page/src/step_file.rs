@@ -1,4 +1,5 @@
-//! Reads the times of steps from `samples.<phase>.csv` as a stream: a file of ten million rows has a gigabyte.
+//! Reads the times of steps from `samples.<phase>.csv`, and those of queries from `queries.csv`, as a stream: a file of ten million
+//! rows has a gigabyte.
 //!
 //! A number is read by a parser of its own, which is ten times as fast as that of the standard library and exact to the last digit that
 //! a chart can show.
@@ -8,7 +9,8 @@ use std::path::Path;
 
 use flagperf_core::regular_file::open_regular;
 
-/// The first line of the file.
+/// The first line of each file.
+const QUERY_HEAD: &[u8] = b"trial,scheduled_s,issued_s,started_s,ended_s,core_s,batch\n";
 const HEAD: &[u8] = b"pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s,outputs\n";
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -40,6 +42,31 @@ pub(super) struct StepRow {
 /// # Errors
 /// When the file cannot be read, or a row is not one that a run writes.
 pub(super) fn read_steps(path: &Path, mut each: impl FnMut(StepRow)) -> io::Result<()> {
+    read_rows(path, HEAD, "a step", |[pass, _, load, core, output, evaluate, host]: [f64; 7]| {
+        let total = load + core + output + evaluate + host;
+        let is_possible = total <= SECONDS_MAX;
+        is_possible.then(|| each(StepRow { pass: pass as u32, core_s: core, total_s: total })).is_some()
+    })
+}
+
+/// Calls `each` with the trial and the latency in seconds of every query of a file, in order.
+///
+/// # Errors
+/// As [`read_steps`].
+pub(super) fn read_queries(path: &Path, mut each: impl FnMut(u32, f64)) -> io::Result<()> {
+    read_rows(path, QUERY_HEAD, "a query", |[trial, scheduled, _, _, ended]: [f64; 5]| {
+        let is_possible = scheduled <= ended && ended <= SECONDS_MAX;
+        is_possible.then(|| each(trial as u32, ended - scheduled)).is_some()
+    })
+}
+
+/// Calls `each` with the first numbers of every row of a file that begins with `head`; it returns whether they are those of `what`.
+fn read_rows<const N: usize>(
+    path: &Path,
+    head: &[u8],
+    what: &str,
+    mut each: impl FnMut([f64; N]) -> bool,
+) -> io::Result<()> {
     let mut file = open_regular(path)?;
     let mut bytes = vec![0; PIECE_BYTES + ROW_BYTES_MAX];
     let (mut filled, mut line, mut is_head) = (0, 1, true);
@@ -47,17 +74,19 @@ pub(super) fn read_steps(path: &Path, mut each: impl FnMut(StepRow)) -> io::Resu
         let count = file.read(&mut bytes[filled..])?;
         filled += count;
         let mut at = 0;
-        if is_head && (filled >= HEAD.len() || count == 0) {
+        if is_head && (filled >= head.len() || count == 0) {
             is_head = false;
-            at = HEAD.len();
-            if !bytes[..filled].starts_with(HEAD) {
+            at = head.len();
+            if !bytes[..filled].starts_with(head) {
                 return Err(io::Error::other("it does not have the columns of a run"));
             }
         }
         while let Some((row, length)) = (!is_head).then(|| parse_row(&bytes[at..filled])).flatten() {
             line += 1;
             at += length;
-            each(row.ok_or_else(|| io::Error::other(format!("line {line} is not the row of a step")))?);
+            if !row.is_some_and(&mut each) {
+                return Err(io::Error::other(format!("line {line} is not the row of {what}")));
+            }
         }
         bytes.copy_within(at..filled, 0);
         filled -= at;
@@ -69,9 +98,9 @@ pub(super) fn read_steps(path: &Path, mut each: impl FnMut(StepRow)) -> io::Resu
 }
 
 /// Parses the row at the beginning of `bytes`, with its length; `None` if the row is not complete, and an inner `None` if it is malformed.
-fn parse_row(bytes: &[u8]) -> Option<(Option<StepRow>, usize)> {
+fn parse_row<const N: usize>(bytes: &[u8]) -> Option<(Option<[f64; N]>, usize)> {
     let mut at = 0;
-    let mut fields = [0.0; 7];
+    let mut fields = [0.0; N];
     for field in &mut fields {
         let Some((value, length)) = parse_number(&bytes[at..]) else {
             let end = bytes.iter().take(ROW_BYTES_MAX).position(|byte| *byte == b'\n')?;
@@ -81,10 +110,7 @@ fn parse_row(bytes: &[u8]) -> Option<(Option<StepRow>, usize)> {
         (*field, at) = (value, at + length + 1);
     }
     let end = at + bytes[at..].iter().take(ROW_BYTES_MAX).position(|byte| *byte == b'\n')?;
-    let [pass, _, load, core, output, evaluate, host] = fields;
-    let total = load + core + output + evaluate + host;
-    let row = StepRow { pass: pass as u32, core_s: core, total_s: total };
-    Some(((total <= SECONDS_MAX).then_some(row), end + 1))
+    Some((Some(fields), end + 1))
 }
 
 /// Parses a number that a comma ends, and returns its length; `None` if it is none. The end of `bytes` ends it, too, so that the caller
@@ -157,6 +183,19 @@ mod tests {
         assert_eq!(rows.len(), 60_000);
         assert!(rows.iter().zip(0..).all(|(row, pass)| row.pass == pass && row.core_s == 0.5));
         assert_eq!(rows[7].total_s, 0.876);
+    }
+
+    #[test]
+    fn the_latency_of_a_query_is_from_its_scheduled_time_to_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("queries.csv");
+        let read = |rows: &str| {
+            std::fs::write(&path, format!("{}{rows}", std::str::from_utf8(QUERY_HEAD).unwrap())).unwrap();
+            let mut found = Vec::new();
+            read_queries(&path, |trial, latency| found.push((trial, latency))).map(|()| found)
+        };
+        assert_eq!(read("0,1.0,1.5,2.0,3.0,0.5,0\n1,0.5,0.5,0.5,0.75,0.25,0\n").unwrap(), [(0, 2.0), (1, 0.25)]);
+        assert_eq!(read("0,1.0,1.0,1.0,0.5,0.1,0\n").unwrap_err().to_string(), "line 2 is not the row of a query");
     }
 
     #[test]
