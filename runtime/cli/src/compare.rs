@@ -19,10 +19,14 @@ use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::RECORD_FILE;
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_fleet::needs_fleet;
+use flagperf_page::junit_test;
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::columns;
 use flagperf_result::{RECORD_BYTES_MAX, Record};
 use flagperf_verify::{Standing, Trust, find_results, verify_result};
+
+/// The width of the comparison in a file for services of continuous integration.
+const JUNIT_COLUMNS: u16 = 120;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArguments {
@@ -45,8 +49,20 @@ pub(super) struct CompareArguments {
     /// Also write a page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
+    /// Exit with 1 if the second side is shown, with 95 % confidence, to be slower than the first by more than this percentage
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    max_slowdown: Option<f64>,
+    /// Also write that as a test in JUnit's XML
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "max_slowdown")]
+    junit: Option<PathBuf>,
     #[command(flatten)]
     selection: Selection,
+}
+
+/// Parses a percentage from 0 to below 100.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..100.0).contains(number));
+    number.ok_or_else(|| "expected a number from 0 to below 100".to_owned())
 }
 
 /// Compares two sides and prints what differs.
@@ -99,7 +115,31 @@ fn print(arguments: &CompareArguments, comparison: &Comparison, code: u8) -> any
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(comparison)?)),
         false => comparison_text(comparison, columns()),
     };
+    let code = match check_slowdown(arguments, comparison) {
+        Ok(None) => code,
+        Ok(Some(slowdown)) => {
+            print_message(&format!("error: {slowdown}"));
+            code.max(exit_code::FAILED)
+        }
+        Err(message) => return Ok(print_mistake(&message)),
+    };
     Ok(print_result(&text, code))
+}
+
+/// Returns by how much the second side is slower than is allowed, and writes the test; `None` if it is not, or nothing is asked.
+fn check_slowdown(arguments: &CompareArguments, comparison: &Comparison) -> Result<Option<String>, String> {
+    let Some(percent) = arguments.max_slowdown else { return Ok(None) };
+    let slowdown = match comparison.shows_nothing() {
+        true => Some("no throughput has a confidence interval, so that no slowdown could be shown".to_owned()),
+        false => Some(comparison.slowdowns(percent).join("; ")).filter(|slowdown| !slowdown.is_empty()),
+    };
+    if let Some(path) = &arguments.junit {
+        let [first, second] = &comparison.sides;
+        let text = comparison_text(comparison, JUNIT_COLUMNS);
+        let name = format!("{second} is at most {percent} % slower than {first}");
+        write_file(path, &junit_test("flagperf compare", &name, slowdown.as_deref(), &text))?;
+    }
+    Ok(slowdown)
 }
 
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.

@@ -69,6 +69,26 @@ pub enum ComparisonError {
     NotComparable(Vec<Difference>),
 }
 
+impl Comparison {
+    /// Returns in words which throughput of the second side is shown to be lower than that of the first by more than this percentage.
+    /// A throughput without an interval shows nothing.
+    pub fn slowdowns(&self, percent: f64) -> Vec<String> {
+        let speeds = [("core", &self.core), ("whole", &self.whole)];
+        let slower = speeds.into_iter().filter_map(|(name, speed)| Some((name, speed.as_ref()?.ratio?)));
+        let slower = slower.filter(|(_, ratio)| ratio.is_slower_by(percent));
+        let text = |(name, ratio): (&str, RatioInterval)| {
+            let [by, least] = [ratio.ratio, ratio.high].map(|ratio| 100.0 * (1.0 - ratio));
+            format!("{name} is {by:.1} % slower, at least {least:.1} % with 95 % confidence (allowed: {percent} %)")
+        };
+        slower.map(text).collect()
+    }
+
+    /// Returns whether neither throughput has an interval, so that no slowdown could be shown.
+    pub fn shows_nothing(&self) -> bool {
+        [&self.core, &self.whole].into_iter().flatten().all(|speed| speed.ratio.is_none())
+    }
+}
+
 /// Compares two sides. Blocks are paired in order if `interleaved` says that they were measured one after the other.
 /// `anyway` compares what is not of the same work, too.
 ///

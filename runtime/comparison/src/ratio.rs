@@ -56,6 +56,11 @@ impl RatioInterval {
         RatioInterval { ratio: mean.exp(), low: (mean - half_width).exp(), high: (mean + half_width).exp(), pairs }
     }
 
+    /// Returns whether this interval shows that the second side is slower than the first by more than this percentage.
+    pub fn is_slower_by(&self, percent: f64) -> bool {
+        self.high < 1.0 - percent / 100.0
+    }
+
     /// Returns whether the second side is faster, slower, or neither as far as this interval shows.
     pub fn verdict(&self) -> SpeedVerdict {
         match () {
@@ -97,6 +102,12 @@ mod tests {
         let apart = RatioInterval::of_intervals([10.0, 10.3], [0.03, 0.04]).unwrap();
         assert!((apart.high - 1.03 * 0.05f64.exp()).abs() < 1e-9 && apart.pairs == 0);
         assert_eq!(apart.verdict(), SpeedVerdict::NoDifferenceSeen);
+    }
+
+    #[test]
+    fn a_slowdown_is_one_only_if_the_whole_interval_is_beyond_it() {
+        let found = RatioInterval { ratio: 0.97, low: 0.96, high: 0.985, pairs: 8 };
+        assert_eq!([0.0, 1.0, 2.0].map(|percent| found.is_slower_by(percent)), [true, true, false]);
     }
 
     #[test]

@@ -51,6 +51,20 @@ pub fn junit(results: &[(ReadResult, Check)]) -> String {
     fill("junit.xml", TEMPLATE, Values { suites }, Language::English) + "\n"
 }
 
+/// Returns the XML of one test; `output` is what it prints. It fails if there is a reason.
+pub fn junit_test(suite: &str, name: &str, failure: Option<&str>, output: &str) -> String {
+    let long = |text: &str| truncate(&escape_lines(text), TEXT_BYTES_MAX).into_owned();
+    let case = Case {
+        name: text(name),
+        time: "0".to_owned(),
+        failure: failure.map(text),
+        details: String::new(),
+        output: long(output),
+    };
+    let suites = vec![Suite { name: text(suite), failures: usize::from(failure.is_some()), cases: vec![case] }];
+    fill("junit.xml", TEMPLATE, Values { suites }, Language::English) + "\n"
+}
+
 fn case(result: &ReadResult, check: &Check) -> Case {
     let record = &result.record;
     let first = record.failures.first().map(|failure| failure.reason.as_str());

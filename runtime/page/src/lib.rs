@@ -22,7 +22,7 @@ mod table_rows;
 mod template;
 mod words;
 
-pub use junit::junit;
+pub use junit::{junit, junit_test};
 pub use page::page;
 pub use readme_rows::readme_rows;
 pub use result::{Check, ReadResult};
