@@ -82,7 +82,7 @@ fn several_samples_of_a_query_are_one_batch() {
 fn the_highest_rate_is_searched_for_and_then_measured_for_the_full_time() {
     let site = site();
     // The bound is that of a busy machine; the search ends because a rate of more than the model can compute queues up.
-    let scenario = "{kind: server, latency_bound_s: 0.2, percentile: 0.9, min_duration_s: 1}";
+    let scenario = "{kind: server, latency_bound_s: 0.5, percentile: 0.9, min_duration_s: 1}";
     let record = run_successfully(&site, scenario, &[]);
     let trials = figures(&record)["trials"].as_array().unwrap();
     let (last, search) = trials.split_last().unwrap();

@@ -154,7 +154,7 @@ fn a_mistake_in_configurations_yaml_is_reported_with_its_line() {
             format!(
                 "{file}:1: unknown key `batchsize` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, \
                  flops_per_multiply_add, fp16, precision, \
-                 compiler, num_workers, prefetch, search_loading, decoder, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, switches"
+                 compiler, num_workers, prefetch, search_loading, decoder, log_freq, repeat, queue_delay_us, no_validation, exist_onnx_path, exist_compiler_path, switches"
             ),
             format!("{file}:2: `batch_size` must be a whole number from 1 to 4294967295, not `0`"),
             format!(

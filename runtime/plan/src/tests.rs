@@ -78,8 +78,8 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!(
         json!(validate.config),
         json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8, "prefetch": null, "search_loading": false, "decoder": null,
-               "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null, "switches": [], "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5}, "target_samples": 0, "target_index": null,
-               "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "trace": false, "input_cost": "fixed", "needs_network": false, "keep_f32": [], "weights": null, "default_data": null, "seed": 0, "vendor": "chip", "case": "toy", "framework": "frame"})
+               "log_freq": 30, "repeat": 5, "queue_delay_us": 0, "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null, "switches": [], "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5}, "target_samples": 0, "target_index": null,
+               "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "trace": false, "scenario": {"kind": "offline"}, "input_cost": "fixed", "needs_network": false, "keep_f32": [], "weights": null, "default_data": null, "seed": 0, "vendor": "chip", "case": "toy", "framework": "frame"})
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
     assert_eq!(validate.log_dir, Path::new("/run/toy_frame/localhost_noderank0"));
@@ -419,6 +419,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame decoder = null (default)".to_owned(),
             "toy:frame log_freq = 30 (default)".to_owned(),
             "toy:frame repeat = 1 (--set repeat=1)".to_owned(),
+            "toy:frame queue_delay_us = 0 (default)".to_owned(),
             "toy:frame no_validation = false (default)".to_owned(),
             "toy:frame exist_onnx_path = null (default)".to_owned(),
             "toy:frame exist_compiler_path = null (default)".to_owned(),
@@ -433,6 +434,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame unit = sample (default)".to_owned(),
             "toy:frame preloaded = false (default)".to_owned(),
             "toy:frame trace = false (default)".to_owned(),
+            "toy:frame scenario = {\"kind\":\"offline\"} (default)".to_owned(),
             "toy:frame input_cost = fixed (default)".to_owned(),
             "toy:frame needs_network = false (default)".to_owned(),
             "toy:frame keep_f32 = [] (default)".to_owned(),

@@ -71,8 +71,8 @@ fn an_invalid_set_argument_is_an_error() {
         message("batch_siez=4"),
         "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: \
          batch_size, flops, flops_per_multiply_add, \
-         fp16, precision, compiler, num_workers, prefetch, search_loading, decoder, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, switches, \
-         forward, evaluator, target_accuracy, target_samples, target_index, agreement, bad_samples, unit, preloaded, trace, input_cost, needs_network, keep_f32, weights, default_data, seed, image_size, threads, level; \
+         fp16, precision, compiler, num_workers, prefetch, search_loading, decoder, log_freq, repeat, queue_delay_us, no_validation, exist_onnx_path, exist_compiler_path, switches, \
+         forward, evaluator, target_accuracy, target_samples, target_index, agreement, bad_samples, unit, preloaded, trace, scenario, input_cost, needs_network, keep_f32, weights, default_data, seed, image_size, threads, level; \
          an option that vendor.yaml does not list is set as ENGINE.OPTION, where ENGINE is a name in vendor.yaml; \
          `flagperf list options` lists those of the engines of this program"
     );
