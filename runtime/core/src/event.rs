@@ -157,6 +157,14 @@ pub enum Event {
     Agreement(Agreement),
     /// What the audit of inference observed.
     Audit(Box<AuditReport>),
+    /// A trial of a scenario begins.
+    TrialBegin {
+        /// Index of the trial, from 0.
+        trial: u32,
+        /// Queries of its schedule, and their mean rate; `None` if each waits for the answer to its predecessor.
+        scheduled: Option<u64>,
+        queries_per_s: Option<f64>,
+    },
     /// Queries of a scenario that were answered, in the order of their answers.
     Queries {
         /// Their times.

@@ -3,7 +3,7 @@
 /// Largest ratio of the lowest rate that does not hold to the highest that does, at which the search ends.
 const RATIO: f64 = 1.05;
 /// Number of successive halvings after which no rate is found.
-const HALVINGS_MAX: u32 = 12;
+const HALVINGS_MAX: u32 = 5;
 /// Factor by which a rate is lowered that held in the search and does not hold in the measurement.
 const LOWERED: f64 = 0.95;
 /// Number of measurements after which no rate is found.
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_found_within_five_percent_from_any_start() {
-        for start in [0.5, 90.0, 100.0, 110.0, 5000.0] {
+        for start in [0.5, 90.0, 100.0, 110.0, 2000.0] {
             let (rates, end) = search(start, 100.0, 100.0);
             assert_eq!(end, SearchStep::Found, "{start}");
             let found = *rates.last().unwrap();
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_system_that_keeps_the_bound_at_no_rate_ends_the_search() {
         assert!(
-            matches!(search(100.0, 0.0, 0.0), (rates, SearchStep::NotFound(lowest)) if rates.len() == 13 && lowest < 0.1)
+            matches!(search(100.0, 0.0, 0.0), (rates, SearchStep::NotFound(lowest)) if rates.len() == 6 && lowest < 3.2)
         );
         assert!(matches!(search(100.0, 100.0, 0.0), (_, SearchStep::NotFound(_))));
     }

@@ -88,6 +88,12 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
                 found.metrics.iter().take(METRICS_SHOWN).map(|(name, value)| format!(", {name} {value:.4}")).collect();
             vec![one_line(&format!("  {:<10} after {epochs}, {steps}{metrics}", "evaluation")).into_owned()]
         }
+        Notice::Event { event: Event::TrialBegin { trial, scheduled, queries_per_s }, .. } => {
+            let queries = scheduled.map_or_else(|| "queries".to_owned(), |count| plural(count, "query", "queries"));
+            let rate =
+                queries_per_s.map_or_else(String::new, |found| format!(" at {}/s", rate(SamplesPerSecond(found))));
+            vec![format!("  {:<10} trial {}: {queries}{rate}", "scenario", trial + 1)]
+        }
         Notice::Event { event: Event::SampleFailed { sample, reason }, .. } => {
             vec![one_line(&format!("  warning: sample `{sample}` failed: {reason}")).into_owned()]
         }

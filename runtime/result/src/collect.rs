@@ -136,6 +136,7 @@ impl PhaseCollector {
             | Event::Checkpoint { .. }
             | Event::Trace { .. }
             | Event::Ready { .. }
+            | Event::TrialBegin { .. }
             | Event::Progress { .. }
             | Event::Observed { .. }
             | Event::SampleFailed { .. }

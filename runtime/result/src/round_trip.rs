@@ -53,6 +53,7 @@ fn kind_index(event: &Event) -> usize {
         Event::Queries { .. } => 33,
         Event::TrialEnd(_) => 34,
         Event::Scenario(_) => 35,
+        Event::TrialBegin { .. } => 36,
     }
 }
 
@@ -153,6 +154,7 @@ fn events(x: f64) -> Vec<Event> {
             },
             ..ScenarioReport::default()
         })),
+        Event::TrialBegin { trial: 1, scheduled: Some(96), queries_per_s: Some(12.5) },
     ]
 }
 

@@ -77,9 +77,13 @@ fn unanswered(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
             } else {
                 String::new()
             };
+            let alone = trial.batch_core.filter(|core| core.p50_s.0 > bound.0);
+            let alone = alone.map_or_else(String::new, |core| {
+                format!("; the median core time of a batch alone is {:.4} s", core.p50_s.0)
+            });
             Some(format!(
                 "{over} of {queries} queries{cut}{rate} took longer than the bound of {} s: this does not show, with 99 % confidence, \
-                 that {share} % of all queries keep it",
+                 that {share} % of all queries keep it{alone}",
                 bound.0
             ))
         }

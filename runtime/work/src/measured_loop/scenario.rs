@@ -14,7 +14,7 @@ use super::super::phase::failure;
 use super::super::step;
 use super::MeasuredLoop;
 use flagperf_config::{BadSamplePolicy, QUERIES_MAX};
-use flagperf_core::event::{Event, Failure, Level};
+use flagperf_core::event::{Event, Failure};
 use flagperf_core::measure::{
     Arrival, Clock, Latency, Nanos, QueryColumns, QueryTimes, STEPS_PER_EVENT, Scenario, ScenarioReport, StepTimes,
     TrialEnd, TrialFigures, over_bound_max, queries_needed,
@@ -59,6 +59,17 @@ struct Answers {
     times: Vec<QueryTimes>,
     batches: u64,
     over_bound: u64,
+    /// Those whose batch alone took longer than the bound, whatever the rate.
+    over_bound_alone: u64,
+}
+
+/// Whether the bound of a trial held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrialOutcome {
+    Held,
+    Missed,
+    /// It cannot hold at any rate: too many batches alone take longer.
+    Hopeless,
 }
 
 impl MeasuredLoop<'_> {
@@ -156,7 +167,11 @@ impl MeasuredLoop<'_> {
                 SearchStep::Found | SearchStep::NotFound(_) => return Ok(()),
             };
             let schedule = self.poisson(run, rate, duration, queries_max);
-            step = search.next(self.run_trial(run, &schedule, true)?);
+            match self.run_trial(run, &schedule, true)? {
+                // At a lower rate, a batch takes as long.
+                TrialOutcome::Hopeless => return Ok(()),
+                outcome => step = search.next(outcome == TrialOutcome::Held),
+            }
         }
     }
 
@@ -185,11 +200,16 @@ impl MeasuredLoop<'_> {
         Ok(Schedule::Bursts { queries: bursts.saturating_mul((*size).into()), queries_per_s: rate, size: *size })
     }
 
-    /// Runs the queries of a schedule. Returns whether the bound held; a trial that `may_be_cut` ends as soon as it cannot.
-    fn run_trial(&mut self, run: &mut ScenarioRun, schedule: &Schedule, may_be_cut: bool) -> Result<bool, Failure> {
+    /// Runs the queries of a schedule. A trial that `may_be_cut` ends as soon as the bound cannot hold.
+    fn run_trial(
+        &mut self,
+        run: &mut ScenarioRun,
+        schedule: &Schedule,
+        may_be_cut: bool,
+    ) -> Result<TrialOutcome, Failure> {
         let clock = self.progress.clock;
         let (queue, stop) = (QueryQueue::default(), Stop::default());
-        let mut answers = self.begin_trial(run, schedule.queries_per_s());
+        let mut answers = self.begin_trial(run, Some(schedule));
         let allowed = run.scenario.latency_bound_s.filter(|_| may_be_cut);
         let allowed = allowed.map(|_| over_bound_max(schedule.len(), run.scenario.percentile).unwrap_or(0));
         let time_max = 2.0 * schedule.times().last().unwrap_or_default().0 + OVERLOAD.0;
@@ -204,8 +224,13 @@ impl MeasuredLoop<'_> {
         let end =
             TrialEnd { trial: run.trial, queries_per_s: schedule.queries_per_s(), scheduled: schedule.len(), is_cut };
         let held = TrialFigures::of(&end, &answers.times, &run.scenario).holds == Some(true);
+        let is_hopeless = allowed.is_some_and(|allowed| answers.over_bound_alone > allowed);
         self.end_trial(run, answers, end);
-        Ok(held)
+        Ok(match held {
+            true => TrialOutcome::Held,
+            false if is_hopeless => TrialOutcome::Hopeless,
+            false => TrialOutcome::Missed,
+        })
     }
 
     /// Answers queries until none follows. Returns whether it ended before, because more than `allowed` queries exceeded the bound or
@@ -253,6 +278,7 @@ impl MeasuredLoop<'_> {
             };
             let bound = run.scenario.latency_bound_s;
             answers.over_bound += u64::from(bound.is_some_and(|bound| times.latency().0 > bound.0));
+            answers.over_bound_alone += u64::from(bound.is_some_and(|bound| ended.0 - started.0 > bound.0));
             answers.times.push(times);
         }
         answers.batches += 1;
@@ -266,10 +292,12 @@ impl MeasuredLoop<'_> {
         run.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))
     }
 
-    fn begin_trial(&self, run: &ScenarioRun, rate: Option<f64>) -> Answers {
-        let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.4} queries/s"));
-        let message = format!("scenario {}: trial {}{rate}", run.scenario.kind.name(), run.trial);
-        (self.progress.emit)(Event::Log { level: Level::Info, source: "scenario".to_owned(), message });
+    fn begin_trial(&self, run: &ScenarioRun, schedule: Option<&Schedule>) -> Answers {
+        (self.progress.emit)(Event::TrialBegin {
+            trial: run.trial,
+            scheduled: schedule.map(Schedule::len),
+            queries_per_s: schedule.and_then(Schedule::queries_per_s),
+        });
         let seed = self.batches.order.seed().derive("queries", run.trial.into());
         Answers {
             random: ChaCha8Rng::from_seed(seed.bytes()),
@@ -277,6 +305,7 @@ impl MeasuredLoop<'_> {
             times: Vec::new(),
             batches: 0,
             over_bound: 0,
+            over_bound_alone: 0,
         }
     }
 
