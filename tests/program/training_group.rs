@@ -19,16 +19,19 @@ const TWO: [&str; 2] = ["--case", "digits:pytorch:cpu:1:2:1"];
 const SETTINGS: [&str; 6] = ["--set", "max_epochs=3", "--set", "seed=5", "--set", "target={}"];
 const GROUP: &str = "digits_pytorch_cpu_1x2";
 
-/// Returns a checkout whose case two processes can train, with a network that normalizes no batches; `None` without libtorch.
-fn digits() -> Option<TempDir> {
+/// Returns a checkout whose case two processes can train; `None` without libtorch. Without the statistics of all batches, only a network
+/// that normalizes no batches trains as with one process.
+fn digits(normalizes: bool) -> Option<TempDir> {
     let with_libtorch = checkout_with_libtorch()?;
     let digits = drawn_digits();
     let vendor = "vendors/cpu/vendor.yaml";
     fs::copy(with_libtorch.path().join(vendor), digits.path().join(vendor)).expect("the vendor");
-    let model = digits.path().join("scripts/digits/model.rhai");
-    let text = fs::read_to_string(&model).expect("a script");
-    let text = text.replace(".batch_norm(\"bn1\")", "").replace(".batch_norm(\"bn2\")", "");
-    fs::write(&model, text).expect("the temporary folder can be written");
+    if !normalizes {
+        let model = digits.path().join("scripts/digits/model.rhai");
+        let text = fs::read_to_string(&model).expect("a script");
+        let text = text.replace(".batch_norm(\"bn1\")", "").replace(".batch_norm(\"bn2\")", "");
+        fs::write(&model, text).expect("the temporary folder can be written");
+    }
     let site = digits.path().join("configs/host.yaml");
     let text = fs::read_to_string(&site).expect("the site");
     let variable = "ACCE_VISIBLE_DEVICE_ENV_NAME: ";
@@ -65,11 +68,23 @@ fn losses(record: &Value) -> Vec<f64> {
 
 #[test]
 fn two_processes_train_as_one() {
-    let (Some(alone), Some(together)) = (digits(), digits()) else { return };
+    assert_trained_as_one(false);
+}
+
+#[test]
+fn two_processes_that_share_the_statistics_of_their_batches_train_as_one() {
+    assert_trained_as_one(true);
+}
+
+/// Asserts that two processes have the losses of one, end with the same parameters, and can be checked.
+fn assert_trained_as_one(normalizes: bool) {
+    let (Some(alone), Some(together)) = (digits(normalizes), digits(normalizes)) else { return };
     let (expected, code) = program::record(alone.path(), &[&ONE[..], &SETTINGS].concat());
     assert_eq!(code, Some(0), "{}", expected["failures"]);
-    let data = data(together.path());
-    let output = program::flagperf(together.path(), &[&["run"], &TWO[..], &SETTINGS, &["--data", &data]].concat());
+    let (data, sync) =
+        (data(together.path()), ["--set", if normalizes { "sync_batch_norm=true" } else { "sync_batch_norm=false" }]);
+    let output =
+        program::flagperf(together.path(), &[&["run"], &TWO[..], &SETTINGS, &sync, &["--data", &data]].concat());
     let text = [&output.stdout[..], &output.stderr].concat();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&text));
     let run = run_folder(together.path()).expect("a run");
@@ -91,7 +106,7 @@ fn two_processes_train_as_one() {
 
 /// Starts a long training of two processes, lets `fault` act on the worker of rank 1 once it trains, and returns the failures of both.
 fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
-    let checkout = digits()?;
+    let checkout = digits(false)?;
     let settings = ["--set", "max_epochs=100000", "--set", "learning_rate=0.000001", "--set", "log_freq=10"];
     let data = data(checkout.path());
     let arguments = [&["run"], &TWO[..], &settings, &["--data", &data]].concat();
