@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -104,6 +104,101 @@ fn assert_trained_as_one(normalizes: bool) {
     assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
 }
 
+/// So many epochs that a training can be cut off within them.
+const EPOCHS: &str = "max_epochs=60";
+
+/// Returns a command of the program whose agents store their files in a folder of the checkout.
+fn command(checkout: &Path, arguments: &[&str]) -> Command {
+    let mut command = program::command(checkout, arguments);
+    command.env("XDG_CACHE_HOME", checkout.join("cache"));
+    command
+}
+
+/// Returns the folder of a run of two processes that was cut off after its first checkpoint: by a signal to the worker of a rank, or by
+/// one to the run itself.
+fn cut_off(checkout: &Path, signal: Signal, rank: Option<u32>) -> PathBuf {
+    let data = data(checkout);
+    let settings = ["--set", EPOCHS, "--set", "seed=5", "--set", "target={}", "--data", &data];
+    let mut running = command(checkout, &[&["run"], &TWO[..], &settings].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let events = |rank: u32| {
+        let events = run_folder(checkout)?.join(format!("{GROUP}/localhost_noderank0_device{rank}/events.jsonl"));
+        fs::read_to_string(events).ok()
+    };
+    while !events(0).is_some_and(|events| events.contains("\"checkpoint\"")) {
+        assert!(running.try_wait().expect("a process").is_none(), "it ended before its first checkpoint");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rank.map_or(running.id() as i32, |rank| worker(&events(rank).expect("events")));
+    kill(Pid::from_raw(pid), signal).expect("it runs");
+    let code = running.wait().expect("it ended").code();
+    assert_eq!(code, Some(if rank.is_some() { 1 } else { 130 }));
+    run_folder(checkout).expect("a run")
+}
+
+/// Returns the id of the worker that wrote these events.
+fn worker(events: &str) -> i32 {
+    let pid = events.split_once("\"pid\":").expect("the worker started").1;
+    pid.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+#[test]
+fn processes_that_were_cut_off_go_on_from_a_common_checkpoint_bit_for_bit() {
+    let Some(whole) = digits(true) else { return };
+    let data_of_whole = data(whole.path());
+    let settings = ["--set", EPOCHS, "--set", "seed=5", "--set", "target={}", "--data", &data_of_whole];
+    let output = program::flagperf(whole.path(), &[&["run"], &TWO[..], &settings].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = run_folder(whole.path()).expect("a run");
+    let model = |run: &Path, rank: u32| {
+        fs::read(run.join(format!("{GROUP}/localhost_noderank0_device{rank}/model.safetensors"))).expect("a model")
+    };
+    for (signal, rank) in [(Signal::SIGINT, None), (Signal::SIGKILL, Some(1))] {
+        let checkout = digits(true).expect("libtorch was found");
+        let run = cut_off(checkout.path(), signal, rank);
+        let resumed = command(checkout.path(), &["resume", run.to_str().expect("text")]).output().expect("it starts");
+        assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
+        for rank in [0, 1] {
+            let record = record_of_rank(&run, rank);
+            let training = &record["phases"][0]["training"];
+            let before = training["resumed"]["epochs"].as_u64().expect("it was resumed") as usize;
+            assert!((1..60).contains(&before), "{training}");
+            assert_eq!(losses(&record), losses(&record_of_rank(&expected, rank))[before..]);
+            assert!(model(&run, rank) == model(&expected, 0), "the parameters differ");
+        }
+        assert!(
+            !checkpoints(checkout.path()).exists()
+                || fs::read_dir(checkpoints(checkout.path()))
+                    .unwrap()
+                    .flatten()
+                    .all(|run| { fs::read_dir(run.path()).unwrap().next().is_none() })
+        );
+        let verified = program::flagperf(checkout.path(), &["verify", run.to_str().expect("text")]);
+        let text = String::from_utf8_lossy(&verified.stdout);
+        assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
+    }
+}
+
+/// Returns the folder of the checkpoints that the processes of this host share.
+fn checkpoints(checkout: &Path) -> PathBuf {
+    checkout.join("cache/flagperf/checkpoints")
+}
+
+#[test]
+fn a_process_without_the_checkpoint_of_the_others_ends_them_with_the_reason() {
+    let Some(checkout) = digits(true) else { return };
+    let run = cut_off(checkout.path(), Signal::SIGINT, None);
+    fs::remove_dir_all(checkpoints(checkout.path())).expect("the checkpoints were kept");
+    let resumed = command(checkout.path(), &["resume", run.to_str().expect("text")]).output().expect("it starts");
+    assert_eq!(resumed.status.code(), Some(1), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let failures = record_of_rank(&run, 0)["failures"].to_string();
+    assert!(failures.contains("rank 0 cannot go on with the others: the checkpoint `round"), "{failures}");
+    assert!(failures.contains("start a new run"), "{failures}");
+}
+
 /// Starts a long training of two processes, lets `fault` act on the worker of rank 1 once it trains, and returns the failures of both.
 fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
     let checkout = digits(false)?;
@@ -126,9 +221,7 @@ fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    let pid = events.split_once("\"pid\":").expect("the worker started").1;
-    let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
-    fault(Pid::from_raw(pid.parse().expect("a number")));
+    fault(Pid::from_raw(worker(&events)));
     assert_eq!(running.wait().expect("it ended").code(), Some(1));
     let run = run_folder(checkout.path()).expect("a run");
     let verified = program::flagperf(checkout.path(), &["verify", run.to_str().expect("text")]);
