@@ -43,6 +43,17 @@ fn digits(normalizes: bool) -> Option<TempDir> {
     Some(digits)
 }
 
+/// Returns the checkout of [`digits`] with a network that normalizes and drops values, with another mask in each process.
+fn digits_with_dropout() -> Option<TempDir> {
+    let digits = digits(true)?;
+    let model = digits.path().join("scripts/digits/model.rhai");
+    let text = fs::read_to_string(&model).expect("a script");
+    let layer = ".flatten().linear(";
+    assert!(text.contains(layer), "{text}");
+    fs::write(&model, text.replace(layer, ".flatten().dropout(0.1).linear(")).expect("the folder can be written");
+    Some(digits)
+}
+
 /// Returns the folder of the data, which is drawn and therefore no part of the files that the processes get.
 fn data(checkout: &Path) -> String {
     checkout.join("datasets/digits").display().to_string()
@@ -99,13 +110,29 @@ fn assert_trained_as_one(normalizes: bool) {
     let replay = &records[0]["phases"][0]["training"]["replay"];
     let steps = replay["steps"].as_array().expect("steps");
     assert!(steps.len() >= 5 && steps.iter().all(|step| step["imprecise"] == 0), "{replay}");
-    let verified = program::flagperf(together.path(), &["verify", run.to_str().expect("text")]);
+    let run_of_all = run.to_str().expect("text");
+    let verified = program::flagperf(together.path(), &["verify", run_of_all]);
     let text = String::from_utf8_lossy(&verified.stdout);
     assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
+    let run_alone = run_folder(alone.path()).expect("a run");
+    let run_alone = run_alone.to_str().expect("text");
+    let compared = program::flagperf(alone.path(), &["compare", run_alone, run_of_all, "--json"]);
+    let json: Value = serde_json::from_slice(&compared.stdout).expect("a comparison");
+    let [one, two] = [0, 1].map(|side| json["core"]["throughput_samples_per_s"][side].as_f64().expect("a number"));
+    let efficiency = json["scaling"]["efficiency"].as_f64().expect("the numbers of devices differ");
+    assert!((efficiency - two / one / 2.0).abs() < 1e-9, "{json}");
+    let summary = self::json(&run.join(format!("{GROUP}/summary.json")));
+    let sum = summary["steps"][0]["throughput_core_samples_per_s"].as_f64().expect("a sum");
+    assert!((two - sum).abs() < 1e-6 * sum, "{two} {sum}");
+    let rank = run.join(format!("{GROUP}/localhost_noderank0_device0"));
+    let refused = program::flagperf(alone.path(), &["compare", run_alone, rank.to_str().expect("text")]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("the results of 1 of the 2 devices that trained together"), "{text}");
 }
 
 /// So many epochs that a training can be cut off within them.
-const EPOCHS: &str = "max_epochs=60";
+const CUT: [&str; 8] =
+    ["--set", "max_epochs=60", "--set", "seed=5", "--set", "target={}", "--set", "sync_batch_norm=true"];
 
 /// Returns a command of the program whose agents store their files in a folder of the checkout.
 fn command(checkout: &Path, arguments: &[&str]) -> Command {
@@ -118,7 +145,7 @@ fn command(checkout: &Path, arguments: &[&str]) -> Command {
 /// one to the run itself.
 fn cut_off(checkout: &Path, signal: Signal, rank: Option<u32>) -> PathBuf {
     let data = data(checkout);
-    let settings = ["--set", EPOCHS, "--set", "seed=5", "--set", "target={}", "--data", &data];
+    let settings = [&CUT[..], &["--data", &data]].concat();
     let mut running = command(checkout, &[&["run"], &TWO[..], &settings].concat())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -147,9 +174,9 @@ fn worker(events: &str) -> i32 {
 
 #[test]
 fn processes_that_were_cut_off_go_on_from_a_common_checkpoint_bit_for_bit() {
-    let Some(whole) = digits(true) else { return };
+    let Some(whole) = digits_with_dropout() else { return };
     let data_of_whole = data(whole.path());
-    let settings = ["--set", EPOCHS, "--set", "seed=5", "--set", "target={}", "--data", &data_of_whole];
+    let settings = [&CUT[..], &["--data", &data_of_whole]].concat();
     let output = program::flagperf(whole.path(), &[&["run"], &TWO[..], &settings].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = run_folder(whole.path()).expect("a run");
@@ -157,7 +184,7 @@ fn processes_that_were_cut_off_go_on_from_a_common_checkpoint_bit_for_bit() {
         fs::read(run.join(format!("{GROUP}/localhost_noderank0_device{rank}/model.safetensors"))).expect("a model")
     };
     for (signal, rank) in [(Signal::SIGINT, None), (Signal::SIGKILL, Some(1))] {
-        let checkout = digits(true).expect("libtorch was found");
+        let checkout = digits_with_dropout().expect("libtorch was found");
         let run = cut_off(checkout.path(), signal, rank);
         let resumed = command(checkout.path(), &["resume", run.to_str().expect("text")]).output().expect("it starts");
         assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
@@ -169,13 +196,11 @@ fn processes_that_were_cut_off_go_on_from_a_common_checkpoint_bit_for_bit() {
             assert_eq!(losses(&record), losses(&record_of_rank(&expected, rank))[before..]);
             assert!(model(&run, rank) == model(&expected, 0), "the parameters differ");
         }
-        assert!(
-            !checkpoints(checkout.path()).exists()
-                || fs::read_dir(checkpoints(checkout.path()))
-                    .unwrap()
-                    .flatten()
-                    .all(|run| { fs::read_dir(run.path()).unwrap().next().is_none() })
-        );
+        let kept = fs::read_dir(checkpoints(checkout.path())).into_iter().flatten();
+        assert_eq!(kept.count(), 0, "the checkpoints of a complete training are removed");
+        let record = record_of_rank(&run, 0);
+        let steps = record["phases"][0]["training"]["replay"]["steps"].as_array().cloned().expect("steps");
+        assert!(steps.len() >= 5 && steps.iter().all(|step| step["imprecise"] == 0), "{steps:?}");
         let verified = program::flagperf(checkout.path(), &["verify", run.to_str().expect("text")]);
         let text = String::from_utf8_lossy(&verified.stdout);
         assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
@@ -216,7 +241,7 @@ fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
     };
     let events = loop {
         assert!(running.try_wait().expect("a process").is_none(), "it ended before it trained");
-        match events().filter(|events| events.contains("\"checkpoint\"")) {
+        match events().filter(|events| events.contains("\"evaluation\"")) {
             Some(events) => break events,
             None => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -154,6 +154,8 @@ pub(super) fn store_checkpoints(folder: &Path, store: &Path, writes_checkpoints:
     }
     if is_complete && writes_checkpoints {
         let _ = fs::remove_dir_all(store);
+        // The folder of the run stays while another case has checkpoints.
+        let _ = fs::remove_dir(store.parent().unwrap_or(store));
     }
 }
 
