@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -19,16 +19,19 @@ const TWO: [&str; 2] = ["--case", "digits:pytorch:cpu:1:2:1"];
 const SETTINGS: [&str; 6] = ["--set", "max_epochs=3", "--set", "seed=5", "--set", "target={}"];
 const GROUP: &str = "digits_pytorch_cpu_1x2";
 
-/// Returns a checkout whose case two processes can train, with a network that normalizes no batches; `None` without libtorch.
-fn digits() -> Option<TempDir> {
+/// Returns a checkout whose case two processes can train; `None` without libtorch. Without the statistics of all batches, only a network
+/// that normalizes no batches trains as with one process.
+fn digits(normalizes: bool) -> Option<TempDir> {
     let with_libtorch = checkout_with_libtorch()?;
     let digits = drawn_digits();
     let vendor = "vendors/cpu/vendor.yaml";
     fs::copy(with_libtorch.path().join(vendor), digits.path().join(vendor)).expect("the vendor");
-    let model = digits.path().join("scripts/digits/model.rhai");
-    let text = fs::read_to_string(&model).expect("a script");
-    let text = text.replace(".batch_norm(\"bn1\")", "").replace(".batch_norm(\"bn2\")", "");
-    fs::write(&model, text).expect("the temporary folder can be written");
+    if !normalizes {
+        let model = digits.path().join("scripts/digits/model.rhai");
+        let text = fs::read_to_string(&model).expect("a script");
+        let text = text.replace(".batch_norm(\"bn1\")", "").replace(".batch_norm(\"bn2\")", "");
+        fs::write(&model, text).expect("the temporary folder can be written");
+    }
     let site = digits.path().join("configs/host.yaml");
     let text = fs::read_to_string(&site).expect("the site");
     let variable = "ACCE_VISIBLE_DEVICE_ENV_NAME: ";
@@ -37,6 +40,17 @@ fn digits() -> Option<TempDir> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
     let text = text.replace("#MASTER_PORT: \"29501\"", &format!("MASTER_PORT: \"{free}\""));
     fs::write(&site, text).expect("the temporary folder can be written");
+    Some(digits)
+}
+
+/// Returns the checkout of [`digits`] with a network that normalizes and drops values, with another mask in each process.
+fn digits_with_dropout() -> Option<TempDir> {
+    let digits = digits(true)?;
+    let model = digits.path().join("scripts/digits/model.rhai");
+    let text = fs::read_to_string(&model).expect("a script");
+    let layer = ".flatten().linear(";
+    assert!(text.contains(layer), "{text}");
+    fs::write(&model, text.replace(layer, ".flatten().dropout(0.1).linear(")).expect("the folder can be written");
     Some(digits)
 }
 
@@ -65,11 +79,23 @@ fn losses(record: &Value) -> Vec<f64> {
 
 #[test]
 fn two_processes_train_as_one() {
-    let (Some(alone), Some(together)) = (digits(), digits()) else { return };
+    assert_trained_as_one(false);
+}
+
+#[test]
+fn two_processes_that_share_the_statistics_of_their_batches_train_as_one() {
+    assert_trained_as_one(true);
+}
+
+/// Asserts that two processes have the losses of one, end with the same parameters, and can be checked.
+fn assert_trained_as_one(normalizes: bool) {
+    let (Some(alone), Some(together)) = (digits(normalizes), digits(normalizes)) else { return };
     let (expected, code) = program::record(alone.path(), &[&ONE[..], &SETTINGS].concat());
     assert_eq!(code, Some(0), "{}", expected["failures"]);
-    let data = data(together.path());
-    let output = program::flagperf(together.path(), &[&["run"], &TWO[..], &SETTINGS, &["--data", &data]].concat());
+    let (data, sync) =
+        (data(together.path()), ["--set", if normalizes { "sync_batch_norm=true" } else { "sync_batch_norm=false" }]);
+    let output =
+        program::flagperf(together.path(), &[&["run"], &TWO[..], &SETTINGS, &sync, &["--data", &data]].concat());
     let text = [&output.stdout[..], &output.stderr].concat();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&text));
     let run = run_folder(together.path()).expect("a run");
@@ -84,14 +110,123 @@ fn two_processes_train_as_one() {
     let replay = &records[0]["phases"][0]["training"]["replay"];
     let steps = replay["steps"].as_array().expect("steps");
     assert!(steps.len() >= 5 && steps.iter().all(|step| step["imprecise"] == 0), "{replay}");
-    let verified = program::flagperf(together.path(), &["verify", run.to_str().expect("text")]);
+    let run_of_all = run.to_str().expect("text");
+    let verified = program::flagperf(together.path(), &["verify", run_of_all]);
     let text = String::from_utf8_lossy(&verified.stdout);
     assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
+    let run_alone = run_folder(alone.path()).expect("a run");
+    let run_alone = run_alone.to_str().expect("text");
+    let compared = program::flagperf(alone.path(), &["compare", run_alone, run_of_all, "--json"]);
+    let json: Value = serde_json::from_slice(&compared.stdout).expect("a comparison");
+    let [one, two] = [0, 1].map(|side| json["core"]["throughput_samples_per_s"][side].as_f64().expect("a number"));
+    let efficiency = json["scaling"]["efficiency"].as_f64().expect("the numbers of devices differ");
+    assert!((efficiency - two / one / 2.0).abs() < 1e-9, "{json}");
+    let summary = self::json(&run.join(format!("{GROUP}/summary.json")));
+    let sum = summary["steps"][0]["throughput_core_samples_per_s"].as_f64().expect("a sum");
+    assert!((two - sum).abs() < 1e-6 * sum, "{two} {sum}");
+    let rank = run.join(format!("{GROUP}/localhost_noderank0_device0"));
+    let refused = program::flagperf(alone.path(), &["compare", run_alone, rank.to_str().expect("text")]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("the results of 1 of the 2 devices that trained together"), "{text}");
+}
+
+/// So many epochs that a training can be cut off within them.
+const CUT: [&str; 8] =
+    ["--set", "max_epochs=60", "--set", "seed=5", "--set", "target={}", "--set", "sync_batch_norm=true"];
+
+/// Returns a command of the program whose agents store their files in a folder of the checkout.
+fn command(checkout: &Path, arguments: &[&str]) -> Command {
+    let mut command = program::command(checkout, arguments);
+    command.env("XDG_CACHE_HOME", checkout.join("cache"));
+    command
+}
+
+/// Returns the folder of a run of two processes that was cut off after its first checkpoint: by a signal to the worker of a rank, or by
+/// one to the run itself.
+fn cut_off(checkout: &Path, signal: Signal, rank: Option<u32>) -> PathBuf {
+    let data = data(checkout);
+    let settings = [&CUT[..], &["--data", &data]].concat();
+    let mut running = command(checkout, &[&["run"], &TWO[..], &settings].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let events = |rank: u32| {
+        let events = run_folder(checkout)?.join(format!("{GROUP}/localhost_noderank0_device{rank}/events.jsonl"));
+        fs::read_to_string(events).ok()
+    };
+    while !events(0).is_some_and(|events| events.contains("\"checkpoint\"")) {
+        assert!(running.try_wait().expect("a process").is_none(), "it ended before its first checkpoint");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rank.map_or(running.id() as i32, |rank| worker(&events(rank).expect("events")));
+    kill(Pid::from_raw(pid), signal).expect("it runs");
+    let code = running.wait().expect("it ended").code();
+    assert_eq!(code, Some(if rank.is_some() { 1 } else { 130 }));
+    run_folder(checkout).expect("a run")
+}
+
+/// Returns the id of the worker that wrote these events.
+fn worker(events: &str) -> i32 {
+    let pid = events.split_once("\"pid\":").expect("the worker started").1;
+    pid.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+#[test]
+fn processes_that_were_cut_off_go_on_from_a_common_checkpoint_bit_for_bit() {
+    let Some(whole) = digits_with_dropout() else { return };
+    let data_of_whole = data(whole.path());
+    let settings = [&CUT[..], &["--data", &data_of_whole]].concat();
+    let output = program::flagperf(whole.path(), &[&["run"], &TWO[..], &settings].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = run_folder(whole.path()).expect("a run");
+    let model = |run: &Path, rank: u32| {
+        fs::read(run.join(format!("{GROUP}/localhost_noderank0_device{rank}/model.safetensors"))).expect("a model")
+    };
+    for (signal, rank) in [(Signal::SIGINT, None), (Signal::SIGKILL, Some(1))] {
+        let checkout = digits_with_dropout().expect("libtorch was found");
+        let run = cut_off(checkout.path(), signal, rank);
+        let resumed = command(checkout.path(), &["resume", run.to_str().expect("text")]).output().expect("it starts");
+        assert_eq!(resumed.status.code(), Some(0), "{}", String::from_utf8_lossy(&resumed.stderr));
+        for rank in [0, 1] {
+            let record = record_of_rank(&run, rank);
+            let training = &record["phases"][0]["training"];
+            let before = training["resumed"]["epochs"].as_u64().expect("it was resumed") as usize;
+            assert!((1..60).contains(&before), "{training}");
+            assert_eq!(losses(&record), losses(&record_of_rank(&expected, rank))[before..]);
+            assert!(model(&run, rank) == model(&expected, 0), "the parameters differ");
+        }
+        let kept = fs::read_dir(checkpoints(checkout.path())).into_iter().flatten();
+        assert_eq!(kept.count(), 0, "the checkpoints of a complete training are removed");
+        let record = record_of_rank(&run, 0);
+        let steps = record["phases"][0]["training"]["replay"]["steps"].as_array().cloned().expect("steps");
+        assert!(steps.len() >= 5 && steps.iter().all(|step| step["imprecise"] == 0), "{steps:?}");
+        let verified = program::flagperf(checkout.path(), &["verify", run.to_str().expect("text")]);
+        let text = String::from_utf8_lossy(&verified.stdout);
+        assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
+    }
+}
+
+/// Returns the folder of the checkpoints that the processes of this host share.
+fn checkpoints(checkout: &Path) -> PathBuf {
+    checkout.join("cache/flagperf/checkpoints")
+}
+
+#[test]
+fn a_process_without_the_checkpoint_of_the_others_ends_them_with_the_reason() {
+    let Some(checkout) = digits(true) else { return };
+    let run = cut_off(checkout.path(), Signal::SIGINT, None);
+    fs::remove_dir_all(checkpoints(checkout.path())).expect("the checkpoints were kept");
+    let resumed = command(checkout.path(), &["resume", run.to_str().expect("text")]).output().expect("it starts");
+    assert_eq!(resumed.status.code(), Some(1), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let failures = record_of_rank(&run, 0)["failures"].to_string();
+    assert!(failures.contains("rank 0 cannot go on with the others: the checkpoint `round"), "{failures}");
+    assert!(failures.contains("start a new run"), "{failures}");
 }
 
 /// Starts a long training of two processes, lets `fault` act on the worker of rank 1 once it trains, and returns the failures of both.
 fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
-    let checkout = digits()?;
+    let checkout = digits(false)?;
     let settings = ["--set", "max_epochs=100000", "--set", "learning_rate=0.000001", "--set", "log_freq=10"];
     let data = data(checkout.path());
     let arguments = [&["run"], &TWO[..], &settings, &["--data", &data]].concat();
@@ -106,14 +241,12 @@ fn failures_after(fault: impl FnOnce(Pid)) -> Option<[String; 2]> {
     };
     let events = loop {
         assert!(running.try_wait().expect("a process").is_none(), "it ended before it trained");
-        match events().filter(|events| events.contains("\"checkpoint\"")) {
+        match events().filter(|events| events.contains("\"evaluation\"")) {
             Some(events) => break events,
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    let pid = events.split_once("\"pid\":").expect("the worker started").1;
-    let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
-    fault(Pid::from_raw(pid.parse().expect("a number")));
+    fault(Pid::from_raw(worker(&events)));
     assert_eq!(running.wait().expect("it ended").code(), Some(1));
     let run = run_folder(checkout.path()).expect("a run");
     let verified = program::flagperf(checkout.path(), &["verify", run.to_str().expect("text")]);

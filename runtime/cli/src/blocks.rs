@@ -209,6 +209,7 @@ impl Blocks {
             resumed: None,
             barrier: None,
             host_use,
+            checkpoint_store: None,
         };
         Ok(Ok(Blocks { options, interrupt }))
     }

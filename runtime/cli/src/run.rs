@@ -206,6 +206,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
             resumed,
             barrier: None,
             host_use,
+            checkpoint_store: None,
         };
         let conducted = conduct(plan, values, &options, &interrupt, &mut watch);
         // The case that an interruption ended is run again by `resume`.

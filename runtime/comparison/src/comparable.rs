@@ -35,8 +35,11 @@ pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
         record.headline_step().map_or_else(|| "nothing".to_owned(), |step| format!("{step:?}").to_lowercase())
     };
     add("what was measured", step(first), step(second), true);
-    let batch =
-        |record: &Record| headline(record).map_or_else(|| "none".to_owned(), |loops| loops.batch_size.to_string());
+    // Processes that train together divide a batch.
+    let batch = |record: &Record| {
+        let of_process = headline(record).map(|loops| u64::from(loops.batch_size));
+        of_process.map_or_else(|| "none".to_owned(), |size| (size * record.processes()).to_string())
+    };
     add(BATCH_SIZE, batch(first), batch(second), true);
     let data = |record: &Record| {
         dataset(record).map_or_else(

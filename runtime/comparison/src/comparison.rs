@@ -31,6 +31,9 @@ pub struct Comparison {
     pub core: Option<Speed>,
     /// Throughput of whole passes.
     pub whole: Option<Speed>,
+    /// How a training scales from one side to the other; `None` if both have equally many devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Scaling>,
     /// How far outputs differ, by name.
     pub outputs: IndexMap<String, OutputErrors>,
     /// Why outputs were not compared; `None` if they were.
@@ -49,6 +52,15 @@ pub struct Speed {
     pub verdict: Option<SpeedVerdict>,
     /// The blocks in pairs, in the order in which they were measured.
     pub blocks: Vec<[f64; 2]>,
+}
+
+/// How a training scales from one number of devices to another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Scaling {
+    /// The devices of each side, each with a process of its own.
+    pub devices: [u64; 2],
+    /// The core throughput for each device of the second side by that of the first.
+    pub efficiency: f64,
 }
 
 /// A metric of both sides; `None` if a side does not know it.
@@ -102,6 +114,17 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
     if !prevented.is_empty() && !anyway {
         return Err(ComparisonError::NotComparable(prevented));
     }
+    let devices = last.map(|(_, record)| record.processes());
+    let scales = devices[0] != devices[1];
+    if scales {
+        sides.into_iter().zip(devices).try_for_each(|(side, devices)| check_complete(side, devices))?;
+    }
+    let core = speed(sides, interleaved, core);
+    let scaling = core.as_ref().filter(|_| scales).map(|core| {
+        let [first, second] = core.throughput_samples_per_s;
+        let efficiency = second / devices[1] as f64 / (first / devices[0] as f64);
+        Scaling { devices, efficiency }
+    });
     let (outputs, outputs_unknown) = match compare_outputs(&last[0].0, &last[1].0) {
         Ok(outputs) => (outputs, None),
         Err(reason) => (IndexMap::new(), Some(reason)),
@@ -109,8 +132,9 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
     Ok(Comparison {
         sides: sides.map(|side| side.name.clone()),
         differences,
-        core: speed(sides, interleaved, core),
+        core,
         whole: speed(sides, interleaved, whole),
+        scaling,
         outputs,
         outputs_unknown,
         metrics: metrics(last.map(|(_, record)| record)),
@@ -131,6 +155,18 @@ fn check_usable(side: &Side) -> Result<(), ComparisonError> {
     }
 }
 
+/// Checks that a side has the results of all of its devices, of which the sum is compared.
+fn check_complete(side: &Side, devices: u64) -> Result<(), ComparisonError> {
+    let found = side.results.len();
+    if devices == 1 || found as u64 == devices {
+        return Ok(());
+    }
+    let reason = format!(
+        "it has the results of {found} of the {devices} devices that trained together: give the folder of the case"
+    );
+    Err(ComparisonError::Unusable { side: side.name.clone(), reason })
+}
+
 /// Returns a throughput of a measured loop with the relative half width of its interval.
 pub(super) type Figure = fn(&Measurement) -> Option<(f64, Option<f64>)>;
 
@@ -148,7 +184,10 @@ pub(super) fn whole(measured: &Measurement) -> Option<(f64, Option<f64>)> {
 pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Option<Speed> {
     let figures = sides.map(|side| {
         let figures = side.results.iter().map(|(_, record)| headline(record).and_then(figure));
-        figures.collect::<Option<Vec<(f64, Option<f64>)>>>()
+        let figures = figures.collect::<Option<Vec<(f64, Option<f64>)>>>()?;
+        let devices = side.results.len() as u64;
+        let are_of_one_training = devices > 1 && side.results.iter().all(|(_, record)| record.processes() == devices);
+        Some(if are_of_one_training { vec![sum(&figures)] } else { figures })
     });
     let [Some(first), Some(second)] = figures else { return None };
     let blocks: Vec<[f64; 2]> = first.iter().zip(&second).map(|((first, _), (second, _))| [*first, *second]).collect();
@@ -168,6 +207,14 @@ pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Opt
         ratio,
         blocks,
     })
+}
+
+/// Returns the sum of figures with the relative half width of its interval. Devices that train together wait for each other, so that
+/// their errors add up.
+fn sum(figures: &[(f64, Option<f64>)]) -> (f64, Option<f64>) {
+    let sum = figures.iter().map(|(figure, _)| figure).sum::<f64>();
+    let error = figures.iter().map(|(figure, width)| Some(figure * (*width)?)).sum::<Option<f64>>();
+    (sum, error.map(|error| error / sum))
 }
 
 fn metrics([first, second]: [&Record; 2]) -> IndexMap<String, MetricPair> {

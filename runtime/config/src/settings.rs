@@ -215,6 +215,14 @@ pub const TRAINING_SETTINGS: &[ConfigKey] = &[
         about: "batches whose mean gradient makes one update of the parameters",
         owner: Owner::CaseOrVendor,
     },
+    ConfigKey {
+        name: "sync_batch_norm",
+        kind: ValueKind::Flag,
+        default: Some("false"),
+        about: "whether batch normalizations use the statistics of the batches of all devices that train together; otherwise each device \
+                uses its own",
+        owner: Owner::Case,
+    },
     FP16,
     ConfigKey {
         about: "the precision of products; losses, normalizations, parameters and the optimizer stay in fp32. null: as `fp16` \

@@ -1,5 +1,6 @@
 //! The group of processes that train one model together.
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Seed;
@@ -27,12 +28,19 @@ pub struct ProcessGroup {
     pub peer_address: String,
     /// The seed that the processes share, in place of one that each would draw.
     pub seed: Seed,
+    /// Whether this process writes the checkpoints of its host: the first one does. All have the same states.
+    #[serde(default)]
+    pub writes_checkpoints: bool,
+    /// The checkpoints of an earlier attempt, by their names, of which every process of the group has the same. The hash of each is that
+    /// of the files on this host, or empty if only another host has it.
+    #[serde(default)]
+    pub checkpoints: IndexMap<String, String>,
 }
 
 impl ProcessGroup {
-    /// Returns the value of the option [`PROCESS_GROUP_OPTION`]. An engine does not learn the seed.
+    /// Returns the value of the option [`PROCESS_GROUP_OPTION`]. An engine learns neither the seed nor the checkpoints.
     pub fn option(&self) -> serde_json::Value {
-        let ProcessGroup { rank, size, id, master_address, master_port, peer_address, seed: _ } = self;
+        let ProcessGroup { rank, size, id, master_address, master_port, peer_address, .. } = self;
         serde_json::json!({
             "rank": rank,
             "size": size,

@@ -12,30 +12,35 @@ use super::replica::{
 use super::session::SessionOutcome;
 use flagperf_config::Scale;
 use flagperf_core::file;
-use flagperf_core::run_files::{RECORD_FILE, SUMMARY_FILE};
+use flagperf_core::run_files::{EVENTS_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_plan::CasePlan;
 use flagperf_result::{
     ManifestFault, Provenance, Record, ReplicaSummary, ResultManifest, Status, Summary, WriteError, departure_text,
     write_record,
 };
-use flagperf_run::{LostCase, Notice, RunOutcome, finished_record, planned_settings};
+use flagperf_run::{LostCase, Notice, RunOutcome, checkpoint_hashes, finished_record, planned_settings, was_killed};
 
 impl FleetRun<'_> {
-    /// Writes and reports the records of a case, and its summary if it has several replicas.
+    /// Writes and reports the records of a case, and its summary if it has several replicas. Returns whether `resume` goes on from its
+    /// checkpoints although it has ended, because a process that trained with others was killed.
     pub(super) fn conclude(
         &mut self,
         case: &CasePlan,
         replicas: &[ReplicaState],
         outcome: &mut RunOutcome,
         notify: &mut dyn FnMut(&Notice<'_>),
-    ) {
+    ) -> bool {
         let begin = outcome.records.len();
         let summaries = replicas.iter().map(|open| self.conclude_replica(case, open, begin, outcome, notify));
         let summaries: Vec<ReplicaSummary> = summaries.collect();
         let key = case.key.to_string();
         let is_interrupted = outcome.records[begin..].iter().any(|record| record.status == Status::Interrupted);
+        let is_killed = replicas.len() > 1
+            && outcome.records[begin..].iter().any(was_killed)
+            && !checkpoint_hashes(&replicas[0].folder.join(EVENTS_FILE)).is_empty();
         // A session that has not ended might measure at the same time as a new one.
-        match is_interrupted && replicas.iter().all(|open| matches!(open.end, Some(ReplicaEnd::Ended(_)))) {
+        let have_ended = replicas.iter().all(|open| matches!(open.end, Some(ReplicaEnd::Ended(_))));
+        match (is_interrupted || is_killed) && have_ended {
             true => self.fleet.state.forget(&key),
             false => self.fleet.state.finish(&key),
         }
@@ -52,6 +57,7 @@ impl FleetRun<'_> {
             outcome.summaries.push(summary.validity);
             notify(&Notice::SummaryEnds { summary: &summary, path: &path });
         }
+        is_killed && have_ended
     }
 
     /// Writes and reports the record of a replica, and returns its part of the summary. The records of the case begin at `begin`.

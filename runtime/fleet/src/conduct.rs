@@ -124,7 +124,7 @@ pub(super) struct FleetRun<'a> {
 impl FleetRun<'_> {
     fn run_cases(&mut self, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
         let mut outcome = RunOutcome::empty(self.folder.to_owned());
-        let (count, mut has_run) = (self.plan.cases.len(), false);
+        let (count, mut has_run, mut killed) = (self.plan.cases.len(), false, Vec::new());
         for (index, case) in self.plan.cases.iter().enumerate() {
             if self.fleet.state.is_finished(&case.key.to_string()) {
                 outcome.records.extend(self.report_finished(case, notify));
@@ -136,46 +136,57 @@ impl FleetRun<'_> {
                 break;
             }
             has_run = true;
-            self.set_interrupted_aside(case, notify);
+            let kept = self.set_interrupted_aside(case, notify);
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
             self.log.case_starts(&case.key);
-            let replicas = self.begun.take().unwrap_or_else(|| self.start(case, false));
+            let replicas = self.begun.take().unwrap_or_else(|| self.start(case, false, kept.as_deref()));
             let ended = self.collect(case, replicas, notify);
-            self.conclude(case, &ended, &mut outcome, notify);
+            if self.conclude(case, &ended, &mut outcome, notify) {
+                outcome.has_checkpoints = true;
+                killed.push(case.key.to_string());
+            }
         }
         // The sessions of a resumed run may have been interrupted before they had measured all.
-        let has_ended = |case: &CasePlan| self.fleet.state.is_finished(&case.key.to_string());
+        let has_ended = |case: &CasePlan| {
+            let key = case.key.to_string();
+            self.fleet.state.is_finished(&key) || killed.contains(&key)
+        };
         outcome.interrupted = self.interrupt.is_set() || !self.plan.cases.iter().all(has_ended);
         // All links close at the same time; dropping them then waits for each.
         self.fleet.links.values_mut().for_each(HostLink::close);
         self.fleet.links.clear();
-        if outcome.is_complete() && !outcome.interrupted {
+        if outcome.is_complete() && !outcome.interrupted && !outcome.has_checkpoints {
             RunState::remove(self.folder);
         }
         outcome
     }
 
-    /// Moves the results of a case aside that an interruption had ended, so that it can be run again.
-    fn set_interrupted_aside(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) {
+    /// Moves the results of a case aside that an interruption had ended, so that it can be run again. Returns their new folder.
+    fn set_interrupted_aside(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Option<PathBuf> {
         let folder = PathBuf::from(case.key.folder());
         if self.fleet.state.has_sessions(&case.key.to_string()) || !self.folder.join(&folder).exists() {
-            return;
+            return None;
         }
         match move_aside(self.folder, &folder) {
-            Ok(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
+            Ok(kept) => {
+                notify(&Notice::CutOff { key: &case.key, kept: &kept });
+                Some(kept)
+            }
             Err(error) => {
                 tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
+                None
             }
         }
     }
 
     /// Starts the replicas of a case, which wait after they have planned it if it `holds` them. In a resumed run, replicas that were
-    /// started before keep running.
-    pub(super) fn start(&mut self, case: &CasePlan, holds: bool) -> Vec<ReplicaState> {
+    /// started before keep running, and those that train together go on from the checkpoints of the attempt in the folder `kept`.
+    pub(super) fn start(&mut self, case: &CasePlan, holds: bool, kept: Option<&Path>) -> Vec<ReplicaState> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;
         let mut open = Vec::new();
-        let groups = process_groups(&case.key, &replicas, self.plan.site.master_port, Seed::draw().unwrap_or_default());
+        let seed = Seed::draw().unwrap_or_default();
+        let groups = process_groups(&case.key, &replicas, self.plan.site.master_port, seed, kept);
         let mut groups = groups.into_iter();
         for replica in replicas {
             let in_run = Path::new(&case.key.folder()).join(replica.folder());

@@ -63,7 +63,7 @@ impl FleetRun<'_> {
                 waiting.insert(host.clone());
             }
         }
-        let mut replicas = self.start(first, true);
+        let mut replicas = self.start(first, true, None);
         let planned = self.await_plans(waiting, &mut replicas, notify);
         match planned {
             Ok(()) => self.begun = Some(replicas),

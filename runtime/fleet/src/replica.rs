@@ -1,6 +1,9 @@
 //! The replicas of a case: their names, their records, and their parts of the summary.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
 
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
@@ -16,7 +19,10 @@ use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_plan::CasePlan;
 use flagperf_result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
-use flagperf_run::{LostCase, finished_record};
+use flagperf_run::{LostCase, checkpoint_hashes, finished_record};
+
+/// The checkpoints that processes compare: each host keeps two, and may be one behind another host.
+const CHECKPOINTS_MAX: usize = 3;
 
 /// Returns the replicas of a case, in the order of its hosts and devices.
 pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
@@ -32,8 +38,15 @@ pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
     (0..key.scale.hosts).zip(hosts).flat_map(of_host).collect()
 }
 
-/// Returns the processes that train a case together, in the order of its replicas; none if each replica runs alone.
-pub(super) fn process_groups(key: &CaseKey, replicas: &[Replica], master_port: u16, seed: Seed) -> Vec<ProcessGroup> {
+/// Returns the processes that train a case together, in the order of its replicas; none if each replica runs alone. `kept` is the folder
+/// of an earlier attempt at the case.
+pub(super) fn process_groups(
+    key: &CaseKey,
+    replicas: &[Replica],
+    master_port: u16,
+    seed: Seed,
+    kept: Option<&Path>,
+) -> Vec<ProcessGroup> {
     if key.training.is_none() || replicas.len() < 2 {
         return Vec::new();
     }
@@ -53,9 +66,27 @@ pub(super) fn process_groups(key: &CaseKey, replicas: &[Replica], master_port: u
             master_port,
             peer_address: address(peer),
             seed,
+            writes_checkpoints: is_first_of_host(replica),
+            checkpoints: kept.map(|kept| checkpoints_of(kept, replicas, replica)).unwrap_or_default(),
         }
     };
     replicas.iter().enumerate().map(group).collect()
+}
+
+/// Whether a replica is the first one of its host.
+fn is_first_of_host(replica: &Replica) -> bool {
+    replica.device.is_none_or(|device| device == 0)
+}
+
+/// Returns the newest checkpoints of an earlier attempt by their names, as the events of the first replica of each host state them: with
+/// the hash on the host of `replica`, or an empty one if only another host has the checkpoint.
+fn checkpoints_of(kept: &Path, replicas: &[Replica], replica: &Replica) -> IndexMap<String, String> {
+    let of_first = |first: &Replica| (first.node_rank, checkpoint_hashes(&kept.join(first.folder()).join(EVENTS_FILE)));
+    let hosts: BTreeMap<u32, _> = replicas.iter().filter(|replica| is_first_of_host(replica)).map(of_first).collect();
+    let names: BTreeSet<&String> = hosts.values().flat_map(IndexMap::keys).collect();
+    let hash = |name: &String| hosts[&replica.node_rank].get(name).cloned().unwrap_or_default();
+    let newest = names.into_iter().rev().take(CHECKPOINTS_MAX);
+    newest.map(|name| (name.clone(), hash(name))).collect()
 }
 
 /// Returns the name of a replica in messages: `node3`, or `node3 device 7`.

@@ -45,6 +45,8 @@ const LOCK_TRIES: u32 = 100;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
 /// The folder in which the session creates the folder of the run.
 pub(super) const RESULTS: &str = "results";
+/// The folder of the store with the checkpoints of trainings by several processes, by the run and the case.
+pub(super) const CHECKPOINTS: &str = "checkpoints";
 
 /// The task of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -219,6 +221,7 @@ fn run_task(
         resumed: None,
         barrier: task.waits.then(|| control.clone() as _),
         host_use,
+        checkpoint_store: checkpoint_store(folder, task),
     };
     let mut report = |notice: &Notice<'_>| report_notice(control, notice);
     match conduct(&plan, &values, &options, interrupt, &mut report) {
@@ -229,6 +232,13 @@ fn run_task(
         },
         Err(error) => SessionOutcome::refused(vec![HostError::new(error.to_string())], exit_code::UNWRITTEN),
     }
+}
+
+/// Returns the folder of this host for the checkpoints of the case of a session, which is a folder of its store.
+fn checkpoint_store(session: &Path, task: &SessionTask) -> Option<PathBuf> {
+    let in_store = Path::new(&task.run_id).join(Path::new(&task.folder).parent()?);
+    let store = session.parent()?.parent()?;
+    (!task.run_id.is_empty() && file::is_inside(&in_store)).then(|| store.join(CHECKPOINTS).join(in_store))
 }
 
 /// Returns what a person on the host recognises a run by.

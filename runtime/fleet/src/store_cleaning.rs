@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::forwarder::is_running;
-use super::session::{SessionTask, TASK_FILE};
+use super::session::{CHECKPOINTS, SessionTask, TASK_FILE};
 use super::store::Store;
 use flagperf_core::regular_file::read_regular;
 
@@ -32,7 +32,7 @@ struct Entry {
 /// Removes what is old, and the programs and checkouts beyond the last few. `own` is the program of this agent.
 pub(super) fn clean(store: &Store, own: Option<&Path>) {
     let old = |folder: &str| entries(&store.root().join(folder)).into_iter().filter(|entry| entry.age > AGE_MAX);
-    let lists = ["sessions", "ended", "reservations", "files"].map(old);
+    let lists = ["sessions", CHECKPOINTS, "ended", "reservations", "files"].map(old);
     remove(lists.into_iter().flatten().filter(|entry| !is_running(&entry.path)));
     let tasks = running_tasks(store);
     let checkouts: BTreeSet<PathBuf> = tasks.iter().map(|task| task.root.clone()).collect();

@@ -6,6 +6,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #define USE_C10D_GLOO
@@ -62,6 +63,39 @@ private:
     size_t missing_;
 };
 
+// Returns the means of tensors over the group.
+std::vector<at::Tensor> reduce(const Group &group, const std::vector<at::Tensor> &tensors) {
+    c10::NoGradGuard no_gradient;
+    Bucket bucket(group, tensors);
+    for (size_t i = 0; i < tensors.size(); i++) {
+        bucket.set(i, tensors[i]);
+    }
+    bucket.wait();
+    std::vector<at::Tensor> means;
+    for (size_t i = 0; i < tensors.size(); i++) {
+        means.push_back(bucket.at(i).detach());
+    }
+    return means;
+}
+
+// Means whose gradients are the means of the gradients over the group. All processes differentiate the same graph, and therefore in the
+// same order.
+class MeanOverProcesses : public torch::autograd::Function<MeanOverProcesses> {
+public:
+    static torch::autograd::variable_list forward(torch::autograd::AutogradContext *context, at::TensorList tensors, const Group *group) {
+        context->saved_data["group"] = reinterpret_cast<int64_t>(group);
+        return reduce(*group, tensors.vec());
+    }
+
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext *context, torch::autograd::variable_list gradients) {
+        auto *group = reinterpret_cast<const Group *>(context->saved_data["group"].toInt());
+        auto means = reduce(*group, gradients);
+        // The group has no gradient.
+        means.emplace_back();
+        return means;
+    }
+};
+
 } // namespace
 
 extern "C" {
@@ -100,21 +134,16 @@ const char *flagperf_group_join(const char *id, const char *host, uint16_t port,
 
 void flagperf_group_leave(Group *group) { delete group; }
 
-// Writes the means of `count` tensors over the group.
+// Writes the means of `count` tensors over the group. They can be differentiated if this thread records.
 const char *flagperf_all_reduce(const Group *group, const at::Tensor *const *tensors, size_t count, at::Tensor **means) {
     return catch_error([&] {
-        c10::NoGradGuard no_gradient;
-        std::vector<at::Tensor> shapes;
+        std::vector<at::Tensor> inputs;
         for (size_t i = 0; i < count; i++) {
-            shapes.push_back(tensors[i]->detach());
+            inputs.push_back(*tensors[i]);
         }
-        Bucket bucket(*group, shapes);
+        auto results = c10::GradMode::is_enabled() ? MeanOverProcesses::apply(at::TensorList(inputs), group) : reduce(*group, inputs);
         for (size_t i = 0; i < count; i++) {
-            bucket.set(i, shapes[i]);
-        }
-        bucket.wait();
-        for (size_t i = 0; i < count; i++) {
-            means[i] = new at::Tensor(bucket.at(i));
+            means[i] = new at::Tensor(results[i]);
         }
     });
 }

@@ -41,8 +41,8 @@ pub use random::RandomStream;
 pub use shape_inference::{Attributes, InferError, output_dtypes};
 pub use training::{
     ALL_REDUCE, Decay, GRADIENT, LossScale, Moments, NORM, OWN_DOMAIN, Optimizer, OptimizerKind, Schedule, State,
-    StateKind, StepScalars, TRAINING_DOMAIN, TrainingError, TrainingOptions, TrainingStep, UPDATE, UPDATE_NUMBERS,
-    UpdateRule, WarmUp, add_gradients, all_reduce_model, training_step,
+    StateKind, StepScalars, TRAINING_DOMAIN, TrainingBatches, TrainingError, TrainingOptions, TrainingStep, UPDATE,
+    UPDATE_NUMBERS, UpdateRule, WarmUp, add_gradients, all_reduce_model, training_step,
 };
 pub use weights::{
     ConfigurationValue, Int8Part, WeightError, WeightMismatches, WeightOptions, WeightReader, find_weights_file,

@@ -14,6 +14,7 @@ use flagperf_core::measure::TrainingLength;
 use flagperf_core::precision::Precision;
 use flagperf_core::process_group::ProcessGroup;
 use flagperf_core::step::EngineRole;
+use flagperf_onnx::TrainingBatches;
 
 /// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,6 +196,9 @@ pub struct TrainingSettings {
     /// The number of processes that train together, one for each device.
     #[serde(default = "one")]
     pub processes: u32,
+    /// Whether batch normalizations use the statistics of the batches of all processes.
+    #[serde(default)]
+    pub sync_batch_norm: bool,
     /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
     #[serde(default)]
     pub command: Vec<String>,
@@ -204,6 +208,14 @@ pub struct TrainingSettings {
     /// A regular expression for each figure in the program's lines.
     #[serde(default)]
     pub patterns: IndexMap<String, String>,
+}
+
+impl TrainingSettings {
+    /// Returns the batches of an update, each of `size` samples.
+    pub fn batches(&self, size: u32) -> TrainingBatches {
+        let TrainingSettings { gradient_accumulation_steps: accumulated, processes, sync_batch_norm, .. } = *self;
+        TrainingBatches { size, accumulated, processes, sync_batch_norm }
+    }
 }
 
 const fn one() -> u32 {

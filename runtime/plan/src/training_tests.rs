@@ -34,6 +34,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         target: IndexMap::from([("top1".to_owned(), 0.9)]),
         hardware: "A100".to_owned(),
         processes: 1,
+        sync_batch_norm: false,
         command: Vec::new(),
         command_folder: None,
         patterns: IndexMap::new(),

@@ -271,9 +271,8 @@ impl Checker<'_> {
             Err(reason) => return self.add(FaultPlace::Parameter("keep_f32".to_owned()), reason),
         };
         if let Some((settings, training)) = &self.request.training {
-            let CaseSettings { batch_size, precision, .. } = *settings;
-            let (accumulated, processes) = (training.gradient_accumulation_steps, training.processes);
-            let built = scripts.build_training(&model, config, batch_size, precision, accumulated, processes);
+            let built =
+                scripts.build_training(&model, config, settings.precision, &training.batches(settings.batch_size));
             match built {
                 Ok(built) => self.check_inputs(scripts, &built.with_loss),
                 Err(error) => self.faults.push(error.into()),

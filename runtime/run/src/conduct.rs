@@ -13,13 +13,14 @@ use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
 use super::folder_state::FolderState;
 use super::launch::Containers;
-use super::resume::{EarlierAttempt, is_killed, set_aside};
+use super::resume::{EarlierAttempt, is_killed, link_checkpoints, set_aside, store_checkpoints};
 use super::run_log::RunLog;
 use super::{HostUse, Interrupt, Notice};
 use flagperf_config::{CaseKey, Container};
 use flagperf_core::exit_code;
 use flagperf_core::measure::Clock;
-use flagperf_core::run_files::{CHECKPOINTS_FOLDER, MANIFEST_FILE, RECORD_FILE};
+use flagperf_core::process_group::ProcessGroup;
+use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::step::Step;
 use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use flagperf_result::{
@@ -48,6 +49,8 @@ pub struct RunOptions {
     pub barrier: Option<Arc<dyn Barrier>>,
     /// What is known about other runs on the host.
     pub host_use: HostUse,
+    /// The folder in which the processes of this host that train together find the checkpoints of an earlier attempt.
+    pub checkpoint_store: Option<PathBuf>,
 }
 
 /// Lets workers on several devices begin to measure together.
@@ -172,7 +175,7 @@ pub fn conduct(
 
 /// Runs the cases in sequence.
 fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
-    let RunContext { plan, folder, interrupt, .. } = *context;
+    let RunContext { plan, folder, interrupt, options, .. } = *context;
     let mut outcome = RunOutcome::empty(folder.to_owned());
     for (index, case) in plan.cases.iter().enumerate() {
         // A run that is interrupted before its first case still has a record, which contains the interruption.
@@ -190,9 +193,8 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
             outcome.records.push(record);
             continue;
         }
-        // Processes that train together do not go on from checkpoints.
-        if case.jobs.iter().any(|job| job.process_group.is_some()) {
-            let _ = fs::remove_dir_all(folder.join(&case.folder).join(CHECKPOINTS_FOLDER));
+        if let (Some(group), Some(store)) = (group_of(case), &options.checkpoint_store) {
+            store_checkpoints(&folder.join(&case.folder), store, group.writes_checkpoints, record.status == Status::Ok);
         }
         let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
@@ -214,6 +216,11 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
     }
     outcome.interrupted = interrupt.is_set() && interrupt.reason().is_none();
     outcome
+}
+
+/// Returns the group of a process that trains with others.
+fn group_of(case: &CasePlan) -> Option<&ProcessGroup> {
+    case.jobs.iter().find_map(|job| job.process_group.as_ref())
 }
 
 /// A case that has ended.
@@ -243,6 +250,13 @@ fn run_or_read(context: &RunContext<'_>, index: usize, log: &RunLog, notify: &mu
     };
     notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
     log.case_starts(&case.key);
+    let checkpoints = match (group_of(case), &context.options.checkpoint_store) {
+        (Some(group), Some(store)) => {
+            link_checkpoints(store, &folder.join(&case.folder));
+            group.checkpoints.clone()
+        }
+        _ => checkpoints,
+    };
     let record = run_case(context, case, &checkpoints, notify);
     let written = write_record(&record, &record_path(folder, case));
     EndedCase { record, written, is_reported: false }
@@ -332,6 +346,7 @@ mod tests {
             resumed: None,
             barrier: None,
             host_use: HostUse::default(),
+            checkpoint_store: None,
             worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
             clock: Arc::new(MonotonicClock::start()),
         }

@@ -270,6 +270,7 @@ mod tests {
             resumed: None,
             barrier: None,
             host_use: crate::HostUse::default(),
+            checkpoint_store: None,
         };
         let read = |interrupt: &Interrupt, site: &Site| {
             let (log, show_progress) = (&checkout.root().join("log"), &mut |_: &str| ());

@@ -38,6 +38,6 @@ pub use host_use::HostUse;
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use lost::LostCase;
 pub use notice::Notice;
-pub use resume::{finished_record, move_aside};
+pub use resume::{checkpoint_hashes, finished_record, move_aside, was_killed};
 pub use run_log::RunLog;
 pub use sources::{CaseParts, case_parts};

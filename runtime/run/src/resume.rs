@@ -75,12 +75,14 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
 
 /// Returns whether the worker of a training was killed and left checkpoints.
 pub(super) fn is_killed(record: &Record, folder: &Path) -> bool {
+    was_killed(record) && folder.join(CHECKPOINTS_FOLDER).is_dir()
+}
+
+/// Returns whether the worker of a training was killed.
+pub fn was_killed(record: &Record) -> bool {
     let ending = record.phases.last().and_then(|phase| phase.ending.as_ref());
     let is_exit = ending.is_none_or(|ending| ending.starts_with(EXITED));
-    record.status == Status::Failed
-        && record.training().is_some()
-        && !is_exit
-        && folder.join(CHECKPOINTS_FOLDER).is_dir()
+    record.status == Status::Failed && record.training().is_some() && !is_exit
 }
 
 /// Moves the folder of a case, which is run again, aside.
@@ -95,8 +97,8 @@ fn keep_aside(run: &Path, case: &CasePlan) -> EarlierAttempt {
     }
 }
 
-/// Returns the hashes of the checkpoints of a training, by their names, from its events.
-fn checkpoint_hashes(path: &Path) -> IndexMap<String, String> {
+/// Returns the hashes of the checkpoints of a training, by their names, from its events; none if these cannot be read.
+pub fn checkpoint_hashes(path: &Path) -> IndexMap<String, String> {
     let Ok(file) = open_regular(path) else { return IndexMap::new() };
     let mut reader = ChainReader::new(BufReader::new(file));
     let events = std::iter::from_fn(|| reader.read().ok().flatten());
@@ -115,6 +117,46 @@ fn take_checkpoints(kept: &Path, folder: &Path) -> io::Result<()> {
     }
     fs::create_dir_all(folder)?;
     fs::rename(checkpoints, folder.join(CHECKPOINTS_FOLDER))
+}
+
+/// Lets a process that trains with others find the checkpoints of its host in its own folder. Those that it cannot find, it names.
+pub(super) fn link_checkpoints(store: &Path, folder: &Path) {
+    let link = |checkpoint: &fs::DirEntry| -> io::Result<()> {
+        let own = folder.join(CHECKPOINTS_FOLDER).join(checkpoint.file_name());
+        fs::create_dir_all(&own)?;
+        for file in fs::read_dir(checkpoint.path())?.flatten() {
+            // Nothing writes to the files of a checkpoint.
+            fs::hard_link(file.path(), own.join(file.file_name()))?;
+        }
+        Ok(())
+    };
+    for checkpoint in fs::read_dir(store).into_iter().flatten().flatten() {
+        if let Err(error) = link(&checkpoint) {
+            tracing::warn!(%error, "the checkpoint `{}` cannot be linked", checkpoint.path().display());
+        }
+    }
+}
+
+/// Stores the checkpoints of a process that trained with others where the next attempt finds them, if it has written them. Those of a
+/// training that is complete are removed.
+pub(super) fn store_checkpoints(folder: &Path, store: &Path, writes_checkpoints: bool, is_complete: bool) {
+    let own = folder.join(CHECKPOINTS_FOLDER);
+    let stored = match own.is_dir() {
+        true if writes_checkpoints && !is_complete => {
+            let _ = fs::remove_dir_all(store);
+            fs::create_dir_all(store.parent().unwrap_or(store)).and_then(|()| fs::rename(&own, store))
+        }
+        true => fs::remove_dir_all(&own),
+        false => Ok(()),
+    };
+    if let Err(error) = stored {
+        tracing::warn!(%error, "the checkpoints in `{}` cannot be stored", own.display());
+    }
+    if is_complete && writes_checkpoints {
+        let _ = fs::remove_dir_all(store);
+        // The folder of the run stays while another case has checkpoints.
+        let _ = fs::remove_dir(store.parent().unwrap_or(store));
+    }
 }
 
 /// Moves the folder of a case, a path relative to the folder `run`, to `cut_off`, or to `cut_off2` if `cut_off` contains one. Returns

@@ -11,6 +11,7 @@ use super::*;
 use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::{Artifact, LoadOptions, Value, find};
+use flagperf_onnx::TrainingBatches;
 
 pub(super) fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
     let dir = tempfile::tempdir().unwrap();
@@ -316,10 +317,11 @@ fn an_operator_without_a_derivative_is_an_error_at_its_line() {
         )
     };
     let config = ScriptConfig::from([("weights".to_owned(), json!(null))]);
+    let batches = TrainingBatches { size: 4, accumulated: 1, processes: 1, sync_batch_norm: false };
     let error = |operator: &str, loss: &str| {
         let (_dir, scripts) = load(&[("model.rhai", &model(operator)), ("training.rhai", &training(loss))]);
         let model = scripts.create_model(&config, Path::new(".")).unwrap();
-        let built = scripts.build_training(&model, &config, 4, Precision::Fp32, 1, 1);
+        let built = scripts.build_training(&model, &config, Precision::Fp32, &batches);
         let Err(error) = built else { panic!("`Mod` has no derivative") };
         error
     };

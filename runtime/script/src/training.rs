@@ -6,8 +6,8 @@ use flagperf_core::precision::Precision;
 use flagperf_core::tensor::Dim;
 use flagperf_data::Pipeline;
 use flagperf_onnx::{
-    Decay, HalfPrecision, LossScale, Model, Optimizer, Schedule, TrainingError, TrainingOptions, TrainingStep,
-    training_step,
+    Decay, HalfPrecision, LossScale, Model, Optimizer, Schedule, TrainingBatches, TrainingError, TrainingOptions,
+    TrainingStep, training_step,
 };
 use indexmap::IndexMap;
 use rhai::Dynamic;
@@ -41,8 +41,8 @@ impl CaseScripts {
         self.model.as_ref().map(|script| lock(&script.state.model_files).clone()).unwrap_or_default()
     }
 
-    /// Calls the functions of training.rhai that do not concern data, and makes the training step of a model: for batches of this
-    /// size, with products of this precision, an update after so many batches, and so many processes that train together.
+    /// Calls the functions of training.rhai that do not concern data, and makes the training step of a model with products of this
+    /// precision.
     ///
     /// # Errors
     /// When a function fails, the model has several graphs, or the loss cannot be differentiated.
@@ -50,10 +50,8 @@ impl CaseScripts {
         &self,
         model: &Model,
         config: &ScriptConfig,
-        batch_size: u32,
         precision: Precision,
-        accumulated_batches: u32,
-        processes: u32,
+        batches: &TrainingBatches,
     ) -> Result<ScriptedTraining, ScriptError> {
         let fault = |reason: String| match self.training_script() {
             Ok(script) => script.function_error("compute_loss", reason),
@@ -72,11 +70,12 @@ impl CaseScripts {
         };
         let options = TrainingOptions {
             clip_norm,
-            sizes: batch_sizes(&with_loss, batch_size as usize),
+            sizes: batch_sizes(&with_loss, batches.size as usize),
             half,
             loss_scale: if half == Some(HalfPrecision::F16) { Some(self.create_grad_scaler(config)?) } else { None },
-            accumulated_batches,
-            processes,
+            accumulated_batches: batches.accumulated,
+            processes: batches.processes,
+            sync_batch_norm: batches.sync_batch_norm,
             ..TrainingOptions::new(optimizer.clone())
         };
         let step = training_step(&with_loss, CaseScripts::LOSS, &options)

@@ -23,6 +23,7 @@ mod reference;
 mod refusals;
 mod rewrite;
 #[cfg(feature = "cpu")]
+mod sync_batch_norm;
 mod training;
 mod vectors;
 

@@ -9,10 +9,10 @@ use serde_json::Value as Json;
 
 use crate::{CpuOps, Executor};
 
-const BATCH: usize = 8;
+pub(super) const BATCH: usize = 8;
 
 /// The network of make_training.py with its loss.
-fn network() -> Graph {
+pub(super) fn network() -> Graph {
     let mut graph = GraphBuilder::new("network");
     let g = &mut graph;
     let spec = |sizes: &[usize], dtype| {
@@ -47,14 +47,14 @@ fn wave(shape: &[usize], seed: usize, scale: f64) -> Tensor {
     Tensor::from_vec(shape, values.collect()).unwrap()
 }
 
-fn batch(step: usize) -> [Tensor; 2] {
+pub(super) fn batch(step: usize) -> [Tensor; 2] {
     let labels: Vec<i64> = (0..BATCH).map(|i| ((3 * i + step) % 5) as i64).collect();
     let wave: Vec<f32> = wave(&[BATCH, 1, 8, 8], step, 1.0).to_f64().iter().map(|value| *value as f32).collect();
     let x = wave.iter().enumerate().map(|(i, value)| value + 0.2f32 * labels[i / 64] as f32).collect();
     [Tensor::from_vec([BATCH, 1, 8, 8], x).unwrap(), Tensor::from_vec([BATCH], labels).unwrap()]
 }
 
-fn optimizer(name: &str) -> (Optimizer, f64) {
+pub(super) fn optimizer(name: &str) -> (Optimizer, f64) {
     let moments = Moments::default();
     let sgd = |momentum, nesterov| OptimizerKind::Sgd { momentum, nesterov };
     let (kind, weight_decay, norm_weight_decay, rate) = match name {

@@ -3,6 +3,7 @@
 //!
 //! Knows no optimizer, no engine and no scripts.
 
+mod all_reduce;
 mod backward;
 mod conv_weight;
 mod elementwise;
@@ -19,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexMap;
 
+use all_reduce::all_reduce;
 pub(crate) use backward::{Backward, Derivative};
 pub use error::GradientError;
 pub(crate) use {
@@ -27,7 +29,7 @@ pub(crate) use {
 
 use crate::check::infer_shapes;
 use crate::lower::{Rewriting, replace_nodes};
-use crate::{Graph, Node, TensorSpec, find_operator, upgrade};
+use crate::{ALL_REDUCE, Graph, Node, OWN_DOMAIN, TensorSpec, find_operator, upgrade};
 
 /// A graph that also computes gradients.
 #[derive(Clone, Debug)]
@@ -82,7 +84,11 @@ fn add_derivative(
     if outputs.iter().all(Option::is_none) {
         return Ok(());
     }
-    let derivative = find_operator(&node.op).filter(|_| node.domain.is_empty()).and_then(|row| row.derivative);
+    let derivative = match (node.domain.as_str(), node.op.as_str()) {
+        (OWN_DOMAIN, ALL_REDUCE) => Some(all_reduce as Derivative),
+        ("", op) => find_operator(op).and_then(|row| row.derivative),
+        _ => None,
+    };
     let derivative = derivative.ok_or_else(|| GradientError::no_derivative(node))?;
     let needed = node.inputs.iter().map(|input| path.values.contains(input)).collect();
     rewriting

@@ -1,16 +1,17 @@
 //! The means over the processes that train one model together, each on batches of its own.
 
-use super::list_operators::{ALL_REDUCE, OWN_DOMAIN};
+use super::list_operators::{OWN_DOMAIN, all_reduce_node};
 use super::parts::BatchResults;
-use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
+use crate::{DType, Dim, Graph, TensorSpec, ValueInfo};
 
 /// The size of the gradients in one node: that of the buckets of PyTorch's `DistributedDataParallel`.
 const BUCKET_BYTES: usize = 25 << 20;
 
 /// Replaces the gradients, the next statistics and the loss of a batch by their means over the processes. Returns the name of the loss.
+/// Statistics that are equal in all processes stay as they are.
 ///
 /// A backward pass computes the gradients of the last parameters first, so the first node contains these.
-pub(super) fn all_reduce(graph: &mut Graph, results: &mut BatchResults, loss: &str) -> String {
+pub(super) fn all_reduce(graph: &mut Graph, results: &mut BatchResults, loss: &str, equal_statistics: bool) -> String {
     let size = |graph: &Graph, parameter: &str| {
         let spec = &graph.weights[parameter].spec;
         let elements: usize = spec.fixed_shape().unwrap_or_default().iter().product();
@@ -29,7 +30,7 @@ pub(super) fn all_reduce(graph: &mut Graph, results: &mut BatchResults, loss: &s
         bucket.push(parameter);
     }
     reduce_weights(graph, &mut results.gradients, &bucket);
-    let statistics: Vec<String> = results.statistics.keys().cloned().collect();
+    let statistics = results.statistics.keys().filter(|_| !equal_statistics).cloned().collect::<Vec<String>>();
     reduce_weights(graph, &mut results.statistics, &statistics);
     let mean = format!("{loss}.mean");
     let number = TensorSpec::new(Vec::<Dim>::new(), DType::F32);
@@ -50,16 +51,7 @@ fn reduce_weights(graph: &mut Graph, values: &mut indexmap::IndexMap<String, Str
 }
 
 fn add_node(graph: &mut Graph, inputs: Vec<String>, outputs: Vec<(String, TensorSpec)>) {
-    let (name, names) =
-        (format!("all_reduce.{}", outputs[0].0), outputs.iter().map(|(name, _)| name.clone()).collect());
-    graph.nodes.push(Node {
-        name,
-        op: ALL_REDUCE.to_owned(),
-        domain: OWN_DOMAIN.to_owned(),
-        inputs,
-        outputs: names,
-        ..Node::default()
-    });
+    graph.nodes.push(all_reduce_node(inputs, outputs.iter().map(|(name, _)| name.clone()).collect()));
     graph.values.extend(outputs);
     graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
 }
@@ -78,11 +70,11 @@ pub fn all_reduce_model(count: usize) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::Optimizer;
-    use crate::{GraphBuilder, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
+    use crate::training::{ALL_REDUCE, Optimizer};
+    use crate::{GraphBuilder, Node, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
 
     /// A layer whose weight is larger than a bucket, one with a normalization, and one more.
-    fn step(processes: u32) -> crate::TrainingStep {
+    fn step(processes: u32, sync_batch_norm: bool) -> crate::TrainingStep {
         let mut graph = GraphBuilder::new("network");
         let g = &mut graph;
         let x = g.input("x", TensorSpec::new([2, 8], DType::F32)).unwrap();
@@ -97,13 +89,13 @@ mod tests {
             norm_weight_decay: None,
             bias_weight_decay: None,
         };
-        let options = TrainingOptions { processes, ..TrainingOptions::new(optimizer) };
+        let options = TrainingOptions { processes, sync_batch_norm, ..TrainingOptions::new(optimizer) };
         training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
     }
 
     #[test]
     fn gradients_are_reduced_in_buckets_from_the_last_and_statistics_and_loss_at_the_end() {
-        let step = step(2);
+        let step = step(2, false);
         for graph in [&step.graph, &step.undifferentiated] {
             let nodes: Vec<&Node> = graph.nodes.iter().filter(|node| node.op == ALL_REDUCE).collect();
             let outputs: Vec<Vec<&str>> =
@@ -125,6 +117,6 @@ mod tests {
 
     #[test]
     fn one_process_reduces_nothing() {
-        assert!(self::step(1).graph.nodes.iter().all(|node| node.op != ALL_REDUCE));
+        assert!(self::step(1, true).graph.nodes.iter().all(|node| node.op != ALL_REDUCE));
     }
 }

@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::optimizer::{Moments, OptimizerKind};
+use crate::lower::NodeList;
 use crate::{Attribute, Node, Tensor};
 
 /// The domain of this project's own operators.
@@ -14,6 +15,19 @@ pub const NORM: &str = "Norm";
 /// The operator of a group of processes, which all run it in the same order on tensors of the same shapes. It returns the mean of each
 /// input over the processes. Engines that compute gradients themselves may reduce the gradients in one node as soon as all of them exist.
 pub const ALL_REDUCE: &str = "AllReduce";
+
+/// Returns an [`ALL_REDUCE`].
+pub(crate) fn all_reduce_node(inputs: Vec<String>, outputs: Vec<String>) -> Node {
+    let (name, op, domain) = (format!("all_reduce.{}", outputs[0]), ALL_REDUCE.to_owned(), OWN_DOMAIN.to_owned());
+    Node { name, op, domain, inputs, outputs, ..Node::default() }
+}
+
+/// Adds the mean of a value over the processes.
+pub(crate) fn mean_over_processes(n: &mut NodeList<'_>, x: &str) -> String {
+    let mean = n.name(ALL_REDUCE);
+    n.keep(all_reduce_node(vec![x.to_owned()], vec![mean.clone()]));
+    mean
+}
 
 /// The operator that updates parameters. Its inputs are the numbers `learning_rate`, `mean_correction`, `square_correction` and
 /// `update` of the step; a Boolean that states whether anything changes, which may be left out; then all parameters, the

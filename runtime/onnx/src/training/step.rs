@@ -9,6 +9,7 @@ use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
 use super::dropout::draw_masks;
 use super::gradient_operator::with_gradient_operator;
+use super::join_processes::join_processes;
 use super::list_operators::OWN_DOMAIN;
 use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
@@ -39,6 +40,21 @@ pub struct TrainingOptions {
     pub accumulated_batches: u32,
     /// The processes that train the model together, each on a batch of its own; their mean gradient makes an update.
     pub processes: u32,
+    /// Whether batch normalizations use the statistics of the batches of all processes.
+    pub sync_batch_norm: bool,
+}
+
+/// The batches of which a training makes an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrainingBatches {
+    /// The samples of a batch.
+    pub size: u32,
+    /// The batches of a process that make an update.
+    pub accumulated: u32,
+    /// The processes that train together, each on batches of its own.
+    pub processes: u32,
+    /// Whether batch normalizations use the statistics of the batches of all processes.
+    pub sync_batch_norm: bool,
 }
 
 impl TrainingOptions {
@@ -52,7 +68,13 @@ impl TrainingOptions {
             loss_scale: None,
             accumulated_batches: 1,
             processes: 1,
+            sync_batch_norm: false,
         }
+    }
+
+    /// Returns how many processes share the statistics of batch normalizations.
+    fn normalized_processes(&self) -> u32 {
+        if self.sync_batch_norm { self.processes.max(1) } else { 1 }
     }
 }
 
@@ -69,8 +91,11 @@ pub struct TrainingStep {
     /// batch normalizations, the latter in training mode, are single operators, and parameters are updated by [`super::UPDATE`].
     pub undifferentiated: Graph,
     /// The first part of `graph`, with the same inputs: its outputs are the loss, the gradient of each parameter for this batch, and the
-    /// next value of each running statistic.
+    /// next value of each running statistic. If batch normalizations use the statistics of all processes, it computes the means over
+    /// them: its inputs before the states are then those of each process in turn.
     pub gradients: Graph,
+    /// Whether `gradients` and `perturbed` take the inputs of all processes.
+    pub joins_processes: bool,
     /// `gradients` with errors of the size of rounding in the results on which its outputs depend, from which an engine may differ.
     pub perturbed: Graph,
     /// The second part of `graph`: its inputs are the outputs of `gradients` but the loss, then those of `graph` after the model's own;
@@ -154,13 +179,14 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         let (norm, states) = update.add(&mut rewriting, &mut results.gradients, results.statistics);
         (rewriting.finish(), ValueInfo { name: norm, spec: number() }, states)
     };
+    let together = options.normalized_processes();
     let loss_spec = differentiated.graph.specs().remove(loss).expect("operators with derivatives have shapes");
     let loss_info = |name: String| ValueInfo { name, spec: loss_spec.clone() };
     let whole = |model: &Graph, mut results: BatchResults, uses_lists| {
         let mut reduced = model.clone();
         let loss = match options.processes {
             0 | 1 => loss.to_owned(),
-            _ => all_reduce(&mut reduced, &mut results, loss),
+            _ => all_reduce(&mut reduced, &mut results, loss, together > 1),
         };
         let (graph, norm, states) = updated(reduced, model, results, uses_lists);
         let outputs = [loss_info(loss), norm].into_iter().chain(next_states(&states));
@@ -176,17 +202,34 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let results = BatchResults { gradients, statistics: written_out.statistics };
     let (graph, states) = whole(&model, results.clone(), false);
     let named = results.with_own_names();
+    let (part, results, loss) = match together {
+        1 => (model.clone(), results, loss.to_owned()),
+        _ => {
+            let (mut reduced, mut results) = (model.clone(), results);
+            let loss = all_reduce(&mut reduced, &mut results, loss, true);
+            (join_processes(&reduced, together)?, results, loss)
+        }
+    };
     let first_part = |mut graph: Graph, name_of: &dyn Fn(&str) -> String| {
         results.copy(&named, name_of, &mut graph);
-        let outputs = [loss_info(name_of(loss))].into_iter().chain(named.infos(&model));
+        let outputs = [loss_info(name_of(&loss))].into_iter().chain(named.infos(&model));
         assemble(graph, &states, outputs)
     };
-    let mut perturbed = Perturbed::new(&model, results.values().chain([loss]), options.half.is_some());
+    let mut perturbed = Perturbed::new(&part, results.values().chain([&*loss]), options.half.is_some());
     let perturbed = first_part(std::mem::take(&mut perturbed.graph), &|value| perturbed.name(value));
-    let gradients = first_part(model.clone(), &str::to_owned);
+    let gradients = first_part(part.clone(), &str::to_owned);
     let (update, norm, updated_states) = updated(named.before_update(&model, &states), &model, named.clone(), false);
     let update = assemble(update, &states, [norm].into_iter().chain(next_states(&updated_states)));
-    Ok(TrainingStep { graph, undifferentiated, gradients, perturbed, update, states, untrained })
+    Ok(TrainingStep {
+        graph,
+        undifferentiated,
+        gradients,
+        joins_processes: together > 1,
+        perturbed,
+        update,
+        states,
+        untrained,
+    })
 }
 
 fn next_states(states: &[State]) -> impl Iterator<Item = ValueInfo> {
@@ -206,7 +249,8 @@ impl TrainedModel {
     /// `keep_operators` states whether batch normalizations and attentions stay operators.
     fn new(model: &Graph, loss: &str, options: &TrainingOptions, keep_operators: bool) -> Result<Self, TrainingError> {
         let model = options.half.map_or(Ok(model.clone()), |half| autocast(model, half, keep_operators))?;
-        let (graph, statistics) = use_batch_statistics(&draw_masks(&model)?, keep_operators)?;
+        let (graph, statistics) =
+            use_batch_statistics(&draw_masks(&model)?, keep_operators, options.normalized_processes())?;
         let (graph, loss) = match options.loss_scale {
             Some(_) => scale_loss(&graph, loss),
             None => (graph, loss.to_owned()),

@@ -31,6 +31,7 @@ fn run(script: &str, job: Job, interrupt: &Interrupt, on_update: &mut EventHandl
         resumed: None,
         barrier: None,
         host_use: crate::HostUse::default(),
+        checkpoint_store: None,
         worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
         clock: Arc::new(MonotonicClock::start()),
     };
@@ -179,6 +180,7 @@ fn a_worker_has_the_environment_variables_of_its_job_and_inherits_no_others() {
         resumed: None,
         barrier: None,
         host_use: crate::HostUse::default(),
+        checkpoint_store: None,
         worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES $HOME >&2".into()],
         clock: Arc::new(MonotonicClock::start()),
     };

@@ -117,7 +117,11 @@ impl<'e> Checkpoints<'e> {
         (None, unusable)
     }
 
-    fn read(&self, name: &str, states: &[State], sha256: Option<&String>) -> Result<Checkpoint, String> {
+    /// Returns the checkpoint of this name.
+    ///
+    /// # Errors
+    /// When its files cannot be read, or are not those with this hash.
+    pub fn read(&self, name: &str, states: &[State], sha256: Option<&String>) -> Result<Checkpoint, String> {
         let (checkpoint, found) = read_files(&self.folder.join(name), states)?;
         match sha256 {
             None => return Err("no event in `events.jsonl` states its hash".to_owned()),

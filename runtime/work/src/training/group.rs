@@ -1,16 +1,19 @@
 //! What the processes of a training decide together: each computes the same mean with its engine.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use flagperf_core::event::Failure;
-use flagperf_core::process_group::ProcessGroup;
+use flagperf_core::process_group::{LOST_PROCESS, ProcessGroup};
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
-use flagperf_onnx::all_reduce_model;
+use flagperf_onnx::{State, all_reduce_model};
 use flagperf_plan::Job;
 use flagperf_script::Sessions;
+use indexmap::IndexMap;
 
 use super::super::phase::failure;
+use super::checkpoint::{Checkpoint, Checkpoints};
 use super::model::{load_graph, with_group};
 use super::step_parts::compute;
 
@@ -18,6 +21,8 @@ use super::step_parts::compute;
 pub struct Group {
     pub rank: u32,
     pub size: u32,
+    /// Whether this process writes checkpoints: all have the same states.
+    pub writes_checkpoints: bool,
     /// Computes the mean of a number; empty for one process.
     sessions: Mutex<Sessions>,
 }
@@ -28,11 +33,46 @@ impl Group {
     /// # Errors
     /// When the others do not join in time.
     pub fn join(job: &Job, role: EngineRole) -> Result<Self, Failure> {
-        let Some(ProcessGroup { rank, size, .. }) = job.process_group else {
-            return Ok(Group { rank: 0, size: 1, sessions: Mutex::default() });
+        let Some(ProcessGroup { rank, size, writes_checkpoints, .. }) = job.process_group else {
+            return Ok(Group { rank: 0, size: 1, writes_checkpoints: true, sessions: Mutex::default() });
         };
         let sessions = load_graph(&all_reduce_model(1), "all_reduce", &with_group(job), role)?;
-        Ok(Group { rank, size, sessions: Mutex::new(sessions) })
+        Ok(Group { rank, size, writes_checkpoints, sessions: Mutex::new(sessions) })
+    }
+
+    /// Returns the newest checkpoint that every process can use, and why newer ones were not used; `None` without checkpoints. `hashes`
+    /// has the same names in every process.
+    ///
+    /// # Errors
+    /// When no checkpoint can be used by every process, or the engine fails.
+    pub fn common_checkpoint(
+        &self,
+        checkpoints: &Checkpoints<'_>,
+        states: &[State],
+        hashes: &IndexMap<String, String>,
+    ) -> Result<(Option<Checkpoint>, Vec<String>), Failure> {
+        let names: BTreeSet<&String> = hashes.keys().collect();
+        let (mut unusable, mut is_usable_here) = (Vec::new(), false);
+        for name in names.into_iter().rev() {
+            let own = checkpoints.read(name, states, hashes.get(name));
+            match (self.is_true_everywhere(own.is_ok())?, own) {
+                (true, Ok(checkpoint)) => return Ok((Some(checkpoint), unusable)),
+                (_, Err(error)) => unusable.push(format!("the checkpoint `{name}` cannot be used: {error}")),
+                (false, Ok(_)) => {
+                    is_usable_here = true;
+                    unusable.push(format!("another process cannot use the checkpoint `{name}`"));
+                }
+            }
+        }
+        match unusable.is_empty() {
+            true => Ok((None, unusable)),
+            false => {
+                let reason = format!("rank {} cannot go on with the others: {}", self.rank, unusable.join("; "));
+                // The record names the process that has none.
+                let reason = if is_usable_here { format!("{LOST_PROCESS}: {reason}") } else { reason };
+                Err(failure(&reason, "start a new run: the training then begins again"))
+            }
+        }
     }
 
     /// Returns whether a condition holds in every process. All of them must ask at the same time.

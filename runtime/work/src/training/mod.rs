@@ -33,7 +33,7 @@ use super::engine_facts::sidecar_facts_with_modules;
 use super::export::{file_facts, written};
 use super::phase::{Worker, failure};
 use super::{facts, reference};
-use checkpoint::{Checkpoint, Checkpoints, MODEL_FILE, write_model};
+use checkpoint::{Checkpoint, MODEL_FILE, write_model};
 use drawn_steps::DrawnStep;
 use evaluation::Evaluator;
 use group::Group;
@@ -75,7 +75,7 @@ impl Worker<'_> {
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
                 let mut training = TrainingLoop::new(job, settings, &model, (sessions, group), training_data)?;
                 training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
-                let mut resumed = self.find_checkpoint(&training.checkpoints(), &model);
+                let mut resumed = self.find_checkpoint(&training, &model)?;
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
                 (first..job.settings.repeat).try_for_each(|round| {
                     let start = match resumed.take() {
@@ -130,12 +130,23 @@ impl Worker<'_> {
     }
 
     /// Returns the newest checkpoint of an earlier attempt at the case, of which `flagperf resume` moves them here.
-    fn find_checkpoint(&self, checkpoints: &Checkpoints<'_>, model: &TrainingModel) -> Option<Checkpoint> {
-        let (found, unusable) = checkpoints.newest(&model.step.states, &self.job.checkpoints);
+    ///
+    /// # Errors
+    /// When processes that train together do not all have the same one.
+    fn find_checkpoint(
+        &self,
+        training: &TrainingLoop<'_>,
+        model: &TrainingModel,
+    ) -> Result<Option<Checkpoint>, Failure> {
+        let (checkpoints, states, group) = (training.checkpoints(), &model.step.states, training.group());
+        let (found, unusable) = match group.size {
+            1 => checkpoints.newest(states, &self.job.checkpoints),
+            _ => group.common_checkpoint(&checkpoints, states, &self.job.checkpoints)?,
+        };
         for message in unusable {
             (self.emit)(Event::Log { level: Level::Warning, source: "training".to_owned(), message });
         }
-        let checkpoint = found?;
+        let Some(checkpoint) = found else { return Ok(None) };
         let message = format!("goes on after step {}, from a checkpoint", checkpoint.progress.steps);
         (self.emit)(Event::Log { level: Level::Info, source: "training".to_owned(), message });
         (self.emit)(Event::TrainingResumed(checkpoint.progress));
@@ -143,7 +154,7 @@ impl Worker<'_> {
         for (name, sha256) in &self.job.checkpoints {
             (self.emit)(Event::Checkpoint { name: name.clone(), sha256: sha256.clone() });
         }
-        Some(checkpoint)
+        Ok(Some(checkpoint))
     }
 
     /// Writes the parameters and running statistics of the trained model.

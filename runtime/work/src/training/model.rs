@@ -48,9 +48,8 @@ impl TrainingModel {
     pub fn build(scripts: &CaseScripts, job: &Job, settings: &TrainingSettings) -> Result<Self, Failure> {
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
         let CaseSettings { batch_size, precision, .. } = job.settings;
-        let (accumulated, processes) = (settings.gradient_accumulation_steps, settings.processes);
         let ScriptedTraining { with_loss, step, converted, optimizer, schedule, scales_loss } = scripts
-            .build_training(&model, &job.config, batch_size, precision, accumulated, processes)
+            .build_training(&model, &job.config, precision, &settings.batches(batch_size))
             .map_err(|e| failure(&e, ""))?;
         let graph = model.graphs.values().next().expect("a model that is trained has one graph");
         let first_states = first_states(&with_loss, &step.states)?;
@@ -90,11 +89,12 @@ impl TrainingModel {
     /// # Errors
     /// When the engine refuses one.
     pub fn load_parts(&self, job: &Job, role: EngineRole) -> Result<StepParts, Failure> {
-        let TrainingStep { gradients, perturbed, update, .. } = &self.step;
+        let TrainingStep { gradients, perturbed, update, joins_processes, .. } = &self.step;
         Ok(StepParts {
             gradients: load_graph(gradients, "gradients", job, role)?,
             perturbed: load_graph(perturbed, "perturbed", job, role)?,
             update: load_graph(update, "update", job, role)?,
+            joins_processes: *joins_processes,
         })
     }
 

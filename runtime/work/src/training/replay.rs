@@ -20,7 +20,7 @@ use super::super::outputs::SAMPLES_DRAWN;
 use super::super::phase::failure;
 use super::TrainingModel;
 use super::drawn_steps::DrawnStep;
-use super::step_parts::{Distances, StepParts, Updates, closer_to_zero, compute_batch, norm};
+use super::step_parts::{Distances, StepParts, Updates, closer_to_zero, norm};
 
 /// Differences up to this many times those that the errors cause are rounding. In fp32, correct engines stay well below it, and
 /// the products of TF32 or bf16 exceed it.
@@ -114,8 +114,9 @@ impl<'m> StepReplayer<'m> {
     /// When the other engine fails.
     pub fn replay(&self, drawn: &DrawnStep, earlier: Option<&DrawnStep>) -> Result<StepReplay, Failure> {
         let first_state = drawn.inputs.len() - drawn.states.len();
-        let [(loss, results), (changed_loss, changed)] =
-            [compute_batch(&self.parts.gradients, drawn)?, compute_batch(&self.parts.perturbed, drawn)?];
+        let [computed, with_errors] =
+            [&self.parts.gradients, &self.parts.perturbed].map(|part| self.parts.compute_batch(part, drawn));
+        let ((loss, results), (changed_loss, changed)) = (computed?, with_errors?);
         let gradients = self.states.iter().filter(|state| state.kind == StateKind::Parameter).count();
         let closer = results.iter().zip(&changed).enumerate().map(|(index, (result, changed))| {
             // Statistics follow the gradients.

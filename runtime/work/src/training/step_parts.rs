@@ -16,9 +16,27 @@ pub struct StepParts {
     /// The same with errors.
     pub perturbed: Sessions,
     pub update: Sessions,
+    /// Whether the first two compute what several processes do together. Otherwise they compute the part of one.
+    pub joins_processes: bool,
 }
 
 impl StepParts {
+    /// Returns the loss of the batch of a step, and its gradients and next statistics, by one of the first two parts; the means if several
+    /// processes train together.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn compute_batch(&self, sessions: &Sessions, drawn: &DrawnStep) -> Result<(f64, Vec<Tensor>), Failure> {
+        let (own, states) = drawn.inputs.split_at(drawn.inputs.len() - drawn.states.len());
+        let mut outputs = if self.joins_processes {
+            compute(sessions, own.iter().chain(drawn.others.iter().flatten()).chain(states).cloned().collect())?
+        } else {
+            compute_means(sessions, own, &drawn.others, states)?
+        };
+        let loss = outputs.remove(0).to_f64()[0];
+        Ok((loss, outputs))
+    }
+
     /// Computes the update of a step from gradients and next statistics.
     ///
     /// # Errors
@@ -94,29 +112,30 @@ impl Updates<'_> {
     }
 }
 
-/// Returns the loss of the batch of a step, and its gradients and next statistics; the means if several processes train together.
-///
-/// # Errors
-/// When the engine fails.
-pub fn compute_batch(sessions: &Sessions, drawn: &DrawnStep) -> Result<(f64, Vec<Tensor>), Failure> {
-    let mut outputs = compute(sessions, drawn.inputs.clone())?;
-    let states = &drawn.inputs[drawn.inputs.len() - drawn.states.len()..];
-    if !drawn.others.is_empty() {
-        let mut sums: Vec<Vec<f64>> = outputs.iter().map(Tensor::to_f64).collect();
-        for other in &drawn.others {
-            let batch = compute(sessions, other.iter().chain(states).cloned().collect())?;
-            let added = sums.iter_mut().flatten().zip(batch.iter().flat_map(Tensor::to_f64));
-            added.for_each(|(sum, value)| *sum += value);
-        }
-        let processes = (1 + drawn.others.len()) as f64;
-        for (output, sums) in outputs.iter_mut().zip(sums) {
-            let means: Vec<f64> = sums.into_iter().map(|sum| sum / processes).collect();
-            let dtype = output.dtype();
-            *output = Tensor::from_vec(output.shape().to_vec(), means).expect("as many elements as before").cast(dtype);
-        }
+/// Returns the means of what each process computes of its own inputs and the states.
+fn compute_means(
+    sessions: &Sessions,
+    own: &[Tensor],
+    others: &[Vec<Tensor>],
+    states: &[Tensor],
+) -> Result<Vec<Tensor>, Failure> {
+    let compute = |inputs: &[Tensor]| compute(sessions, inputs.iter().chain(states).cloned().collect());
+    let mut outputs = compute(own)?;
+    if others.is_empty() {
+        return Ok(outputs);
     }
-    let loss = outputs.remove(0).to_f64()[0];
-    Ok((loss, outputs))
+    let mut sums: Vec<Vec<f64>> = outputs.iter().map(Tensor::to_f64).collect();
+    for other in others {
+        let added = sums.iter_mut().flatten().zip(compute(other)?.into_iter().flat_map(|output| output.to_f64()));
+        added.for_each(|(sum, value)| *sum += value);
+    }
+    let processes = (1 + others.len()) as f64;
+    for (output, sums) in outputs.iter_mut().zip(sums) {
+        let means: Vec<f64> = sums.into_iter().map(|sum| sum / processes).collect();
+        let dtype = output.dtype();
+        *output = Tensor::from_vec(output.shape().to_vec(), means).expect("as many elements as before").cast(dtype);
+    }
+    Ok(outputs)
 }
 
 /// Computes a part of a step.

@@ -168,7 +168,7 @@ impl<'a> TrainingLoop<'a> {
             if is_reached || end == self.steps.all {
                 break;
             }
-            if self.steps.has_checkpoint(end) {
+            if self.steps.has_checkpoint(end) && self.group.writes_checkpoints {
                 // An evaluation has read the states already.
                 let read = if is_due { Vec::new() } else { progress.read_states()? };
                 let states = if is_due { &self.evaluated } else { &read };

@@ -47,6 +47,7 @@ fn replayer(step: &TrainingStep, optimizer: Optimizer) -> StepReplayer<'_> {
         gradients: sessions(&step.gradients),
         perturbed: sessions(&step.perturbed),
         update: sessions(&step.update),
+        joins_processes: step.joins_processes,
     };
     StepReplayer { states: &step.states, optimizer, parts, steps_max: 1 }
 }
