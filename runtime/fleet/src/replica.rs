@@ -325,6 +325,10 @@ pub(super) fn replica_summary(
 
 #[cfg(test)]
 mod tests {
+    use flagperf_core::event::Event;
+    use flagperf_core::step::Phase;
+    use flagperf_result::EventChain;
+
     use super::*;
 
     #[test]
@@ -340,6 +344,33 @@ mod tests {
             })
         };
         assert_eq!((ended_after(1), ended_after(10_000)), (Some(61), None));
+    }
+
+    #[test]
+    fn processes_get_the_same_names_of_checkpoints_and_the_hashes_of_their_own_host() {
+        let kept = tempfile::tempdir().unwrap();
+        let hosts = ["a", "b"].map(str::to_owned);
+        let key: CaseKey = "x:y:z:2:2:1".parse().unwrap();
+        let replicas = replicas_of(&key, &hosts);
+        for (replica, numbers) in [(&replicas[0], 1..4), (&replicas[2], 3..6)] {
+            let folder = kept.path().join(replica.folder());
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut events = EventChain::create(&folder.join(EVENTS_FILE)).unwrap();
+            for number in numbers {
+                let (name, sha256) = (format!("step{number}"), format!("{number} on {}", replica.host));
+                events.push(Seconds(1.0), Phase::Train, &Event::Checkpoint { name, sha256 }).unwrap();
+            }
+        }
+        let groups = process_groups(&key, &replicas, 1, Seed::default(), Some(kept.path()));
+        let writers: Vec<bool> = groups.iter().map(|group| group.writes_checkpoints).collect();
+        assert_eq!(writers, [true, false, true, false]);
+        let of_host =
+            |hashes: [&'static str; 3]| ["step5", "step4", "step3"].into_iter().zip(hashes).collect::<Vec<_>>();
+        for (group, expected) in groups.iter().zip([0, 0, 1, 1]) {
+            let found: Vec<_> = group.checkpoints.iter().map(|(name, hash)| (name.as_str(), hash.as_str())).collect();
+            let hosts = [of_host(["", "", "3 on a"]), of_host(["5 on b", "4 on b", "3 on b"])];
+            assert_eq!(found, hosts[expected]);
+        }
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn take_checkpoints(kept: &Path, folder: &Path) -> io::Result<()> {
     fs::rename(checkpoints, folder.join(CHECKPOINTS_FOLDER))
 }
 
-/// Lets a process that trains with others find the checkpoints of its host in its own folder. Those that it cannot find, it names.
+/// Lets a process that trains with others find the checkpoints of its host in its own folder. One that cannot be linked is logged.
 pub(super) fn link_checkpoints(store: &Path, folder: &Path) {
     let link = |checkpoint: &fs::DirEntry| -> io::Result<()> {
         let own = folder.join(CHECKPOINTS_FOLDER).join(checkpoint.file_name());

@@ -122,6 +122,10 @@ impl<'e> Checkpoints<'e> {
     /// # Errors
     /// When its files cannot be read, or are not those with this hash.
     pub fn read(&self, name: &str, states: &[State], sha256: Option<&String>) -> Result<Checkpoint, String> {
+        // The name may be from another host.
+        if !self.names().iter().any(|own| own == name) {
+            return Err("this host does not have it".to_owned());
+        }
         let (checkpoint, found) = read_files(&self.folder.join(name), states)?;
         match sha256 {
             None => return Err("no event in `events.jsonl` states its hash".to_owned()),
