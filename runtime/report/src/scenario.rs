@@ -131,6 +131,18 @@ mod tests {
         record.phases = vec![PhaseRecord { scenario: Some(figures), ..PhaseRecord::new(Phase::Infer) }];
         let rows: Vec<String> =
             scenario_rows(&record).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
-        insta::assert_snapshot!(format!("{}\n{}", scenario_text(&record).unwrap(), rows.join("\n")), @"");
+        insta::assert_snapshot!(format!("{}\n{}", scenario_text(&record).unwrap(), rows.join("\n")), @r"
+        server: 500 queries/s, p99.9 at most 12.0 ms at 99 % confidence (keeps the bound of 15.0 ms), median 4.50 ms
+        kind: server
+        queries: 5 000 in 10.0 s
+        rate: 500 queries/s, scheduled 500, 500 samples/s
+        latency of a query: p50 4.50 ms, p90 5.00 ms, p99 5.00 ms, p99.9 5.00 ms, min 4.00 ms, max 5.00 ms
+        percentile: p99.9 at most 12.0 ms at 99 % confidence (keeps the bound of 15.0 ms)
+        beyond the bound: 2 of 5 000 (bound 15.0 ms)
+        lateness of arrival: p50 10.0 µs, p90 10.0 µs, p99 10.0 µs, p99.9 10.0 µs, min 10.0 µs, max 10.0 µs
+        batches: 2 500 with 2.00 samples on average, core p50 3.00 ms, p90 3.00 ms, p99 3.00 ms, p99.9 3.00 ms, min 3.00 ms, max 3.00 ms
+        data: 100 samples in memory, drawn with replacement; a query waits up to 0 s for others
+        trial: 600 queries/s: does not hold, 120 of 5 000 queries
+        ");
     }
 }
