@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::key::parse_bytes;
+use super::entries::parse_bytes;
 use super::{ContainerOptionFault, list_names, nearest};
 use flagperf_core::units::Bytes;
 

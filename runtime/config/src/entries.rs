@@ -1,4 +1,4 @@
-//! Values that are mappings (targets of metrics, limits of agreement), and the description of values in messages.
+//! Values that are mappings (targets of metrics, limits of agreement) or sizes, and the description of values in messages.
 
 use serde_json::Value;
 
@@ -96,4 +96,19 @@ fn shorten(text: &str) -> String {
         shown.push_str("...");
     }
     shown
+}
+
+/// Parses a number of bytes such as `32G`, `512m` or `1024`. Units are powers of 1024, as in Docker.
+pub(super) fn parse_bytes(text: &str) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &lower[digits.len()..] {
+        "" | "b" => 1,
+        "k" | "kb" => 1 << 10,
+        "m" | "mb" => 1 << 20,
+        "g" | "gb" => 1 << 30,
+        "t" | "tb" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
 }

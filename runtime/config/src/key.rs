@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::entries::{check_agreement_limits, check_target, describe_node, is_target, list_alternatives};
+use super::entries::{check_agreement_limits, check_target, describe_node, is_target, list_alternatives, parse_bytes};
 use super::file::ConfigFile;
 use super::finding::{missing_key, nearest_note};
 use super::scenario::read_scenario;
@@ -238,21 +238,6 @@ fn is_sha256(digits: &str) -> bool {
 fn is_variable_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// Parses a number of bytes such as `32G`, `512m` or `1024`. Units are powers of 1024, as in Docker.
-pub(super) fn parse_bytes(text: &str) -> Option<u64> {
-    let lower = text.trim().to_ascii_lowercase();
-    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &lower[digits.len()..] {
-        "" | "b" => 1,
-        "k" | "kb" => 1 << 10,
-        "m" | "mb" => 1 << 20,
-        "g" | "gb" => 1 << 30,
-        "t" | "tb" => 1 << 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 impl ConfigKey {

@@ -71,8 +71,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!((validate.engine.name.as_str(), validate.engine.engine.as_str()), ("frame", "interpreter"));
     assert_eq!((infer.engine.name.as_str(), infer.engine.engine.as_str(), infer.engine.threads), ("fast", "rten", 2));
     assert!(infer.engine.options.is_empty(), "a null option is left to an engine that is no sidecar");
-    assert_eq!(validate.scripts, checkout.path("scripts/toy"));
-    assert_eq!(validate.data_dir, checkout.path("data"));
+    assert_eq!([&validate.scripts, &validate.data_dir], [&checkout.path("scripts/toy"), &checkout.path("data")]);
     assert_eq!(validate.parameters.target_accuracy, IndexMap::from([("top1".to_owned(), 0.5)]));
     assert_eq!((validate.settings.flops_per_sample, validate.settings.log_freq), (4.12e9, 30));
     assert_eq!(
@@ -83,8 +82,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
     assert_eq!(validate.log_dir, Path::new("/run/toy_frame/localhost_noderank0"));
-    let outputs = Some("/run/toy_frame/localhost_noderank0/outputs.safetensors".into());
-    assert_eq!([&validate.outputs, &infer.outputs], [&outputs; 2]);
+    assert_eq!([&validate.outputs, &infer.outputs], [&Some(validate.log_dir.join("outputs.safetensors")); 2]);
 }
 
 #[test]

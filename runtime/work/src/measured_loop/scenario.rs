@@ -28,6 +28,8 @@ use flagperf_load::{Issuer, Query, QueryQueue, RateSearch, Schedule, SearchStep,
 /// Largest number of bytes of the samples that are held in memory, and of samples.
 const HELD_BYTES_MAX: usize = 1 << 30;
 const HELD_SAMPLES_MAX: usize = 100_000;
+/// Bytes of a batch from which several threads copy its samples: for less, they take longer to begin than to copy.
+const PARALLEL_BYTES_MIN: usize = 1 << 20;
 /// Share of the duration of a measurement that a trial of the search takes, and its limits.
 const TRIAL_SHARE: f64 = 0.1;
 const TRIAL_MIN: Seconds = Seconds(1.0);
@@ -101,7 +103,9 @@ impl MeasuredLoop<'_> {
     /// Reads samples into memory, drawn at random.
     fn prepare_scenario(&self, scenario: Scenario) -> Result<ScenarioRun, Failure> {
         let dataset = self.batches.loader.dataset();
-        let count = HELD_BYTES_MAX / HeldSamples::sample_bytes(dataset.as_ref()).max(1);
+        let sample_bytes = HeldSamples::sample_bytes(dataset.as_ref()).max(1);
+        let (count, batch_bytes) =
+            (HELD_BYTES_MAX / sample_bytes, sample_bytes * self.job.settings.batch_size as usize);
         let mut drawn = self.batches.order.shuffle("samples of queries", 0, dataset.len());
         drawn.truncate(count.clamp(1, HELD_SAMPLES_MAX));
         let skips_bad = self.job.parameters.bad_samples == BadSamplePolicy::Count;
@@ -112,7 +116,7 @@ impl MeasuredLoop<'_> {
         }
         let options = LoaderOptions {
             batch_size: self.job.settings.batch_size as usize,
-            workers: 0,
+            workers: if batch_bytes < PARALLEL_BYTES_MIN { 0 } else { self.job.settings.num_workers as usize },
             prefetch: 0,
             pad_last_batch: true,
             on_bad_sample: BadSamplePolicy::Fail,
