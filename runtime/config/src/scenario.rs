@@ -11,7 +11,7 @@ use super::yaml::{Content, Node};
 use super::{Finding, ValueKind, list_names, nearest};
 
 /// Largest number of queries that a schedule may have, so that their times fit into memory.
-pub const QUERIES_MAX: u64 = 10_000_000;
+pub const QUERIES_MAX: u64 = 20_000_000;
 /// Shortest time in which queries arrive, unless the case sets another one.
 const MIN_DURATION: f64 = 60.0;
 const EXAMPLE: &str = "for example `scenario: {kind: server, latency_bound_s: 0.015}` or `scenario: single_stream`";

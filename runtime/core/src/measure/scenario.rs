@@ -136,59 +136,89 @@ impl QueryTimes {
     }
 }
 
-/// The times of successive queries of one trial as columns.
+/// The times of successive queries of one trial. An event has them as whole nanoseconds, those of a batch once, so that it takes less
+/// than half the space of seconds: a run of ten minutes may have ten million queries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Columns", into = "Columns")]
 pub struct QueryColumns(pub Vec<QueryTimes>);
 
+/// The form of an event. The first three columns after the indices have a value per query, the others one per batch.
 #[derive(Clone, Serialize, Deserialize)]
 struct Columns {
     trial: u32,
-    scheduled_s: Vec<Seconds>,
-    issued_s: Vec<Seconds>,
-    started_s: Vec<Seconds>,
-    ended_s: Vec<Seconds>,
-    core_s: Vec<Seconds>,
-    batch: Vec<u64>,
+    /// Index of the first batch.
+    first_batch: u64,
+    scheduled_ns: Vec<u64>,
+    /// From the scheduled time to that at which it was issued.
+    late_ns: Vec<u64>,
+    /// Queries of each batch.
+    queries: Vec<u32>,
+    started_ns: Vec<u64>,
+    /// From the start of the batch to its end.
+    computed_ns: Vec<u64>,
+    core_ns: Vec<u64>,
+}
+
+/// Returns a time in whole nanoseconds, which the clock counts.
+fn nanos(time: Seconds) -> u64 {
+    (time.0 * 1e9).round() as u64
 }
 
 impl From<QueryColumns> for Columns {
     fn from(QueryColumns(queries): QueryColumns) -> Self {
-        let times = |part: fn(&QueryTimes) -> Seconds| queries.iter().map(part).collect();
-        Columns {
-            trial: queries.first().map_or(0, |query| query.trial),
-            scheduled_s: times(|query| query.scheduled_s),
-            issued_s: times(|query| query.issued_s),
-            started_s: times(|query| query.started_s),
-            ended_s: times(|query| query.ended_s),
-            core_s: times(|query| query.core_s),
-            batch: queries.iter().map(|query| query.batch).collect(),
+        let (first, batches) = (queries.first(), queries.chunk_by(|a, b| a.batch == b.batch));
+        let mut columns = Columns {
+            trial: first.map_or(0, |query| query.trial),
+            first_batch: first.map_or(0, |query| query.batch),
+            scheduled_ns: queries.iter().map(|query| nanos(query.scheduled_s)).collect(),
+            late_ns: queries.iter().map(|query| nanos(query.issued_s) - nanos(query.scheduled_s)).collect(),
+            queries: Vec::new(),
+            started_ns: Vec::new(),
+            computed_ns: Vec::new(),
+            core_ns: Vec::new(),
+        };
+        for batch in batches {
+            columns.queries.push(batch.len() as u32);
+            columns.started_ns.push(nanos(batch[0].started_s));
+            columns.computed_ns.push(nanos(batch[0].ended_s) - nanos(batch[0].started_s));
+            columns.core_ns.push(nanos(batch[0].core_s));
         }
+        columns
     }
 }
 
 impl TryFrom<Columns> for QueryColumns {
     type Error = &'static str;
 
-    /// Fails when the columns differ in length, or the times of a query cannot follow each other.
+    /// Fails when the columns do not fit each other, or the times of a query cannot follow each other.
     fn try_from(columns: Columns) -> Result<Self, Self::Error> {
-        let Columns { trial, scheduled_s, issued_s, started_s, ended_s, core_s, batch } = columns;
-        if [&scheduled_s, &issued_s, &started_s, &ended_s, &core_s].iter().any(|column| column.len() != batch.len()) {
-            return Err("the columns of query times differ in length");
+        let Columns { trial, first_batch, scheduled_ns, late_ns, queries, started_ns, computed_ns, core_ns } = columns;
+        let batches = [started_ns.len(), computed_ns.len(), core_ns.len()];
+        let count: u64 = queries.iter().map(|count| u64::from(*count)).sum();
+        if count != scheduled_ns.len() as u64 || late_ns.len() != scheduled_ns.len() || batches != [queries.len(); 3] {
+            return Err("the columns of query times do not fit each other");
         }
-        let query = |row: usize| QueryTimes {
-            trial,
-            scheduled_s: scheduled_s[row],
-            issued_s: issued_s[row],
-            started_s: started_s[row],
-            ended_s: ended_s[row],
-            core_s: core_s[row],
-            batch: batch[row],
-        };
-        let queries: Vec<QueryTimes> = (0..batch.len()).map(query).collect();
-        match queries.iter().all(QueryTimes::is_possible) {
-            true => Ok(QueryColumns(queries)),
-            false => Err("the times of a query are not finite or not in order"),
+        let sum = |start: u64, time: u64| start.checked_add(time).ok_or("a time of a query is too large");
+        let mut times = Vec::with_capacity(scheduled_ns.len());
+        let mut of_queries = scheduled_ns.into_iter().zip(late_ns);
+        for (index, count) in queries.into_iter().enumerate() {
+            let started = started_ns[index];
+            let (ended, core_s) = (sum(started, computed_ns[index])?, Seconds::from_nanos(core_ns[index]));
+            for (scheduled, late) in of_queries.by_ref().take(count as usize) {
+                times.push(QueryTimes {
+                    trial,
+                    scheduled_s: Seconds::from_nanos(scheduled),
+                    issued_s: Seconds::from_nanos(sum(scheduled, late)?),
+                    started_s: Seconds::from_nanos(started),
+                    ended_s: Seconds::from_nanos(ended),
+                    core_s,
+                    batch: sum(first_batch, index as u64)?,
+                });
+            }
+        }
+        match times.iter().all(QueryTimes::is_possible) {
+            true => Ok(QueryColumns(times)),
+            false => Err("the times of a query are not in order"),
         }
     }
 }
@@ -363,23 +393,39 @@ mod tests {
 
     #[test]
     fn times_read_back_exactly_and_impossible_ones_are_refused() {
-        let queries: Vec<QueryTimes> = (1u32..50).map(|n| query(1.0 / f64::from(n), 2.0, n.into())).collect();
+        let at = |ns: u64| Seconds::from_nanos(ns);
+        let query = |number: u64| QueryTimes {
+            trial: 3,
+            scheduled_s: at(1_000_000_007 * number),
+            issued_s: at(1_000_000_007 * number + 13),
+            started_s: at(4_000_000_000_000 + number / 2),
+            ended_s: at(4_000_000_123_457 + number / 2),
+            core_s: at(123_400),
+            batch: 10 + number / 2,
+        };
+        let queries: Vec<QueryTimes> = (0..1001).map(query).collect();
         let text = serde_json::to_string(&QueryColumns(queries.clone())).unwrap();
         assert_eq!(serde_json::from_str::<QueryColumns>(&text).unwrap().0, queries);
-        let text = serde_json::to_string(&QueryColumns(vec![query(1.0, 2.0, 0)])).unwrap();
-        for (from, to) in [
-            ("\"scheduled_s\":[1.0]", "\"scheduled_s\":[-1.0]"),
-            ("\"scheduled_s\":[1.0]", "\"scheduled_s\":[null]"),
-            ("\"issued_s\":[1.0]", "\"issued_s\":[0.5]"),
-            ("\"started_s\":[1.5]", "\"started_s\":[2.5]"),
-            ("\"ended_s\":[2.0]", "\"ended_s\":[null]"),
-            ("\"core_s\":[0.25]", "\"core_s\":[0.75]"),
+        assert!(text.len() < 40 * queries.len(), "{} bytes", text.len());
+        let text = serde_json::to_string(&QueryColumns(vec![query(1)])).unwrap();
+        let expected = r#"{"trial":3,"first_batch":10,"scheduled_ns":[1000000007],"late_ns":[13],"queries":[1],"started_ns":[4000000000000],"computed_ns":[123457],"core_ns":[123400]}"#;
+        assert_eq!(text, expected);
+        let (order, fit) =
+            ("the times of a query are not in order", "the columns of query times do not fit each other");
+        for (from, to, error) in [
+            ("[4000000000000]", "[1000000019]", order),
+            ("[123400]", "[123500]", order),
+            ("\"late_ns\":[13]", "\"late_ns\":[]", fit),
+            ("\"queries\":[1]", "\"queries\":[2]", fit),
+            ("\"queries\":[1]", "\"queries\":[1,0]", fit),
+            ("[123457]", "[18446744073709551615]", "a time of a query is too large"),
         ] {
             assert!(text.contains(from), "{text}");
-            let error = serde_json::from_str::<QueryColumns>(&text.replace(from, to)).unwrap_err().to_string();
-            assert_eq!(error, "the times of a query are not finite or not in order", "{to}");
+            let found = serde_json::from_str::<QueryColumns>(&text.replace(from, to)).unwrap_err().to_string();
+            assert_eq!(found, error, "{to}");
         }
-        let error = serde_json::from_str::<QueryColumns>(&text.replace("\"batch\":[0]", "\"batch\":[]")).unwrap_err();
-        assert_eq!(error.to_string(), "the columns of query times differ in length");
+        for wrong in ["[-1]", "[null]", "[1.5]"] {
+            assert!(serde_json::from_str::<QueryColumns>(&text.replace("[1000000007]", wrong)).is_err(), "{wrong}");
+        }
     }
 }

@@ -37,7 +37,7 @@ const TRIAL_MAX: Seconds = Seconds(10.0);
 /// Queries of a trial for each that its percentile needs, so that single slow queries do not decide.
 const TRIAL_QUERIES: f64 = 1.5;
 /// Largest number of queries of a trial of the search.
-const TRIAL_QUERIES_MAX: u64 = 1_000_000;
+const TRIAL_QUERIES_MAX: u64 = 200_000;
 /// A trial whose queries are not answered ends this long after twice the time of its schedule.
 const OVERLOAD: Seconds = Seconds(60.0);
 /// Batches after which what the forward function remembers of its runs is dropped.
