@@ -82,14 +82,14 @@ fn several_samples_of_a_query_are_one_batch() {
 fn the_highest_rate_is_searched_for_and_then_measured_for_the_full_time() {
     let site = site();
     // The bound is that of a busy machine; the search ends because a rate of more than the model can compute queues up.
-    let scenario = "{kind: server, latency_bound_s: 0.5, percentile: 0.9, min_duration_s: 1}";
+    let scenario = "{kind: server, latency_bound_s: 0.2, percentile: 0.9, min_duration_s: 2}";
     let record = run_successfully(&site, scenario, &[]);
     let trials = figures(&record)["trials"].as_array().unwrap();
     let (last, search) = trials.split_last().unwrap();
     assert!(search.len() >= 2 && search.iter().any(|trial| trial["holds"] == false), "{trials:?}");
     assert_eq!((&last["holds"], &last["is_cut"], &last["queries"]), (&true.into(), &false.into(), &last["scheduled"]));
     let rate = last["scheduled_queries_per_s"].as_f64().unwrap();
-    assert!(last["scheduled"].as_f64().unwrap() >= rate, "a second of queries");
+    assert!(last["scheduled"].as_f64().unwrap() >= 2.0 * rate, "two seconds of queries");
     let held = search.iter().filter(|trial| trial["holds"] == true);
     let best = held.filter_map(|trial| trial["scheduled_queries_per_s"].as_f64()).fold(0.0, f64::max);
     assert!(rate <= best, "{rate} {best}");
@@ -125,7 +125,7 @@ fn a_bound_that_no_rate_keeps_fails_the_case_and_keeps_what_was_measured() {
     assert_eq!(code, Some(1));
     let reason = failure(&record);
     assert!(
-        reason.starts_with("the scenario failed: ") && reason.contains("took longer than the bound of 0.0000001 s"),
+        reason.starts_with("the scenario failed: ") && reason.contains("took longer than the bound of 1e-7 s"),
         "{reason}"
     );
     assert!(record["finish_info"]["*p_inference_core(qps)"].as_f64().is_some_and(|rate| rate > 0.0));
@@ -171,7 +171,7 @@ fn what_cannot_run_is_refused_before_the_run() {
     assert!(text.contains("`scenario: single_stream` has no effect: the case runs no inference"), "{text}");
     let text = refused(&["--set", "scenario=sever"]);
     assert!(text.contains("unknown scenario `sever` (nearest: `server`)"), "{text}");
-    let (record, code) = run(&site, "{kind: replay, schedule: missing.csv}", &[]);
-    assert_eq!(code, Some(1));
-    assert!(failure(&record).contains("missing.csv: "), "{}", failure(&record));
+    let replay = "scenario={kind: replay, schedule: missing.csv}";
+    let text = refused(&["--set", "compiler=rten", "--set", replay]);
+    assert!(text.contains("missing.csv: "), "{text}");
 }

@@ -113,8 +113,9 @@ pub(super) enum Command {
     /// metrics.
     ///
     /// Results are compared if they are of the same case, data and batch size. Two cases are each measured `--pairs` times, in turns,
-    /// so that what changes on the machine concerns both; each block is a run with a result of its own. The exit code says only
-    /// whether the comparison was possible.
+    /// so that what changes on the machine concerns both; each block is a run with a result of its own. The exit code says
+    /// whether the comparison was possible, and with --max-slowdown whether the second side is slower; the latency of queries is printed
+    /// and not judged.
     Compare(CompareArguments),
     /// Measure what each switch of a case changes: alone, added to those before it, and left out of the whole.
     ///

@@ -136,7 +136,7 @@ fn check_slowdown(arguments: &CompareArguments, comparison: &Comparison) -> Resu
     if let Some(path) = &arguments.junit {
         let [first, second] = &comparison.sides;
         let text = comparison_text(comparison, JUNIT_COLUMNS);
-        let name = format!("{second} is at most {percent} % slower than {first}");
+        let name = format!("{second} is not shown to be more than {percent} % slower than {first}");
         write_file(path, &junit_test("flagperf compare", &name, slowdown.as_deref(), &text))?;
     }
     Ok(slowdown)

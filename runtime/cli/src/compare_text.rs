@@ -1,9 +1,10 @@
 //! A comparison as text.
 
-use flagperf_comparison::{Comparison, RatioInterval, Scaling, Speed, SpeedVerdict};
+use flagperf_comparison::{Comparison, RatioInterval, Scaling, ScenarioPair, Speed, SpeedVerdict};
 
 use flagperf_core::text::one_line;
-use flagperf_report::{headed_table, name_value_table, wrap};
+use flagperf_core::units::Seconds;
+use flagperf_report::{duration, headed_table, name_value_table, wrap};
 
 /// Describes a comparison.
 pub(super) fn comparison_text(comparison: &Comparison, columns: u16) -> String {
@@ -30,6 +31,7 @@ pub(super) fn comparison_text(comparison: &Comparison, columns: u16) -> String {
             100.0 * efficiency
         );
     }
+    text += &comparison.scenario.as_ref().map(|pair| scenario(pair, columns)).unwrap_or_default();
     text += &outputs(comparison, columns);
     if !comparison.metrics.is_empty() {
         let head = ["metric", "first", "second"].map(str::to_owned);
@@ -70,6 +72,20 @@ pub(super) fn verdict(speed: &Speed) -> String {
         None => "unknown",
     };
     text.to_owned()
+}
+
+/// Returns the figures of queries, which have no interval.
+fn scenario(pair: &ScenarioPair, columns: u16) -> String {
+    let time = |time: Option<Seconds>| time.map_or_else(|| "unknown".to_owned(), duration);
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.2}"));
+    let rows = [
+        ("queries/s", pair.queries_per_s.map(rate)),
+        ("median latency", pair.latency_p50_s.map(time)),
+        ("percentile, at 99 % confidence", pair.percentile_s.map(time)),
+    ];
+    let rows = rows.into_iter().map(|(name, [first, second])| [name.to_owned(), first, second]);
+    let head = ["scenario (no verdict)", "first", "second"].map(str::to_owned);
+    format!("\n{}", headed_table(std::iter::once(head).chain(rows).collect(), columns))
 }
 
 fn outputs(comparison: &Comparison, columns: u16) -> String {

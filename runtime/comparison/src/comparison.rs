@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use flagperf_core::measure::Measurement;
-use flagperf_result::{Record, Status};
+use flagperf_core::units::Seconds;
+use flagperf_result::{Record, Status, measured_scenario};
 use indexmap::IndexMap;
 use serde::Serialize;
 
@@ -38,6 +39,9 @@ pub struct Comparison {
     pub outputs: IndexMap<String, OutputErrors>,
     /// Why outputs were not compared; `None` if they were.
     pub outputs_unknown: Option<String>,
+    /// The scenarios of the last results; `None` unless both have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<ScenarioPair>,
     /// Metrics of both sides, by name.
     pub metrics: IndexMap<String, MetricPair>,
 }
@@ -61,6 +65,29 @@ pub struct Scaling {
     pub devices: [u64; 2],
     /// The core throughput for each device of the second side by that of the first.
     pub efficiency: f64,
+}
+
+/// The scenarios of both sides. Their figures have no interval, so that there is no verdict about them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ScenarioPair {
+    pub queries_per_s: [Option<f64>; 2],
+    /// The median latency of a query.
+    pub latency_p50_s: [Option<Seconds>; 2],
+    /// The latency that the share of all queries keeps which the scenario asks for, with 99 % confidence.
+    pub percentile_s: [Option<Seconds>; 2],
+}
+
+impl ScenarioPair {
+    /// Returns the figures of the last results of both sides; `None` unless both have a scenario.
+    fn of(records: [&Record; 2]) -> Option<Self> {
+        let [first, second] = records.map(|record| measured_scenario(record).map(|(_, trial)| trial));
+        let trials = [first?, second?];
+        Some(ScenarioPair {
+            queries_per_s: trials.map(|trial| trial.queries_per_s),
+            latency_p50_s: trials.map(|trial| trial.latency.map(|latency| latency.p50_s)),
+            percentile_s: trials.map(|trial| trial.percentile_s),
+        })
+    }
 }
 
 /// A metric of both sides; `None` if a side does not know it.
@@ -137,6 +164,7 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
         scaling,
         outputs,
         outputs_unknown,
+        scenario: ScenarioPair::of(last.map(|(_, record)| record)),
         metrics: metrics(last.map(|(_, record)| record)),
     })
 }

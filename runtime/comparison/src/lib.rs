@@ -13,7 +13,7 @@ mod variant;
 
 pub use ablation::{Ablation, Combination, CombinationFigures, MeasuredCombination, SwitchEffects, combinations};
 pub use comparable::{Difference, differences};
-pub use comparison::{Comparison, ComparisonError, MetricPair, Scaling, Side, Speed, compare};
+pub use comparison::{Comparison, ComparisonError, MetricPair, Scaling, ScenarioPair, Side, Speed, compare};
 pub use outputs::{Errors, OutputErrors};
 pub use ratio::{RatioInterval, SpeedVerdict};
 pub use sweep::{KNEE_SHARE, Sweep, SweepPoint};

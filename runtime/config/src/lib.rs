@@ -72,7 +72,7 @@ pub use overlay::{check_key_owner, display_value, is_case_key, is_reserved, over
 pub use parameters::{
     BadSamplePolicy, InputCost, PARAMETERS, Parameters, check_parameter_name, default_unit, find_parameter,
 };
-pub use scenario::QUERIES_MAX;
+pub use scenario::{BOUNDS_MIN, QUERIES_MAX};
 pub use section::{SectionKey, SectionKind};
 pub use served_model::{SERVED_MODEL_FILE, ServedModel, ServedModelPlaces};
 pub use settings::{SETTINGS, SettingsFile, TRAINING_SETTINGS};

@@ -12,6 +12,10 @@ use super::{Finding, ValueKind, list_names, nearest};
 
 /// Largest number of queries that a schedule may have, so that their times fit into memory.
 pub const QUERIES_MAX: u64 = 20_000_000;
+/// Longest time in which queries arrive: a day, as for the passes of an official result.
+const DURATION_MAX: f64 = 86_400.0;
+/// Latency bounds that the search for a rate lasts at least: at a rate above what the model can compute, latency grows with time.
+pub const BOUNDS_MIN: f64 = 10.0;
 /// Shortest time in which queries arrive, unless the case sets another one.
 const MIN_DURATION: f64 = 60.0;
 const EXAMPLE: &str = "for example `scenario: {kind: server, latency_bound_s: 0.015}` or `scenario: single_stream`";
@@ -156,6 +160,17 @@ fn check(scenario: &Scenario) -> Result<(), String> {
     if !(0.5..=0.9999).contains(percentile) {
         return Err(format!("`percentile` must be a number from 0.5 to 0.9999, not {percentile}"));
     }
+    if min_duration_s.0 > DURATION_MAX {
+        return Err(format!("`min_duration_s` must be at most {DURATION_MAX}, not {:e}", min_duration_s.0));
+    }
+    if let Some(bound) =
+        latency_bound_s.filter(|bound| scenario.searches_rate() && BOUNDS_MIN * bound.0 > min_duration_s.0)
+    {
+        return Err(format!(
+            "`min_duration_s` must be at least {} if a rate is searched for: {BOUNDS_MIN} times `latency_bound_s`",
+            BOUNDS_MIN * bound.0
+        ));
+    }
     let needs = |name: &str, why: &str| Err(format!("`{}` needs `{name}`, {why}", kind.name()));
     if scenario.searches_rate() && latency_bound_s.is_none() {
         return needs(
@@ -176,7 +191,7 @@ fn check(scenario: &Scenario) -> Result<(), String> {
     if queries > QUERIES_MAX as f64 {
         let rate = queries_per_s.unwrap_or_default();
         return Err(format!(
-            "{rate} queries per second for {} s are {queries:.0} queries (at most {QUERIES_MAX})",
+            "{rate:e} queries per second for {} s are {queries:e} queries (at most {QUERIES_MAX})",
             min_duration_s.0
         ));
     }
@@ -236,6 +251,14 @@ mod tests {
                 "{kind: single_stream, percentile: 1}",
                 "`scenario`: `percentile` must be a number from 0.5 to 0.9999, not 1",
             ),
+            (
+                "{kind: server, latency_bound_s: 0.2, min_duration_s: 1}",
+                "`scenario`: `min_duration_s` must be at least 2 if a rate is searched for: 10 times `latency_bound_s`",
+            ),
+            (
+                "{kind: single_stream, min_duration_s: 1e9}",
+                "`scenario`: `min_duration_s` must be at most 86400, not 1e9",
+            ),
             ("{kind: burst, queries_per_burst: 4}", "`scenario`: `burst` needs `queries_per_s`, "),
             ("{kind: burst, queries_per_s: 4}", "`scenario`: `burst` needs `queries_per_burst`, "),
             ("replay", "`scenario`: `replay` needs `schedule`, "),
@@ -245,7 +268,7 @@ mod tests {
             ),
             (
                 "{kind: server, queries_per_s: 1e6}",
-                "`scenario`: 1000000 queries per second for 60 s are 60000000 queries (at most ",
+                "`scenario`: 1e6 queries per second for 60 s are 6e7 queries (at most ",
             ),
             ("{kind: offline, min_duration_s: 1}", "`scenario`: `min_duration_s` applies to "),
         ] {

@@ -4,12 +4,17 @@ use std::io::Read;
 use std::path::Path;
 
 use flagperf_core::regular_file::open_regular;
+use flagperf_core::text::{one_line, truncate};
 use flagperf_core::units::Seconds;
 
 /// The column with the times.
 const COLUMN: &str = "scheduled_s";
 /// The column with the number of the trial, of which the last one is the measurement.
 const TRIAL: &str = "trial";
+/// The latest time, a day after the first possible one.
+const TIME_MAX: Seconds = Seconds(86_400.0);
+/// Bytes that an error shows of a value.
+const SHOWN_BYTES: usize = 60;
 /// Largest size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 31;
 
@@ -29,6 +34,7 @@ pub fn read_recorded_times(path: &Path, count_max: u64) -> Result<Vec<Seconds>, 
     let position = |name: &str| headers.iter().position(|header| header == name);
     let Some(column) = position(COLUMN) else {
         let found = headers.iter().take(20).collect::<Vec<_>>().join(", ");
+        let found = one_line(truncate(&found, SHOWN_BYTES).as_ref()).into_owned();
         return Err(failed(Some(1), format!("no column `{COLUMN}` (found: {found})")));
     };
     let (mut times, mut trial) = (Vec::new(), String::new());
@@ -36,8 +42,10 @@ pub fn read_recorded_times(path: &Path, count_max: u64) -> Result<Vec<Seconds>, 
         let record = record.map_err(|error| failed(None, error.to_string()))?;
         let line = record.position().map(csv::Position::line);
         let text = record.get(column).unwrap_or_default();
-        let time = text.trim().parse().ok().filter(|time: &f64| time.is_finite() && *time >= 0.0);
-        let time = time.ok_or_else(|| failed(line, format!("`{text}` is not a time in seconds of at least 0")))?;
+        let time = text.trim().parse().ok().filter(|time: &f64| (0.0..=TIME_MAX.0).contains(time));
+        let time = time.ok_or_else(|| {
+            failed(line, format!("`{}` is not a time from 0 to {} s", truncate(text, SHOWN_BYTES), TIME_MAX.0))
+        })?;
         if let Some(of) = position(TRIAL).and_then(|at| record.get(at))
             && of != trial
         {
@@ -83,8 +91,8 @@ mod tests {
     fn the_error_about_a_file_names_the_line() {
         for (text, error) in [
             ("at\n1\n", "times.csv:1: no column `scheduled_s` (found: at)"),
-            ("scheduled_s\n1\n-1\n", "times.csv:3: `-1` is not a time in seconds of at least 0"),
-            ("scheduled_s\nNaN\n", "times.csv:2: `NaN` is not a time in seconds of at least 0"),
+            ("scheduled_s\n1\n-1\n", "times.csv:3: `-1` is not a time from 0 to 86400 s"),
+            ("scheduled_s\nNaN\n", "times.csv:2: `NaN` is not a time from 0 to 86400 s"),
             ("scheduled_s\n", "times.csv: it has no times"),
             ("scheduled_s\n1\n1\n1\n1\n1\n", "times.csv:6: more than 4 times"),
             ("", "times.csv:1: no column `scheduled_s` (found: )"),

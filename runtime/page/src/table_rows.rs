@@ -3,7 +3,7 @@
 use flagperf_core::measure::{Measurement, ThroughputInterval};
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_result::Record;
+use flagperf_result::{Record, measured_scenario};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
@@ -73,6 +73,7 @@ fn row(result: &ReadResult, check: &Check) -> Row {
     add("unit", json!(record.unit));
     add("step", json!(record.headline_step().map(|step| step.name())));
     add_figures(&mut row, headline);
+    add_scenario(&mut row, record);
     let mut add = |key: &str, value: Value| row.insert(key.to_owned(), value);
     add("accuracy", json!(accuracy(record)));
     add("declared_mfu", json!(record.flops.declared_mfu));
@@ -119,6 +120,20 @@ fn add_figures(row: &mut Row, measured: Option<&Measurement>) {
     }
     row.insert("steps".to_owned(), json!(measured.map(|measured| measured.steps)));
     row.insert("samples".to_owned(), json!(measured.map(|measured| measured.samples)));
+}
+
+/// Adds the rate and the latency of the queries of a scenario.
+fn add_scenario(row: &mut Row, record: &Record) {
+    let found = measured_scenario(record);
+    let kind = found.and_then(|(figures, _)| Some(figures.report.as_ref()?.scenario.kind.name()));
+    let trial = found.map(|(_, trial)| trial);
+    row.insert("scenario".to_owned(), json!(kind));
+    row.insert("queries_per_s".to_owned(), json!(trial.and_then(|trial| trial.queries_per_s)));
+    let latency = trial.and_then(|trial| trial.latency);
+    row.insert("query_p50_s".to_owned(), json!(latency.map(|latency| latency.p50_s)));
+    row.insert("query_p99_s".to_owned(), json!(latency.map(|latency| latency.p99_s)));
+    row.insert("query_percentile_s".to_owned(), json!(trial.and_then(|trial| trial.percentile_s)));
+    row.insert("queries_over_bound".to_owned(), json!(trial.and_then(|trial| trial.over_bound)));
 }
 
 /// Returns the metrics of the step that determines the headline.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::dataset_hint;
 use super::fault::{Fault, FaultPlace};
 use super::signature::find_difference;
-use flagperf_config::{Parameters, SettingsFile, is_case_key, overlay_keys};
+use flagperf_config::{Parameters, QUERIES_MAX, SettingsFile, is_case_key, overlay_keys};
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
@@ -21,6 +21,7 @@ use flagperf_core::step::Phase;
 use flagperf_core::tensor::DType;
 use flagperf_data::drawn::{self, Preview};
 use flagperf_data::{DataCheck, DataError, DataRoot, Pipeline};
+use flagperf_load::read_recorded_times;
 use flagperf_plan::{
     CasePlan, CaseSettings, EngineChoice, Manifest, ModelInput, Task, TrainingSettings, graph_name_fault,
 };
@@ -128,6 +129,15 @@ struct Checker<'r> {
 }
 
 impl Checker<'_> {
+    /// Checks the file with the times at which queries arrive.
+    fn check_schedule(&mut self) {
+        let schedule = self.request.parameters.scenario.schedule.as_ref();
+        let read = schedule.map(|schedule| read_recorded_times(&self.request.data_dir.join(schedule), QUERIES_MAX));
+        if let Some(Err(error)) = read {
+            self.add(FaultPlace::Parameter("scenario".to_owned()), error.to_string());
+        }
+    }
+
     fn check_all(&mut self) {
         let data_dir = &self.request.data_dir;
         if data_dir.exists() && !data_dir.is_dir() {
@@ -135,6 +145,7 @@ impl Checker<'_> {
             return self.add(FaultPlace::DataDirectory { hint: "give a folder".to_owned() }, reason);
         }
         let has_weights = !self.request.builds_model || self.check_weights();
+        self.check_schedule();
         if let Some(compiled) = self.compile_scripts() {
             self.check_dataset(&compiled.scripts);
             if self.request.builds_model {

@@ -10,8 +10,8 @@ use flagperf_core::units::Seconds;
 
 /// Share of the latency bound, or of the median latency without one, by which 99 % of the queries may be late at most.
 const LATENESS_SHARE: f64 = 0.1;
-/// Lateness that is never too much.
-const LATENESS_MIN: Seconds = Seconds(100e-6);
+/// Lateness that is never too much: it counts as latency, so that it makes no figure better.
+const LATENESS_MIN: Seconds = Seconds(1e-3);
 /// Shortest duration of an official scenario: MLPerf's rule.
 const OFFICIAL_DURATION_MIN: Seconds = Seconds(600.0);
 /// Ratio of the median core time of a batch to that of a step of the passes below which an engine may compute less for queries.
@@ -71,20 +71,19 @@ fn unanswered(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
     let rate = trial.scheduled_queries_per_s.map_or_else(String::new, |rate| format!(" at {rate:.4} queries/s"));
     match (scenario.latency_bound_s, trial.over_bound, trial.holds) {
         (Some(bound), Some(over), Some(false)) => {
-            let (queries, share) = (trial.queries, 100.0 * scenario.percentile);
-            let cut = if trial.is_cut {
-                format!(" of {}, after which the trial was ended,", trial.scheduled)
-            } else {
-                String::new()
+            let share = 100.0 * scenario.percentile;
+            let queries = match trial.is_cut {
+                true => format!("the first {} of {}", trial.queries, trial.scheduled),
+                false => trial.queries.to_string(),
             };
             let alone = trial.batch_core.filter(|core| core.p50_s.0 > bound.0);
             let alone = alone.map_or_else(String::new, |core| {
-                format!("; the median core time of a batch alone is {:.4} s", core.p50_s.0)
+                format!("; the median core time of a batch alone is {}", milliseconds(core.p50_s))
             });
             Some(format!(
-                "{over} of {queries} queries{cut}{rate} took longer than the bound of {} s: this does not show, with 99 % confidence, \
-                 that {share} % of all queries keep it{alone}",
-                bound.0
+                "{over} of {queries} queries{rate} took longer than the bound of {}: this does not show, with 99 % confidence, that \
+                 {share} % of all queries keep it{alone}",
+                milliseconds(bound)
             ))
         }
         _ if trial.is_cut => Some(format!(
@@ -93,6 +92,10 @@ fn unanswered(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+fn milliseconds(Seconds(time): Seconds) -> String {
+    if time < 1e-6 { format!("{time:e} s") } else { format!("{:.3} ms", time * 1e3) }
 }
 
 /// Returns that queries arrived for a shorter time than the scenario states.
@@ -113,9 +116,10 @@ fn late_queries(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
     let limit = (LATENESS_SHARE * reference.0).max(LATENESS_MIN.0);
     (lateness.0 > limit).then(|| {
         format!(
-            "1 % of the queries were issued more than {:.3} ms after their time (limit {:.3} ms): the processors of the host were busy",
-            lateness.0 * 1e3,
-            limit * 1e3
+            "at least 1 % of the queries were issued more than {} after their time (limit {}): the processors of the host were busy; \
+             leave one to the thread that issues queries, or set a `latency_bound_s`",
+            milliseconds(lateness),
+            milliseconds(Seconds(limit))
         )
     })
 }
@@ -152,8 +156,12 @@ fn fast_batches(record: &Record, trial: &TrialFigures) -> Option<String> {
 
 /// Returns the hint about a scenario that failed.
 pub(super) fn scenario_hint(record: &Record) -> &'static str {
-    match configured(record).map(|scenario| scenario.kind) {
-        Some(Arrival::Server) => {
+    let has_missed = measured_scenario(record).is_some_and(|(_, trial)| trial.holds == Some(false));
+    match configured(record).filter(|_| has_missed) {
+        Some(scenario) if scenario.searches_rate() => {
+            "no rate keeps the bound: set a larger `latency_bound_s`, or a smaller `batch_size`"
+        }
+        Some(scenario) if scenario.kind == Arrival::Server => {
             "set a lower `queries_per_s`, or leave it out to search for the highest rate that keeps the bound"
         }
         _ => "`scenario` in the case's parameters.yaml sets how queries arrive and their bound",
@@ -221,15 +229,15 @@ mod tests {
         let missed = of(TrialFigures { over_bound: Some(61), holds: Some(false), ..trial() }, 0.0);
         assert_eq!(
             missed,
-            "61 of 6000 queries at 100.0000 queries/s took longer than the bound of 0.1 s: this does not show, with 99 % confidence, \
-             that 99 % of all queries keep it"
+            "61 of 6000 queries at 100.0000 queries/s took longer than the bound of 100.000 ms: this does not show, with 99 % \
+             confidence, that 99 % of all queries keep it"
         );
         let short = of(TrialFigures { scheduled: 100, ..trial() }, 0.0);
         assert_eq!(short, "queries arrived for 1.0 s, and `min_duration_s` is 60 s");
         let late = Some(Latency { p99_s: Seconds(0.011), ..Latency::default() });
         assert!(
             of(TrialFigures { lateness: late, ..trial() }, 0.0)
-                .starts_with("1 % of the queries were issued more than 11.000 ms")
+                .starts_with("at least 1 % of the queries were issued more than 11.000 ms")
         );
         assert!(of(trial(), 0.5).starts_with("output `y` differs from that of the same samples in the passes: "));
         let mut other = record(trial(), 0.0);
@@ -244,9 +252,6 @@ mod tests {
     fn a_search_that_found_no_rate_says_so_by_its_last_trial() {
         let cut = TrialFigures { over_bound: Some(9), holds: Some(false), is_cut: true, queries: 9, ..trial() };
         let failures = scenario_failures(&record(cut, 0.0));
-        assert!(
-            failures[0].starts_with("9 of 9 queries of 6000, after which the trial was ended, at "),
-            "{failures:?}"
-        );
+        assert!(failures[0].starts_with("9 of the first 9 of 6000 queries at "), "{failures:?}");
     }
 }

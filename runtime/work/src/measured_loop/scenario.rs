@@ -13,7 +13,7 @@ use super::super::outputs::{QueryOutputs, QuerySample};
 use super::super::phase::failure;
 use super::super::step;
 use super::MeasuredLoop;
-use flagperf_config::{BadSamplePolicy, QUERIES_MAX};
+use flagperf_config::{BOUNDS_MIN, BadSamplePolicy, QUERIES_MAX};
 use flagperf_core::event::{Event, Failure};
 use flagperf_core::measure::{
     Arrival, Clock, Latency, Nanos, QueryColumns, QueryTimes, STEPS_PER_EVENT, Scenario, ScenarioReport, StepTimes,
@@ -34,10 +34,15 @@ const PARALLEL_BYTES_MIN: usize = 1 << 20;
 const TRIAL_SHARE: f64 = 0.1;
 const TRIAL_MIN: Seconds = Seconds(1.0);
 const TRIAL_MAX: Seconds = Seconds(10.0);
+/// Bounds that a trial takes at least: at a rate above what the model can compute, latency grows with time, and a trial that is not
+/// longer than the bound cannot show it.
+const TRIAL_BOUNDS: f64 = BOUNDS_MIN;
+/// Batches before which a trial is not cut, so that a moment in which the machine was busy does not decide.
+const CUT_BATCHES_MIN: u64 = 20;
 /// Queries of a trial for each that its percentile needs, so that single slow queries do not decide.
 const TRIAL_QUERIES: f64 = 1.5;
 /// Largest number of queries of a trial of the search.
-const TRIAL_QUERIES_MAX: u64 = 200_000;
+const TRIAL_QUERIES_MAX: u64 = 1_000_000;
 /// A trial whose queries are not answered ends this long after twice the time of its schedule.
 const OVERLOAD: Seconds = Seconds(60.0);
 /// Batches after which what the forward function remembers of its runs is dropped.
@@ -70,7 +75,7 @@ struct Answers {
 enum TrialOutcome {
     Held,
     Missed,
-    /// It cannot hold at any rate: too many batches alone take longer.
+    /// It cannot hold at any rate: most batches alone take longer.
     Hopeless,
 }
 
@@ -165,7 +170,8 @@ impl MeasuredLoop<'_> {
             let (rate, duration, queries_max) = match step {
                 SearchStep::Try(rate) => {
                     let time = (TRIAL_SHARE * run.scenario.min_duration_s.0).clamp(TRIAL_MIN.0, TRIAL_MAX.0);
-                    (rate, time, TRIAL_QUERIES_MAX)
+                    let bound = run.scenario.latency_bound_s.unwrap_or_default();
+                    (rate, time.max(TRIAL_BOUNDS * bound.0), TRIAL_QUERIES_MAX)
                 }
                 SearchStep::Measure(rate) => (rate, run.scenario.min_duration_s.0, QUERIES_MAX),
                 SearchStep::Found | SearchStep::NotFound(_) => return Ok(()),
@@ -228,7 +234,7 @@ impl MeasuredLoop<'_> {
         let end =
             TrialEnd { trial: run.trial, queries_per_s: schedule.queries_per_s(), scheduled: schedule.len(), is_cut };
         let held = TrialFigures::of(&end, &answers.times, &run.scenario).holds == Some(true);
-        let is_hopeless = allowed.is_some_and(|allowed| answers.over_bound_alone > allowed);
+        let is_hopeless = 2 * answers.over_bound_alone > answers.times.len() as u64;
         self.end_trial(run, answers, end);
         Ok(match held {
             true => TrialOutcome::Held,
@@ -250,8 +256,8 @@ impl MeasuredLoop<'_> {
         let count = (self.job.settings.batch_size / run.scenario.samples_per_query) as usize;
         while let Some(queries) = queue.take(count, run.delay, clock) {
             self.answer(run, answers, &queries)?;
-            let is_hopeless = allowed.is_some_and(|allowed| answers.over_bound > allowed);
-            if is_hopeless || clock.now().since(answers.begin).0 > time_max {
+            let is_missed = allowed.is_some_and(|allowed| answers.over_bound > allowed);
+            if is_missed && answers.batches >= CUT_BATCHES_MIN || clock.now().since(answers.begin).0 > time_max {
                 return Ok(true);
             }
         }
