@@ -174,7 +174,7 @@ impl MeasuredLoop<'_> {
                     (rate, time.max(TRIAL_BOUNDS * bound.0), TRIAL_QUERIES_MAX)
                 }
                 SearchStep::Measure(rate) => (rate, run.scenario.min_duration_s.0, QUERIES_MAX),
-                SearchStep::Found | SearchStep::NotFound(_) => return Ok(()),
+                SearchStep::Found | SearchStep::NotFound => return Ok(()),
             };
             let schedule = self.poisson(run, rate, duration, queries_max);
             match self.run_trial(run, &schedule, true)? {
