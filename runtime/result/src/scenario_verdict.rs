@@ -100,13 +100,15 @@ fn milliseconds(Seconds(time): Seconds) -> String {
 
 /// Returns that queries arrived for a shorter time than the scenario states.
 fn too_short(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
-    let least = scenario.min_duration_s.0;
-    let found = match trial.scheduled_queries_per_s {
-        Some(rate) => trial.scheduled as f64 / rate,
-        None => trial.duration_s.0,
-    };
-    // The last query arrives before the end of the time, and a burst at its beginning.
+    let (least, Seconds(found)) = (scenario.min_duration_s.0, arrival_time(trial));
+    // Rounding the number of queries may lose one, and a burst is at the beginning of its interval.
     (found < least * 0.99).then(|| format!("queries arrived for {found:.1} s, and `min_duration_s` is {least} s"))
+}
+
+/// Returns how long queries arrived: by a schedule on average, because the last of random queries may arrive earlier.
+fn arrival_time(trial: &TrialFigures) -> Seconds {
+    let by_rate = trial.scheduled_queries_per_s.map(|rate| Seconds(trial.scheduled as f64 / rate));
+    by_rate.unwrap_or(trial.duration_s)
 }
 
 /// Returns that queries were issued too late, so that they did not arrive as the schedule says. Lateness counts as latency.
@@ -130,7 +132,7 @@ pub(super) fn scenario_doubts(record: &Record) -> Vec<String> {
         return Vec::new();
     };
     let mut doubts = Vec::new();
-    let duration = trial.duration_s.0;
+    let duration = arrival_time(trial).0;
     if duration < OFFICIAL_DURATION_MIN.0 {
         doubts.push(format!("scenario: queries arrived for {duration:.0} s (official: at least 10 min)"));
     }
