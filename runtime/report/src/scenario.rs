@@ -71,7 +71,8 @@ pub(super) fn scenario_rows(record: &Record) -> Vec<(&'static str, String)> {
     rows.push(("batches", format!("{} with {mean:.2} {unit}s on average{core}", count(trial.batches))));
     let (held, delay) = (plural(report.samples, "sample", "samples"), duration(report.queue_delay_s));
     rows.push(("data", format!("{held} in memory, drawn with replacement; a query waits up to {delay} for others")));
-    rows.extend(figures.trials.iter().rev().skip(1).rev().map(|trial| ("trial", trial_text(figures, trial))));
+    let search = figures.trials.split_last().map_or(&[][..], |(_, search)| search);
+    rows.extend(search.iter().map(|trial| ("trial", trial_text(figures, trial))));
     rows
 }
 

@@ -8,20 +8,19 @@ use std::thread;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::super::lend::lend_field;
 use super::super::outputs::{QueryOutputs, QuerySample};
 use super::super::phase::failure;
 use super::super::step;
-use super::MeasuredLoop;
+use super::{Batches, MeasuredLoop};
 use flagperf_config::{BOUNDS_MIN, BadSamplePolicy, QUERIES_MAX};
 use flagperf_core::event::{Event, Failure};
 use flagperf_core::measure::{
     Arrival, Clock, Latency, Nanos, QueryColumns, QueryTimes, STEPS_PER_EVENT, Scenario, ScenarioReport, StepTimes,
-    TrialEnd, TrialFigures, over_bound_max, queries_needed,
+    TrialEnd, over_bound_max, queries_needed,
 };
 use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
-use flagperf_data::{BatchRequest, FieldRole, HeldSamples, Loader, LoaderOptions};
+use flagperf_data::{BatchRequest, HeldSamples, Loader, LoaderOptions};
 use flagperf_evaluation::name_outputs;
 use flagperf_load::{Issuer, Query, QueryQueue, RateSearch, Schedule, SearchStep, Stop, read_recorded_times};
 
@@ -34,9 +33,6 @@ const PARALLEL_BYTES_MIN: usize = 1 << 20;
 const TRIAL_SHARE: f64 = 0.1;
 const TRIAL_MIN: Seconds = Seconds(1.0);
 const TRIAL_MAX: Seconds = Seconds(10.0);
-/// Bounds that a trial takes at least: at a rate above what the model can compute, latency grows with time, and a trial that is not
-/// longer than the bound cannot show it.
-const TRIAL_BOUNDS: f64 = BOUNDS_MIN;
 /// Batches before which a trial is not cut, so that a moment in which the machine was busy does not decide.
 const CUT_BATCHES_MIN: u64 = 20;
 /// Queries of a trial for each that its percentile needs, so that single slow queries do not decide.
@@ -127,13 +123,7 @@ impl MeasuredLoop<'_> {
             on_bad_sample: BadSamplePolicy::Fail,
             preloaded: false,
         };
-        let inputs: Vec<String> =
-            dataset.fields().iter().filter(|f| f.role == FieldRole::Input).map(|field| field.name.clone()).collect();
-        let sessions = self.model.sessions();
-        let mut lend = |field: &flagperf_data::Field, bytes: usize| {
-            lend_field(sessions, &field.name, inputs.iter().position(|input| *input == field.name), bytes)
-        };
-        let loader = Loader::new(Arc::new(held), options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let Batches { loader, .. } = Batches::with_options(self.job, options, self.model.sessions(), Arc::new(held))?;
         let delay = Seconds(f64::from(self.job.settings.queue_delay_us) * 1e-6);
         Ok(ScenarioRun { scenario, loader, samples, delay, outputs: QuerySample::default(), trial: 0 })
     }
@@ -171,7 +161,7 @@ impl MeasuredLoop<'_> {
                 SearchStep::Try(rate) => {
                     let time = (TRIAL_SHARE * run.scenario.min_duration_s.0).clamp(TRIAL_MIN.0, TRIAL_MAX.0);
                     let bound = run.scenario.latency_bound_s.unwrap_or_default();
-                    (rate, time.max(TRIAL_BOUNDS * bound.0), TRIAL_QUERIES_MAX)
+                    (rate, time.max(BOUNDS_MIN * bound.0), TRIAL_QUERIES_MAX)
                 }
                 SearchStep::Measure(rate) => (rate, run.scenario.min_duration_s.0, QUERIES_MAX),
                 SearchStep::Found | SearchStep::NotFound => return Ok(()),
@@ -220,8 +210,10 @@ impl MeasuredLoop<'_> {
         let clock = self.progress.clock;
         let (queue, stop) = (QueryQueue::default(), Stop::default());
         let mut answers = self.begin_trial(run, Some(schedule));
-        let allowed = run.scenario.latency_bound_s.filter(|_| may_be_cut);
-        let allowed = allowed.map(|_| over_bound_max(schedule.len(), run.scenario.percentile).unwrap_or(0));
+        let bound = run.scenario.latency_bound_s;
+        // Without a bound, and with too few queries to prove one, none holds.
+        let provable = bound.and_then(|_| over_bound_max(schedule.len(), run.scenario.percentile));
+        let allowed = bound.filter(|_| may_be_cut).map(|_| provable.unwrap_or(0));
         let time_max = 2.0 * schedule.times().last().unwrap_or_default().0 + OVERLOAD.0;
         let issuer = Issuer { schedule, queue: &queue, stop: &stop, clock, begin: answers.begin };
         let is_cut = thread::scope(|scope| {
@@ -233,7 +225,7 @@ impl MeasuredLoop<'_> {
         })?;
         let end =
             TrialEnd { trial: run.trial, queries_per_s: schedule.queries_per_s(), scheduled: schedule.len(), is_cut };
-        let held = TrialFigures::of(&end, &answers.times, &run.scenario).holds == Some(true);
+        let held = !is_cut && provable.is_some_and(|most| answers.over_bound <= most);
         let is_hopeless = 2 * answers.over_bound_alone > answers.times.len() as u64;
         self.end_trial(run, answers, end);
         Ok(match held {
