@@ -12,6 +12,7 @@ use super::decoder::DecoderCommand;
 use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
 use super::import::ImportCommand;
+use super::microbenchmark::PeakArguments;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
 use super::report::{ReportArguments, ShowArguments};
@@ -140,6 +141,10 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: GraphCommand,
     },
+    /// Measure what a device really reaches: products in each format, its memory, and copies to and from the host.
+    ///
+    /// The names are those of FlagPerf's `base`, whose rows are printed, too. Exits with 1 if a figure does not count.
+    Peak(PeakArguments),
     /// Build, test or measure an operator that a vendor brings
     Operator {
         #[command(subcommand)]
@@ -213,6 +218,12 @@ pub(super) enum Command {
     /// Load a model and run it on the inputs that arrive on standard input. `serve` runs this in a process of its own
     #[command(hide = true)]
     ServeWorker,
+    /// Measure an operator or a limit, a job on standard input. `run --operator` and `peak` run this in a process of its own
+    #[command(hide = true)]
+    Microbenchmark {
+        /// The file for the outcome
+        results: PathBuf,
+    },
 }
 
 /// The library, engine, monitor or sidecar to probe.
@@ -278,9 +289,16 @@ pub(super) struct RunArguments {
     /// `flagperf new case NAME --from FILE`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["case", "data", "official", "submit"])]
     pub(super) onnx: Option<PathBuf>,
-    /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS; repeatable
-    #[arg(long, value_name = "DIM=SIZE", value_parser = dimension_size, requires = "onnx")]
+    /// Measure one operator, such as `mm:FP16`, without a case: one of FlagPerf's `operation`, in a format; repeatable
+    #[arg(long, value_name = "NAME:FORMAT", value_hint = ValueHint::Other, conflicts_with_all = ["case", "onnx", "data", "official", "submit", "trace"])]
+    pub(super) operator: Vec<String>,
+    /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS, or of a dimension of an operator; repeatable,
+    /// for an operator also with the same name
+    #[arg(long, value_name = "DIM=SIZE", value_parser = dimension_size)]
     pub(super) shape: Vec<(String, usize)>,
+    /// Also write a page with the figures of operators
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "operator")]
+    pub(super) html: Option<PathBuf>,
     /// The compiler, as by `--set compiler=NAME`
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other, conflicts_with = "official")]
     pub(super) compiler: Option<String>,

@@ -31,6 +31,9 @@ mod lint;
 mod lint_pairs;
 mod lint_report;
 mod list;
+mod microbenchmark;
+mod microbenchmark_page;
+mod microbenchmark_text;
 mod new;
 mod operator;
 mod operator_page;
@@ -117,6 +120,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Graph { command } => graph::graph(&command),
+        Command::Peak(arguments) => microbenchmark::peak(&arguments),
+        Command::Microbenchmark { results } => microbenchmark::measure_job(&results),
         Command::Operator { command } => operator::operator(&command),
         Command::Decoder { command } => decoder::decoder(&command),
         Command::Key { command } => key::key(&command),

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::arguments::{RunArguments, RunOutput};
+use super::microbenchmark::run_operators;
 use super::new::case_of_file;
-use super::output::{StderrDisplay, print_message, print_now, print_result};
+use super::output::{StderrDisplay, print_message, print_mistake, print_now, print_result};
 use super::result_printer::{ResultPrinter, relative_path};
 use super::resume::{announce_resume, refuse_changed_cases};
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -34,6 +35,12 @@ use flagperf_run::{
 
 /// Runs the selected cases and prints their results.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    if !arguments.operator.is_empty() {
+        return run_operators(arguments);
+    }
+    if arguments.onnx.is_none() && !arguments.shape.is_empty() {
+        return Ok(print_mistake("--shape sets a dimension of the model of --onnx, or of an operator of --operator"));
+    }
     let checkout = locate_checkout()?;
     let chosen = arguments.onnx.as_ref().map_or_else(|| check_choice(&checkout, &arguments.selection), |_| Ok(()));
     if let Err(message) = chosen {

@@ -42,7 +42,7 @@ pub use shape_inference::{Attributes, InferError, output_dtypes};
 pub use training::{
     ALL_REDUCE, Decay, GRADIENT, LossScale, Moments, NORM, OWN_DOMAIN, Optimizer, OptimizerKind, Schedule, State,
     StateKind, StepScalars, TRAINING_DOMAIN, TrainingBatches, TrainingError, TrainingOptions, TrainingStep, UPDATE,
-    UPDATE_NUMBERS, UpdateRule, WarmUp, add_gradients, all_reduce_model, training_step,
+    UPDATE_NUMBERS, UpdateRule, WarmUp, add_gradients, all_reduce_model, gradient_operator, training_step,
 };
 pub use weights::{
     ConfigurationValue, Int8Part, WeightError, WeightMismatches, WeightOptions, WeightReader, find_weights_file,

@@ -43,7 +43,7 @@ mod server;
 
 pub use grpc::read_request;
 pub use http::json_request;
-pub use model_source::{EngineSource, EngineTable, SourceError};
+pub use model_source::{EngineTable, SourceError};
 pub use result_model::{ResultModelError, read_result_model};
 pub use server::{ServeError, ServeOptions, Served, serve};
 pub use store::ModelStore;

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf_config::{EngineEntry, Finding, ServedModel, ServedModelPlaces, Vendor, list_known};
+use flagperf_config::{Finding, ServedModel, ServedModelPlaces, Vendor, list_known};
 use flagperf_core::precision::Precision;
-use flagperf_engine::{LoadOptions, TABLE, UnknownEngine, backend::Backend, check_options};
+use flagperf_engine::{EngineSource, LoadOptions, TABLE, UnknownEngine, check_options};
 use indexmap::IndexMap;
-use serde_json::Value;
 
 use super::frame::LoadRequest;
 use super::generation::TextSource;
@@ -58,23 +57,6 @@ impl ModelSource {
             scratch: scratch.to_owned(),
         }
     }
-}
-
-/// An engine as a worker loads it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct EngineSource {
-    /// The row in the table of engines.
-    pub engine: String,
-    /// The vendor's folder.
-    pub folder: PathBuf,
-    /// The shared library of a plug-in.
-    pub library: Option<PathBuf>,
-    /// The program and the arguments of a sidecar.
-    pub command: Vec<String>,
-    /// The threads for the computation; 0 is the engine's default.
-    pub threads: u32,
-    /// The options of the engine.
-    pub options: IndexMap<String, Value>,
 }
 
 /// Among the options of a vendor, the number of threads.
@@ -141,21 +123,7 @@ fn of_entry(root: &Path, vendor: &Vendor, place: &str, name: &str) -> Result<Eng
         let file = format!("vendors/{}/vendor.yaml", vendor.name);
         return Err(SourceError::Other(format!("{place}: unknown compiler `{name}` (known in {file}: {known})")));
     };
-    let EngineEntry { engine, library, command, options, .. } = entry;
-    let library = match entry.backend() {
-        Some(backend) => Some(installed(root, place, backend)?),
-        None => library.as_ref().map(|library| vendor.folder.join(library)),
-    };
-    let options = options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let (engine, folder, command) = (engine.clone(), vendor.folder.clone(), command.clone());
-    Ok(EngineSource { engine, folder, library, command, threads: 0, options })
-}
-
-/// Returns the library that `flagperf backend install` has installed.
-fn installed(root: &Path, place: &str, name: &str) -> Result<PathBuf, SourceError> {
-    Backend::find(root, name).and_then(|row| row.installed()).ok_or_else(|| {
-        SourceError::Other(format!("{place}: the library `{name}` is not installed: `flagperf backend install {name}`"))
-    })
+    EngineSource::of_entry(root, vendor, entry).map_err(|reason| SourceError::Other(format!("{place}: {reason}")))
 }
 
 /// Checks what needs no model: that the engine is a compiler, and its options.

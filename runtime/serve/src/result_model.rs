@@ -14,7 +14,8 @@ use flagperf_verify::find_results;
 
 use super::decoder::{ATTENTION_MASK, FIRST};
 use super::generation::TextSource;
-use super::model_source::{EngineSource, MeasuredRecord, ModelSource};
+use super::model_source::{MeasuredRecord, ModelSource};
+use flagperf_engine::EngineSource;
 
 /// Why the model of a result cannot be served.
 #[derive(Debug, thiserror::Error)]

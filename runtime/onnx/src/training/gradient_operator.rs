@@ -11,14 +11,17 @@ pub const TRAINING_DOMAIN: &str = "ai.onnx.preview.training";
 /// attribute `xs`.
 pub const GRADIENT: &str = "Gradient";
 
-/// Adds the gradients of a loss with respect to parameters as one node.
-pub(super) fn with_gradient_operator(graph: &Graph, loss: &str, parameters: &[&str]) -> Differentiated {
+/// Adds the gradients of a loss with respect to weights and inputs as one node, for an engine that computes it. A value of unknown
+/// name has no gradient.
+pub fn gradient_operator(graph: &Graph, loss: &str, values: &[&str]) -> Differentiated {
+    let specs = graph.specs();
+    let known = values.iter().filter(|name| specs.contains_key(**name));
     let gradients: IndexMap<String, String> =
-        parameters.iter().map(|name| ((*name).to_owned(), format!("gradient.{name}"))).collect();
+        known.map(|name| ((*name).to_owned(), format!("gradient.{name}"))).collect();
     let names: Vec<String> = gradients.keys().cloned().collect();
     let mut graph = graph.clone();
-    for (parameter, gradient) in &gradients {
-        graph.values.insert(gradient.clone(), graph.weights[parameter.as_str()].spec.clone());
+    for (value, gradient) in &gradients {
+        graph.values.insert(gradient.clone(), specs[value].clone());
     }
     let attributes = [("xs", Attribute::Strings(names.clone())), ("y", Attribute::String(loss.to_owned()))];
     graph.nodes.push(Node {

@@ -24,7 +24,7 @@ mod update;
 
 pub use all_reduce::all_reduce_model;
 pub use error::TrainingError;
-pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN};
+pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN, gradient_operator};
 pub use gradient_outputs::add_gradients;
 pub(crate) use list_operators::all_reduce_node;
 pub use list_operators::{ALL_REDUCE, NORM, OWN_DOMAIN, UPDATE, UPDATE_NUMBERS, UpdateRule};

@@ -8,7 +8,7 @@ use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
 use super::dropout::draw_masks;
-use super::gradient_operator::with_gradient_operator;
+use super::gradient_operator::gradient_operator;
 use super::join_processes::join_processes;
 use super::list_operators::OWN_DOMAIN;
 use super::loss_scale::{LossScale, scale_loss};
@@ -193,7 +193,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         (assemble(graph, &states, outputs), states)
     };
     let Differentiated { graph: mut model, gradients } =
-        with_gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
+        gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
     model.domains.insert(OWN_DOMAIN.to_owned(), 1);
     let results = BatchResults { gradients, statistics: with_operators.statistics };
     let (undifferentiated, _) = whole(&model, results, true);

@@ -1,0 +1,476 @@
+//! `flagperf run --operator` and `flagperf peak`: one operator at a time, and the limits of a device.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, ValueHint};
+use flagperf_config::{Config, Overrides, Vendor, env, list_known, load, parse_yaml};
+use flagperf_core::exit_code;
+use flagperf_core::measure::MonotonicClock;
+use flagperf_core::text::one_line;
+use flagperf_core::units::Seconds;
+use flagperf_engine::EngineSource;
+use flagperf_host::{CapturedCommand, capture};
+use flagperf_microbenchmark::{
+    DataSheet, Format, LIMITS, Limit, LimitJob, LimitTimes, Operator, OperatorFigures, OperatorJob, OperatorTimes,
+    Sizes, measure_limit, measure_operator,
+};
+use flagperf_report::columns;
+use flagperf_run::{HostBusy, HostLock, Interrupt, LockNotice};
+use indexmap::IndexMap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::arguments::RunArguments;
+use super::microbenchmark_page::{operators_page, peak_page};
+use super::microbenchmark_text::{operators_text, peak_text};
+use super::output::{check_page_file, print_message, print_mistake, print_now, print_result, write_file};
+use super::setup::{find_checkout, print_findings};
+
+/// Exit code: something was not measured, or does not count.
+const EXIT_UNSOUND: u8 = 1;
+/// The time of each of the two measurements of an operator, in seconds.
+const TIME_S: f64 = 3.0;
+/// The most that a process may print, and its time limit in seconds.
+const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+const TIME_LIMIT_S: f64 = 1800.0;
+
+/// The arguments of `flagperf peak`.
+#[derive(Debug, Args)]
+pub(super) struct PeakArguments {
+    /// Measure only this limit, such as `computation-FP16`; repeatable
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    only: Vec<String>,
+    #[command(flatten)]
+    engine: EngineArguments,
+    /// Print the results as JSON, with every time that was measured
+    #[arg(long)]
+    json: bool,
+    /// Also write a page
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
+}
+
+/// The engine that is measured.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct EngineArguments {
+    /// The vendor whose device is measured: a folder in vendors/
+    #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
+    vendor: Option<String>,
+    /// A compiler or framework of the vendor [default: its `default_framework`]
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    compiler: Option<String>,
+    /// An option of the engine, such as `threads=1` or `device=cuda:1`; repeatable
+    #[arg(long, value_name = "OPTION=VALUE", value_hint = ValueHint::Other)]
+    set: Vec<String>,
+    /// Directory that contains host.yaml (also FLAGPERF_CONFIG)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    config: Option<PathBuf>,
+}
+
+/// An operator in one format and one shape: what was measured, or why not.
+#[derive(Debug, Serialize)]
+pub(super) struct OperatorResult {
+    pub(super) operator: String,
+    pub(super) format: Format,
+    pub(super) sizes: IndexMap<String, usize>,
+    pub(super) flops: Option<f64>,
+    pub(super) figures: Option<OperatorFigures>,
+    pub(super) data_sheet: DataSheet,
+    pub(super) times: Option<OperatorTimes>,
+    pub(super) failure: Option<String>,
+}
+
+/// A limit: what was measured, or why not.
+#[derive(Debug, Serialize)]
+pub(super) struct LimitResult {
+    pub(super) limit: &'static str,
+    pub(super) row: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) value: Option<f64>,
+    /// The size at which it was reached, and the figures there, if it was measured by an operator.
+    pub(super) size: Option<usize>,
+    pub(super) figures: Option<OperatorFigures>,
+    pub(super) data_sheet_value: Option<f64>,
+    pub(super) data_sheet: DataSheet,
+    pub(super) times: Option<LimitTimes>,
+    pub(super) failure: Option<String>,
+}
+
+/// What the process of a measurement receives.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Job {
+    Operator(OperatorJob),
+    Limit(LimitJob),
+}
+
+/// What it writes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome<T> {
+    Measured(T),
+    Failed(String),
+}
+
+/// Measures the operators that `--operator` names, in each shape, and prints their figures.
+pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let chosen = match chosen_operators(&arguments.operator, &arguments.shape) {
+        Ok(chosen) => chosen,
+        Err(message) => return Ok(print_mistake(&message)),
+    };
+    let overrides = arguments.selection.overrides();
+    let engine = EngineArguments {
+        vendor: overrides.vendor,
+        compiler: arguments.compiler.clone(),
+        set: overrides.set,
+        config: overrides.config,
+    };
+    let bench = match Bench::new(&engine, arguments.html.as_deref())? {
+        Ok(bench) => bench,
+        Err(code) => return Ok(code),
+    };
+    let mut results = Vec::new();
+    for (operator, format, sizes) in chosen {
+        bench.announce(&format!("{} {} {}", operator.name, format.name, sizes_text(&sizes)));
+        let job = OperatorJob { operator: operator.name.to_owned(), format, sizes, ..bench.settings()? };
+        let flops = Sizes::of(operator, &job.sizes).ok().and_then(|sizes| Some(operator.flops?(&sizes)));
+        let measured = bench.measure::<OperatorTimes>(&Job::Operator(job.clone()))?;
+        let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (Some(times), None));
+        let sheet = bench.data_sheet(times.as_ref().and_then(|times| times.device_name.as_deref()), format);
+        let figures = times.as_ref().map(|times| OperatorFigures::of(times, flops, &sheet));
+        let OperatorJob { operator, sizes, .. } = job;
+        results.push(OperatorResult { operator, format, sizes, flops, figures, data_sheet: sheet, times, failure });
+        if bench.interrupt.is_set() {
+            break;
+        }
+    }
+    let is_sound = |result: &OperatorResult| result.figures.as_ref().is_some_and(|figures| figures.reasons.is_empty());
+    let sound = results.iter().all(is_sound);
+    bench.print(arguments.output.json, &results, operators_text(&results, columns()), operators_page, sound)
+}
+
+/// Measures the limits of a device, and prints them.
+pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
+    let chosen: Result<Vec<&Limit>, String> = match arguments.only.is_empty() {
+        true => Ok(LIMITS.iter().collect()),
+        false => arguments.only.iter().map(|name| Limit::find(name)).collect(),
+    };
+    let chosen = match chosen {
+        Ok(chosen) => chosen,
+        Err(message) => return Ok(print_mistake(&message)),
+    };
+    let bench = match Bench::new(&arguments.engine, arguments.html.as_deref())? {
+        Ok(bench) => bench,
+        Err(code) => return Ok(code),
+    };
+    let mut results = Vec::new();
+    for limit in chosen {
+        bench.announce(limit.name);
+        let format =
+            limit.operator().map_or_else(|| Format::find("FP32").unwrap_or(bench.format), |(_, format)| format);
+        let settings = OperatorJob { format, ..bench.settings()? };
+        let job = Job::Limit(LimitJob { limit: limit.name.to_owned(), settings });
+        let measured = bench.measure::<LimitTimes>(&job)?;
+        results.push(bench.limit_result(limit, format, measured));
+        if bench.interrupt.is_set() {
+            break;
+        }
+    }
+    let is_sound = |result: &LimitResult| {
+        result.failure.is_none() && result.figures.as_ref().is_none_or(|figures| figures.reasons.is_empty())
+    };
+    // What a device does not have is no failure, as long as something was measured.
+    let sound = results.iter().any(is_sound) && results.iter().all(|r| r.failure.is_some() || is_sound(r));
+    bench.print(arguments.json, &results, peak_text(&results, columns()), peak_page, sound)
+}
+
+/// Measures what the job on standard input says, and writes the outcome to a file.
+pub(super) fn measure_job(results: &Path) -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read the job from standard input")?;
+    let job: Job = serde_json::from_str(&text).context("standard input contains no job")?;
+    let clock = MonotonicClock::start();
+    fn outcome<T>(measured: Result<T, flagperf_microbenchmark::MeasureError>) -> Outcome<T> {
+        measured.map_or_else(|error| Outcome::Failed(error.to_string()), Outcome::Measured)
+    }
+    let outcome = match &job {
+        Job::Operator(job) => serde_json::to_vec(&outcome(measure_operator(job, &clock))),
+        Job::Limit(job) => serde_json::to_vec(&outcome(measure_limit(job, &clock))),
+    };
+    std::fs::write(results, outcome?).with_context(|| format!("cannot write `{}`", results.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The engine that is measured, and the use of this host.
+struct Bench {
+    vendor: Vendor,
+    engine: EngineSource,
+    format: Format,
+    page: Option<PathBuf>,
+    interrupt: Interrupt,
+    clock: MonotonicClock,
+    seed: u64,
+    scratch: tempfile::TempDir,
+    _host: HostLock,
+}
+
+impl Bench {
+    /// Finds the engine, and waits for the host as `BUSY_HOST` says.
+    fn new(arguments: &EngineArguments, page: Option<&Path>) -> anyhow::Result<Result<Self, ExitCode>> {
+        let root = find_checkout()?;
+        if let Some(Err(message)) = page.map(check_page_file) {
+            return Ok(Err(print_mistake(&message)));
+        }
+        let overrides = Overrides {
+            vendor: arguments.vendor.clone(),
+            config: arguments.config.clone(),
+            environment: flagperf_config::Environment::read(),
+            ..Overrides::default()
+        };
+        let config = match load(&root, &overrides) {
+            Ok(config) => config,
+            Err(findings) => {
+                print_findings(findings.0.iter());
+                return Ok(Err(ExitCode::from(exit_code::MISTAKE)));
+            }
+        };
+        let Config { vendor: Some(vendor), site, findings, .. } = config else {
+            print_findings(config.findings.iter());
+            return Ok(Err(ExitCode::from(exit_code::MISTAKE)));
+        };
+        // Those of the cases in host.yaml are none of this command's business.
+        print_findings(findings.iter().filter(|finding| finding.cases.is_empty()));
+        let engine = match find_engine(&root, &vendor, arguments) {
+            Ok(engine) => engine,
+            Err(message) => return Ok(Err(print_mistake(&message))),
+        };
+        let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+        let about = format!("process {}, an operator or the limits of a device", std::process::id());
+        let mut on_notice = |notice: &LockNotice| print_message(&format!("warning: {notice}"));
+        let names = (about.as_str(), about.as_str());
+        let host = match HostLock::take(&env::host_lock(), names, site.busy_host, &interrupt, &mut on_notice) {
+            Ok(lock) => lock,
+            Err(busy) => {
+                print_message(&format!("error: {busy}\n  hint: {}", HostBusy::HINT));
+                let code = if interrupt.is_set() { exit_code::INTERRUPTED } else { exit_code::MISTAKE };
+                return Ok(Err(ExitCode::from(code)));
+            }
+        };
+        let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
+        let (page, clock) = (page.map(Path::to_owned), MonotonicClock::start());
+        let seed = u64::from(std::process::id());
+        let format = Format::find("FP32").context("FP32 is a format")?;
+        Ok(Ok(Bench { vendor, engine, format, page, interrupt, clock, seed, scratch, _host: host }))
+    }
+
+    fn announce(&self, what: &str) {
+        print_now(&format!("measuring {what} with {}\n", self.engine.engine));
+    }
+
+    /// Returns the settings of a job without an operator.
+    fn settings(&self) -> anyhow::Result<OperatorJob> {
+        let scratch = tempfile::tempdir_in(self.scratch.path()).context("cannot create a temporary folder")?.keep();
+        Ok(OperatorJob {
+            operator: String::new(),
+            format: self.format,
+            sizes: IndexMap::new(),
+            engine: self.engine.clone(),
+            monitor: self.vendor.monitor.clone(),
+            time_s: Seconds(TIME_S),
+            seed: self.seed,
+            scratch,
+        })
+    }
+
+    /// Runs a job in a process of its own, because an engine may crash or never end.
+    fn measure<T: DeserializeOwned>(&self, job: &Job) -> anyhow::Result<Result<T, String>> {
+        let results = self.scratch.path().join("results.json");
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let argv: Vec<OsString> = vec![program.into(), "microbenchmark".into(), results.clone().into()];
+        let input = serde_json::to_vec(job)?;
+        let time_max = Seconds(TIME_LIMIT_S);
+        let command = CapturedCommand { argv, folder: None, input, bytes_max: OUTPUT_BYTES_MAX, time_max };
+        let ended = capture(&command, &self.clock, || self.interrupt.is_set());
+        let text = std::fs::read_to_string(&results).unwrap_or_default();
+        let _ = std::fs::remove_file(&results);
+        Ok(match (ended, serde_json::from_str::<Outcome<T>>(&text)) {
+            (_, Ok(Outcome::Measured(measured))) => Ok(measured),
+            (_, Ok(Outcome::Failed(reason))) => Err(one_line(&reason).into_owned()),
+            (Err(error), Err(_)) => Err(one_line(&error.to_string()).into_owned()),
+            (Ok(_), Err(_)) => Err("its process ended without a result".to_owned()),
+        })
+    }
+
+    /// Returns what vendor.yaml says of a device in a format.
+    fn data_sheet(&self, device: Option<&str>, format: Format) -> DataSheet {
+        let Some(device) = device.and_then(|name| self.vendor.device(name)) else { return DataSheet::default() };
+        DataSheet {
+            device: device.name.clone(),
+            flops_per_s: device.peak_flops_per_s.get(format.peak_name()).map(|peak| peak.0),
+            bytes_per_s: device.bandwidth_bytes_per_s,
+            memory_bytes: device.memory_bytes.map(|bytes| bytes.0 as f64),
+            source: device.source.clone(),
+        }
+    }
+
+    fn limit_result(&self, limit: &Limit, format: Format, measured: Result<LimitTimes, String>) -> LimitResult {
+        let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (Some(times), None));
+        let device = times.as_ref().and_then(LimitTimes::device_name);
+        let data_sheet = self.data_sheet(device, format);
+        let (value, best) = times.as_ref().and_then(|times| times.value(&data_sheet)).unzip();
+        let (size, figures) = best.flatten().unzip();
+        LimitResult {
+            limit: limit.name,
+            row: limit.row,
+            unit: limit.unit(),
+            value,
+            size,
+            figures,
+            data_sheet_value: limit.data_sheet_value(&data_sheet),
+            data_sheet,
+            times,
+            failure,
+        }
+    }
+
+    /// Prints results as text or JSON, and writes the page.
+    fn print<T: Serialize>(
+        &self,
+        json: bool,
+        results: &[T],
+        text: String,
+        page: fn(&[T], &str) -> String,
+        is_sound: bool,
+    ) -> anyhow::Result<ExitCode> {
+        let code = match (self.interrupt.is_set(), is_sound) {
+            (true, _) => exit_code::INTERRUPTED,
+            (false, true) => exit_code::OK,
+            (false, false) => EXIT_UNSOUND,
+        };
+        if let Some(path) = &self.page
+            && let Err(message) = write_file(path, &page(results, &text))
+        {
+            return Ok(print_mistake(&message));
+        }
+        let shown = if json { format!("{}\n", serde_json::to_string_pretty(results)?) } else { text };
+        Ok(print_result(&shown, code))
+    }
+}
+
+/// Finds the engine among the compilers and the frameworks of a vendor, and applies the options.
+fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArguments) -> Result<EngineSource, String> {
+    let name = arguments.compiler.as_deref().or(vendor.default_framework.as_deref());
+    let names = || vendor.compilers.keys().chain(vendor.frameworks.keys()).map(String::as_str);
+    let file = format!("vendors/{}/vendor.yaml", vendor.name);
+    let name = name.ok_or_else(|| format!("{file} has no `default_framework`: name an engine with --compiler"))?;
+    let entry = vendor.compilers.get(name).or_else(|| vendor.frameworks.get(name));
+    let entry = entry.ok_or_else(|| {
+        format!("unknown compiler or framework `{name}` (known in {file}: {})", list_known(name, names()))
+    })?;
+    let mut engine = EngineSource::of_entry(root, vendor, entry)?;
+    for set in &arguments.set {
+        let refused = |reason: &str| format!("--set {}: {reason}", one_line(set));
+        let (option, value) =
+            set.split_once('=').ok_or_else(|| refused("not an option with its value, such as `threads=1`"))?;
+        let option = option.strip_prefix(&format!("{name}.")).unwrap_or(option);
+        let value = parse_yaml(value).map_err(|error| refused(&error.reason))?.value();
+        engine.options.insert(option.to_owned(), value);
+    }
+    if let Some(threads) = engine.options.shift_remove("threads").filter(|threads| !threads.is_null()) {
+        let threads = threads.as_u64().and_then(|threads| u32::try_from(threads).ok());
+        engine.threads = threads.ok_or("`threads` must be a number")?;
+    }
+    Ok(engine)
+}
+
+/// An operator, its format, and the sizes that are not FlagPerf's.
+type Chosen = (&'static Operator, Format, IndexMap<String, usize>);
+
+/// Returns each operator in each shape: a dimension that is given several times has several sizes.
+fn chosen_operators(names: &[String], shapes: &[(String, usize)]) -> Result<Vec<Chosen>, String> {
+    let mut dimensions: IndexMap<&str, Vec<usize>> = IndexMap::new();
+    for (name, size) in shapes {
+        dimensions.entry(name).or_default().push(*size);
+    }
+    let mut combinations = vec![IndexMap::new()];
+    for (name, sizes) in dimensions {
+        let with_sizes = combinations.iter().flat_map(|known: &IndexMap<String, usize>| {
+            sizes.iter().map(|size| known.clone().into_iter().chain([(name.to_owned(), *size)]).collect())
+        });
+        combinations = with_sizes.collect();
+    }
+    let mut chosen = Vec::new();
+    for name in names {
+        let (operator, format) = operator_and_format(name)?;
+        for sizes in &combinations {
+            Sizes::of(operator, sizes).map_err(|error| error.to_string())?;
+            chosen.push((operator, format, sizes.clone()));
+        }
+    }
+    Ok(chosen)
+}
+
+/// Reads `mm:FP16`.
+fn operator_and_format(name: &str) -> Result<(&'static Operator, Format), String> {
+    let refused = |reason: String| format!("--operator {}: {reason}", one_line(name));
+    let mut parts = name.split(':');
+    let operator = Operator::find(parts.next().unwrap_or_default()).map_err(refused)?;
+    let format = parts.next().ok_or_else(|| refused(format!("the format is missing: `{}:FP32`", operator.name)))?;
+    let known = || flagperf_microbenchmark::FORMATS.iter().map(|format| format.name);
+    let unknown = || refused(format!("unknown format `{format}` (known: {})", list_known(format, known())));
+    let format = Format::find(format).ok_or_else(unknown)?;
+    operator.check_format(format).map_err(refused)?;
+    if parts.next().is_some() {
+        let short = format!("{}:{}", operator.name, format.name);
+        return Err(refused(format!(
+            "`{short}` is enough: the peak of the device is in vendor.yaml, and --compiler names the library"
+        )));
+    }
+    Ok((operator, format))
+}
+
+/// Returns sizes as text: `M=1024 N=1024`.
+pub(super) fn sizes_text(sizes: &IndexMap<String, usize>) -> String {
+    sizes.iter().map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operator_is_measured_in_each_shape() {
+        let shapes = [("M", 8), ("M", 16), ("N", 2)].map(|(name, size)| (name.to_owned(), size));
+        let chosen = chosen_operators(&["mm:FP16".to_owned(), "mv:fp32".to_owned()], &shapes).unwrap();
+        let shown: Vec<String> = chosen
+            .iter()
+            .map(|(operator, format, sizes)| format!("{} {} {}", operator.name, format.name, sizes_text(sizes)))
+            .collect();
+        assert_eq!(shown, ["mm FP16 M=8 N=2", "mm FP16 M=16 N=2", "mv FP32 M=8 N=2", "mv FP32 M=16 N=2"]);
+    }
+
+    #[test]
+    fn a_wrong_operator_says_what_is_known() {
+        let refusal = |name: &str| chosen_operators(&[name.to_owned()], &[("M".to_owned(), 8)]).unwrap_err();
+        for (name, expected) in [
+            ("mn:FP16", "--operator mn:FP16: unknown operator `mn` (known: mm, min, mv, …)"),
+            ("mm", "--operator mm: the format is missing: `mm:FP32`"),
+            ("mm:FP15", "--operator mm:FP15: unknown format `FP15` (known: FP16, FP32, FP64, …)"),
+            (
+                "mm:INT8",
+                "--operator mm:INT8: operator `mm` does not compute in INT8 (known: FP64, FP32, TF32, FP16, BF16)",
+            ),
+            (
+                "mm:FP16:312:nativetorch:A100_40_SXM",
+                "--operator mm:FP16:312:nativetorch:A100_40_SXM: `mm:FP16` is enough: the peak of the device is in vendor.yaml, and --compiler names the library",
+            ),
+            ("abs:FP32", "operator `abs` has no dimension `M` (known: Melements)"),
+        ] {
+            assert_eq!(refusal(name), expected);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Compares the output of a whole input with that of one tile, computed in f64.
+
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_onnx_exec::{Executor, ReferenceOps};
+use serde::{Deserialize, Serialize};
+
+use super::graph::{GraphFailure, OperatorGraph};
+use super::operators::Scale;
+
+/// Largest number of elements of an output that are compared: rows are left out of a larger one, evenly.
+const COMPARED_MAX: usize = 1 << 24;
+
+/// How an output differs from the reference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The largest difference, relative to the largest element of the reference.
+    pub error: f64,
+    /// The largest that rounding explains.
+    pub limit: f64,
+    /// The number of elements that were compared, and that the outputs have.
+    pub compared: u64,
+    pub elements: u64,
+    /// The first element that is not a number where it should be one, or is a number where it should not; or another shape.
+    pub wrong: Option<String>,
+}
+
+impl Comparison {
+    /// Returns whether the outputs are right.
+    pub fn is_right(&self) -> bool {
+        self.wrong.is_none() && self.error <= self.limit
+    }
+
+    /// Adds another comparison: the larger error counts.
+    pub(crate) fn merge(self, other: Comparison) -> Comparison {
+        Comparison {
+            error: self.error.max(other.error),
+            limit: self.limit,
+            compared: self.compared + other.compared,
+            elements: self.elements + other.elements,
+            wrong: self.wrong.or(other.wrong),
+        }
+    }
+}
+
+/// The outputs of one tile, computed in f64.
+pub(crate) struct Reference {
+    outputs: Vec<Tensor>,
+    scales: Vec<Scale>,
+    tiles: f64,
+    limit: f64,
+    /// The magnitude that errors are relative to: the largest finite element of all outputs.
+    magnitude: f64,
+}
+
+impl Reference {
+    /// Computes the outputs of a tile with the graph for its shapes. There are `tiles` of it; rounding explains an error of `limit`.
+    ///
+    /// # Errors
+    /// When the graph cannot be computed.
+    pub fn compute(
+        operator: &str,
+        tile: &OperatorGraph,
+        inputs: &[Tensor],
+        tiles: f64,
+        limit: f64,
+    ) -> Result<Self, GraphFailure> {
+        let failed = |error: flagperf_onnx_exec::ExecError| GraphFailure::new(operator, error);
+        let executor = Executor::load(&tile.graph, ReferenceOps).map_err(failed)?;
+        let outputs = executor.run_host(inputs).map_err(failed)?;
+        let finite = |tensor: &Tensor| tensor.to_f64().into_iter().filter(|value| value.is_finite());
+        // The gradient of a softmax is zero except for rounding, which is relative to its terms.
+        let least = if outputs.len() > 1 { 2f64.powi(-10) } else { f64::MIN_POSITIVE };
+        let magnitude = |tensor: &Tensor| finite(tensor).fold(least, |largest, value| largest.max(value.abs()));
+        let magnitude = outputs.last().map_or(least, magnitude);
+        Ok(Reference { outputs, scales: tile.scales.clone(), tiles, limit, magnitude })
+    }
+
+    /// Compares the outputs of whole inputs.
+    pub fn compare(&self, outputs: &[Tensor]) -> Comparison {
+        let mut all = Comparison { error: 0.0, limit: self.limit, compared: 0, elements: 0, wrong: None };
+        if outputs.len() != self.outputs.len() {
+            all.wrong = Some(format!("{} outputs instead of {}", outputs.len(), self.outputs.len()));
+            return all;
+        }
+        for ((actual, tile), scale) in outputs.iter().zip(&self.outputs).zip(&self.scales) {
+            let factor = match scale {
+                Scale::Same => 1.0,
+                Scale::Tiles => self.tiles,
+                Scale::PerTile => 1.0 / self.tiles,
+            };
+            all = all.merge(self.compare_one(actual, tile, factor));
+        }
+        all
+    }
+
+    fn compare_one(&self, actual: &Tensor, tile: &Tensor, factor: f64) -> Comparison {
+        let elements = actual.len() as u64;
+        let mut found = Comparison { error: 0.0, limit: self.limit, compared: 0, elements, wrong: None };
+        let is_multiple = |(whole, part): (&usize, &usize)| *part > 0 && whole.is_multiple_of(*part);
+        if actual.dtype() != tile.dtype()
+            || actual.shape().len() != tile.shape().len()
+            || !actual.shape().iter().zip(tile.shape()).all(is_multiple)
+        {
+            found.wrong = Some(format!("an output `{}` instead of repetitions of `{}`", actual.spec(), tile.spec()));
+            return found;
+        }
+        let scalar = [1];
+        let (whole, part) =
+            if actual.shape().is_empty() { (&scalar[..], &scalar[..]) } else { (actual.shape(), tile.shape()) };
+        let (width, tile_width) = (whole[whole.len() - 1], part[part.len() - 1]);
+        let (rows, tile_values) = (actual.len() / width, tile.to_f64());
+        let magnitude = if tile.shape().is_empty() { largest(&tile_values) * factor } else { self.magnitude * factor };
+        let step = actual.len().div_ceil(COMPARED_MAX).max(1);
+        let size = actual.dtype().size();
+        for row in (0..rows).step_by(step) {
+            let from = row * width * size;
+            let values = row_values(&actual.bytes()[from..from + width * size], actual.dtype());
+            let tile_row = row_of_tile(row, whole, part) * tile_width;
+            let expected = tile_values[tile_row..tile_row + tile_width].iter().cycle();
+            for (place, (value, expected)) in values.iter().zip(expected).enumerate() {
+                let expected = expected * factor;
+                if *value == expected || value.is_nan() && expected.is_nan() {
+                    continue;
+                }
+                if !value.is_finite() || !expected.is_finite() {
+                    let place = row * width + place;
+                    found.wrong.get_or_insert_with(|| format!("element {place} is {value} instead of {expected}"));
+                    continue;
+                }
+                found.error = found.error.max((value - expected).abs() / magnitude.max(f64::MIN_POSITIVE));
+            }
+            found.compared += width as u64;
+        }
+        found
+    }
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().filter(|value| value.is_finite()).fold(0.0, |largest: f64, value| largest.max(value.abs()))
+}
+
+fn row_values(bytes: &[u8], dtype: DType) -> Vec<f64> {
+    let row = Tensor::from_bytes([bytes.len() / dtype.size()], dtype, bytes);
+    row.expect("the bytes are whole elements").to_f64()
+}
+
+/// Returns the row of a tile that a row of the whole repeats. A row is all elements along the last dimension.
+fn row_of_tile(mut row: usize, whole: &[usize], tile: &[usize]) -> usize {
+    let (mut place, mut stride) = (0, 1);
+    for (size, part) in whole.iter().zip(tile).rev().skip(1) {
+        place += row % size % part * stride;
+        stride *= part;
+        row /= size;
+    }
+    place
+}

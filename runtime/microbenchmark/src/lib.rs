@@ -1,0 +1,24 @@
+//! Measures one operator of ONNX at a time, and the limits of a device, with any engine.
+//!
+//! The inputs lie where the engine keeps its own outputs: on its device. Knows no vendor, no case and no record.
+
+mod check;
+mod figures;
+mod format;
+mod graph;
+mod inputs;
+mod limits;
+mod measure;
+mod operators;
+mod sizes;
+mod times;
+
+pub use check::Comparison;
+pub use figures::{DataSheet, OperatorFigures, Reason};
+pub use format::{FORMATS, Format};
+pub use graph::GraphFailure;
+pub use limits::{LIMITS, Limit, LimitJob, LimitTimes, SizeTimes, measure_limit};
+pub use measure::{MeasureError, OperatorJob, measure_operator};
+pub use operators::{OPERATORS, Operator};
+pub use sizes::{SizeError, Sizes};
+pub use times::{OperatorTimes, Round};

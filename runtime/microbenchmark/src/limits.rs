@@ -1,0 +1,346 @@
+//! The limits of a device: FlagPerf's `base`, by its names.
+
+use std::sync::Arc;
+
+use flagperf_core::measure::Clock;
+use flagperf_core::tensor::{DType, HostMemory, Tensor, TensorSpec};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_engine::{EngineError, Session, Value};
+use flagperf_onnx::ValueInfo;
+use serde::{Deserialize, Serialize};
+
+use super::figures::{DataSheet, OperatorFigures};
+use super::format::Format;
+use super::graph::{first_row_graph, tile_graph};
+use super::measure::{Loader, MeasureError, OperatorJob, measure_operator};
+use super::operators::Operator;
+use super::sizes::Sizes;
+use super::times::OperatorTimes;
+
+/// The time of a call from which no larger size is tried.
+const CALL_MAX: f64 = 0.3;
+/// The sizes of the three dimensions of a product, and of a copy in units of 2^20 elements.
+const PRODUCT_SIZES: [usize; 5] = [1024, 2048, 4096, 8192, 16384];
+const COPY_SIZES: [usize; 4] = [16, 64, 256, 1024];
+/// The elements of f32 that are copied between host and device: 256 MiB.
+const TRANSFERRED: usize = 1 << 26;
+/// The number of transfers.
+const TRANSFERS: usize = 20;
+/// The blocks of memory that are allocated until none is left, and the smallest: FlagPerf's.
+const BLOCK_MAX: usize = 1 << 30;
+const BLOCK_MIN: usize = 1 << 20;
+/// The elements of the tile that fills a block.
+const BLOCK_TILE: usize = 1 << 10;
+/// Most blocks that are allocated.
+const BLOCKS_MAX: usize = 1 << 14;
+
+/// A limit of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// FlagPerf's name of the case, and of its row.
+    pub name: &'static str,
+    pub row: &'static str,
+    kind: LimitKind,
+}
+
+/// How a limit is measured.
+#[derive(Clone, Copy, Debug)]
+enum LimitKind {
+    /// By the matrix product in a format of this name.
+    Product(&'static str),
+    /// By an elementwise operator, which reads its input and writes its output once.
+    Copy,
+    /// By allocations until one fails.
+    Capacity,
+    /// By inputs in the memory that the engine lends.
+    HostToDevice,
+    /// By copies of an output.
+    DeviceToHost,
+}
+
+const fn limit(name: &'static str, row: &'static str, kind: LimitKind) -> Limit {
+    Limit { name, row, kind }
+}
+
+/// Every limit that can be measured on one device. FlagPerf's names of some rows differ from those of their cases.
+#[rustfmt::skip]
+pub const LIMITS: [Limit; 9] = [
+    limit("computation-FP64", "computation-FP64", LimitKind::Product("FP64")),
+    limit("computation-FP32", "computation-FP32", LimitKind::Product("FP32")),
+    limit("computation-TF32", "computation-TF32", LimitKind::Product("TF32")),
+    limit("computation-FP16", "computation-FP16", LimitKind::Product("FP16")),
+    limit("computation-BF16", "computation-BF16", LimitKind::Product("BF16")),
+    limit("main_memory-bandwidth", "main_memory-bindwidth", LimitKind::Copy),
+    limit("main_memory-capacity", "main_memory-capacity", LimitKind::Capacity),
+    limit("interconnect-h2d", "transfer-bandwidth", LimitKind::HostToDevice),
+    limit("interconnect-d2h", "transfer-bandwidth-d2h", LimitKind::DeviceToHost),
+];
+
+impl Limit {
+    /// Returns the limit with this name.
+    ///
+    /// # Errors
+    /// The known names.
+    pub fn find(name: &str) -> Result<&'static Limit, String> {
+        LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
+            let known = flagperf_core::suggestion::list_known(name, LIMITS.iter().map(|limit| limit.name));
+            format!("unknown limit `{name}` (known: {known})")
+        })
+    }
+
+    /// Returns the operator and the format by which the limit is measured; `None` if it is measured without an operator.
+    pub fn operator(&self) -> Option<(&'static Operator, Format)> {
+        let (name, format) = match self.kind {
+            LimitKind::Product(format) => ("mm", format),
+            LimitKind::Copy => ("neg", "FP32"),
+            LimitKind::Capacity | LimitKind::HostToDevice | LimitKind::DeviceToHost => return None,
+        };
+        Some((Operator::find(name).ok()?, Format::find(format)?))
+    }
+
+    /// Returns what the data sheet says of the limit. It has nothing about transfers.
+    pub fn data_sheet_value(&self, sheet: &DataSheet) -> Option<f64> {
+        match self.kind {
+            LimitKind::Product(_) => sheet.flops_per_s,
+            LimitKind::Copy => sheet.bytes_per_s,
+            LimitKind::Capacity => sheet.memory_bytes,
+            LimitKind::HostToDevice | LimitKind::DeviceToHost => None,
+        }
+    }
+
+    /// Returns the unit of the limit: `FLOP/s`, `B/s` or `B`.
+    pub fn unit(&self) -> &'static str {
+        match self.kind {
+            LimitKind::Product(_) => "FLOP/s",
+            LimitKind::Copy | LimitKind::HostToDevice | LimitKind::DeviceToHost => "B/s",
+            LimitKind::Capacity => "B",
+        }
+    }
+}
+
+/// What a process measures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LimitJob {
+    /// The name of the limit.
+    pub limit: String,
+    /// The engine and the settings. The operator, its format and its sizes are those of the limit.
+    pub settings: OperatorJob,
+}
+
+/// What is measured of a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitTimes {
+    /// An operator in several sizes, of which the fastest counts.
+    Operator(Vec<SizeTimes>),
+    /// Copies of so many bytes.
+    Transfers { device: String, device_name: Option<String>, bytes: Bytes, times_s: Vec<Seconds> },
+    /// The bytes of all blocks that could be allocated at once.
+    Capacity { device: String, device_name: Option<String>, bytes: Bytes },
+}
+
+/// The times of an operator in one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SizeTimes {
+    /// The size of each dimension of a product, or the elements of a copy in units of 2^20.
+    pub size: usize,
+    /// The floating-point operations of a call, if they are counted.
+    pub flops: Option<f64>,
+    pub times: OperatorTimes,
+}
+
+impl LimitTimes {
+    /// Returns the limit: the highest rate of operations or bytes per second, or the bytes. With it, the size that reached it and its figures.
+    pub fn value(&self, sheet: &DataSheet) -> Option<(f64, Option<(usize, OperatorFigures)>)> {
+        match self {
+            LimitTimes::Operator(sizes) => {
+                let figures = sizes.iter().map(|one| (one.size, OperatorFigures::of(&one.times, one.flops, sheet)));
+                let rate = |figures: &OperatorFigures| figures.flops_per_s.unwrap_or(figures.bytes_per_s);
+                let best = figures.max_by(|(_, a), (_, b)| rate(a).total_cmp(&rate(b)))?;
+                Some((rate(&best.1), Some(best)))
+            }
+            LimitTimes::Transfers { bytes, times_s, .. } => {
+                let mut times: Vec<f64> = times_s.iter().map(|time| time.0).collect();
+                times.sort_unstable_by(f64::total_cmp);
+                Some((bytes.0 as f64 / times.get(times.len() / 2)?, None))
+            }
+            LimitTimes::Capacity { bytes, .. } => Some((bytes.0 as f64, None)),
+        }
+    }
+
+    /// Returns the name of the device in its driver.
+    pub fn device_name(&self) -> Option<&str> {
+        match self {
+            LimitTimes::Operator(sizes) => sizes.first()?.times.device_name.as_deref(),
+            LimitTimes::Transfers { device_name, .. } | LimitTimes::Capacity { device_name, .. } => {
+                device_name.as_deref()
+            }
+        }
+    }
+
+    /// Returns the device, as the engine names it.
+    pub fn device(&self) -> &str {
+        match self {
+            LimitTimes::Operator(sizes) => sizes.first().map_or("", |one| one.times.device.as_str()),
+            LimitTimes::Transfers { device, .. } | LimitTimes::Capacity { device, .. } => device,
+        }
+    }
+}
+
+/// Measures a limit.
+///
+/// # Errors
+/// When the engine fails, or the limit does not exist on its device.
+pub fn measure_limit(job: &LimitJob, clock: &dyn Clock) -> Result<LimitTimes, MeasureError> {
+    let limit = Limit::find(&job.limit).map_err(MeasureError::Operator)?;
+    match limit.kind {
+        LimitKind::Product(_) => measure_sizes(limit, &["M", "N", "K"], &PRODUCT_SIZES, &job.settings, clock),
+        LimitKind::Copy => measure_sizes(limit, &["Melements"], &COPY_SIZES, &job.settings, clock),
+        LimitKind::Capacity => measure_capacity(&job.settings),
+        LimitKind::HostToDevice => measure_to_device(&job.settings, clock),
+        LimitKind::DeviceToHost => measure_to_host(&job.settings, clock),
+    }
+}
+
+fn measure_sizes(
+    limit: &Limit,
+    dimensions: &[&str],
+    sizes: &[usize],
+    settings: &OperatorJob,
+    clock: &dyn Clock,
+) -> Result<LimitTimes, MeasureError> {
+    let (operator, format) = limit.operator().expect("the limit is that of an operator");
+    let mut measured: Vec<SizeTimes> = Vec::new();
+    for size in sizes {
+        let given = dimensions.iter().map(|name| ((*name).to_owned(), *size)).collect();
+        let flops =
+            operator.flops.map(|flops| Ok::<f64, MeasureError>(flops(&Sizes::of(operator, &given)?))).transpose()?;
+        let name = operator.name.to_owned();
+        let job = OperatorJob { operator: name, format, sizes: given, ..settings.clone() };
+        let times = match measure_operator(&job, clock) {
+            Ok(times) => times,
+            Err(error) if measured.is_empty() || !is_memory(&error) => return Err(error),
+            Err(_) => break,
+        };
+        let (calls, time) = times.rounds.iter().fold((0, 0.0), |(n, t), round| (n + round.calls, t + round.time_s.0));
+        measured.push(SizeTimes { size: *size, flops, times });
+        if time / calls.max(1) as f64 > CALL_MAX {
+            break;
+        }
+    }
+    Ok(LimitTimes::Operator(measured))
+}
+
+fn is_memory(error: &MeasureError) -> bool {
+    matches!(error, MeasureError::Memory { .. } | MeasureError::Engine(EngineError::OutOfMemory { .. }))
+}
+
+/// Returns the description of a vector of f32.
+fn vector(name: &str, elements: usize) -> ValueInfo {
+    ValueInfo { name: name.to_owned(), spec: TensorSpec::new([elements], DType::F32) }
+}
+
+/// Returns a vector of a session that repeats a tile.
+fn block(session: &mut dyn Session, tile: &Tensor) -> Result<Vec<Value>, EngineError> {
+    let outputs = session.submit(&[Value::Host(tile.clone())])?;
+    session.sync()?;
+    Ok(outputs)
+}
+
+fn tile_of(elements: usize) -> Tensor {
+    Tensor::from_vec([elements], vec![1f32; elements]).expect("the shape is the length of the list")
+}
+
+/// The inputs and outputs of an engine lie in host memory.
+fn no_device(device: &str) -> MeasureError {
+    MeasureError::Operator(format!("`{device}` has no memory of its own: the engine computes in host memory"))
+}
+
+/// A session that fills blocks, the name of its device, and the first block.
+type Blocks = (Box<dyn Session>, String, Vec<Value>);
+
+/// Loads the session that fills blocks of so many elements.
+fn load_blocks(loader: &Loader<'_>, elements: usize) -> Result<Blocks, MeasureError> {
+    let mut session = loader.load(&tile_graph(&[vector("block", BLOCK_TILE)], &[vector("block", elements)]))?;
+    let first = block(&mut *session, &tile_of(BLOCK_TILE))?;
+    let device = session.facts().device;
+    match first.first() {
+        Some(Value::Device(_)) => Ok((session, device, first)),
+        _ => Err(no_device(&device)),
+    }
+}
+
+fn measure_capacity(settings: &OperatorJob) -> Result<LimitTimes, MeasureError> {
+    let loader = Loader::new(settings)?;
+    let (mut size, mut bytes) = (BLOCK_MAX, 0);
+    let mut held = Vec::new();
+    let mut device = String::new();
+    while size >= BLOCK_MIN && held.len() < BLOCKS_MAX {
+        let (mut session, name, first) = match load_blocks(&loader, size / size_of::<f32>()) {
+            Err(error) if is_memory(&error) && !held.is_empty() => {
+                size /= 2;
+                continue;
+            }
+            loaded => loaded?,
+        };
+        device = name;
+        held.push(first);
+        bytes += size;
+        loop {
+            match block(&mut *session, &tile_of(BLOCK_TILE)) {
+                Ok(block) if held.len() < BLOCKS_MAX => held.push(block),
+                Ok(_) | Err(EngineError::OutOfMemory { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+            bytes += size;
+        }
+        size /= 2;
+    }
+    let device_name = settings.device_name(&device);
+    Ok(LimitTimes::Capacity { device, device_name, bytes: Bytes(bytes as u64) })
+}
+
+fn measure_to_device(settings: &OperatorJob, clock: &dyn Clock) -> Result<LimitTimes, MeasureError> {
+    let loader = Loader::new(settings)?;
+    drop(load_blocks(&loader, BLOCK_TILE)?);
+    let mut session = loader.load(&first_row_graph(&[vector("transferred", TRANSFERRED)]))?;
+    let bytes = TRANSFERRED * size_of::<f32>();
+    let mut lent = session.lend(0, bytes)?;
+    for (place, element) in lent.bytes_mut().chunks_exact_mut(size_of::<f32>()).enumerate() {
+        element.copy_from_slice(&(place as f32).to_le_bytes());
+    }
+    let lent: Arc<dyn HostMemory> = Arc::from(lent as Box<dyn HostMemory>);
+    let input = Tensor::from_memory([TRANSFERRED], DType::F32, lent, 0);
+    let input = [Value::Host(input.map_err(|error| EngineError::Failed(error.to_string()))?)];
+    let transfer = || {
+        let begin = clock.now();
+        let outputs = session.submit(&input)?;
+        session.sync()?;
+        drop(outputs);
+        Ok(clock.now().since(begin))
+    };
+    let times_s = transfers(transfer)?;
+    let device = session.facts().device;
+    let device_name = settings.device_name(&device);
+    Ok(LimitTimes::Transfers { device, device_name, bytes: Bytes(bytes as u64), times_s })
+}
+
+fn measure_to_host(settings: &OperatorJob, clock: &dyn Clock) -> Result<LimitTimes, MeasureError> {
+    let loader = Loader::new(settings)?;
+    let (session, device, block) = load_blocks(&loader, TRANSFERRED)?;
+    block[0].to_host()?;
+    let times_s = transfers(|| {
+        let begin = clock.now();
+        block[0].copy_again()?;
+        Ok(clock.now().since(begin))
+    })?;
+    drop(session);
+    let (device_name, bytes) = (settings.device_name(&device), Bytes((TRANSFERRED * size_of::<f32>()) as u64));
+    Ok(LimitTimes::Transfers { device, device_name, bytes, times_s })
+}
+
+/// Returns the times of transfers. The first ones, in which memory is allocated, do not count.
+fn transfers(mut transfer: impl FnMut() -> Result<Seconds, EngineError>) -> Result<Vec<Seconds>, MeasureError> {
+    let times = (0..TRANSFERS + 3).map(|_| transfer()).collect::<Result<Vec<_>, _>>()?;
+    Ok(times[3..].to_vec())
+}

@@ -1,0 +1,362 @@
+//! Measures an operator: its first call, calls that are waited for one by one, and calls that are waited for together.
+
+use std::path::{Path, PathBuf};
+
+use flagperf_core::measure::Clock;
+use flagperf_core::tensor::{Tensor, TensorSpec};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_engine::{
+    Artifact, Engine, EngineError, EngineSource, LoadOptions, Session, Value, available_memory, check_options,
+};
+use flagperf_monitor::DeviceFacts;
+use flagperf_onnx::{Graph, ValueInfo, write_onnx};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::check::{Comparison, Reference};
+use super::format::Format;
+use super::graph::{GradientBy, GraphFailure, first_row_graph, operator_graph, tile_graph};
+use super::inputs::draw;
+use super::operators::{Elements, Operator};
+use super::sizes::{SizeError, Sizes};
+use super::times::{OperatorTimes, Round};
+
+/// The bytes that the inputs of successive calls have together, more than the caches of today's devices.
+const TURN_BYTES: u64 = 512 << 20;
+/// Largest number of inputs that calls use in turn.
+const SETS_MAX: u64 = 256;
+/// The warm-up ends after so many calls and so much time.
+const WARMUP_CALLS_MIN: u64 = 5;
+const WARMUP_CALLS_MAX: u64 = 100;
+const WARMUP_S: f64 = 1.0;
+/// The number of calls that are waited for one by one.
+const CALLS_MIN: usize = 5;
+const CALLS_MAX: usize = 1000;
+/// The time of a round of calls that are waited for together, and the number of rounds.
+const ROUND_S: f64 = 0.1;
+const ROUNDS_MIN: usize = 5;
+const ROUND_CALLS_MAX: u64 = 100_000;
+/// The size of a dimension at which an operator without tiles is compared.
+const SMALL: usize = 512;
+/// The option by which an engine computes products in TF32.
+const TF32: &str = "tf32";
+
+/// What a process measures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OperatorJob {
+    /// The name of the operator.
+    pub operator: String,
+    /// The format of its floating-point numbers or integers.
+    pub format: Format,
+    /// The sizes that are not FlagPerf's.
+    pub sizes: IndexMap<String, usize>,
+    /// The engine.
+    pub engine: EngineSource,
+    /// The monitor that knows the names of the devices.
+    pub monitor: Option<String>,
+    /// The time of each of the two measurements.
+    pub time_s: Seconds,
+    /// The seed of the inputs.
+    pub seed: u64,
+    /// The folder for temporary files.
+    pub scratch: PathBuf,
+}
+
+impl OperatorJob {
+    /// Returns what the monitor knows of a device, which the engine names.
+    fn monitored(&self, device: &str) -> Option<DeviceFacts> {
+        flagperf_monitor::find(self.monitor.as_deref()?)?.device(device)
+    }
+
+    /// Returns the name of a device in its driver.
+    pub(crate) fn device_name(&self, device: &str) -> Option<String> {
+        self.monitored(device).map(|facts| facts.name)
+    }
+}
+
+/// Why an operator cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// There is no such operator, or not in this format.
+    #[error("{0}")]
+    Operator(String),
+    /// A size is wrong.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// The graph is wrong.
+    #[error(transparent)]
+    Graph(#[from] GraphFailure),
+    /// The engine fails.
+    #[error("{0}")]
+    Engine(EngineError),
+    /// The tensors do not fit into the memory of this machine.
+    #[error(
+        "operator `{operator}` needs {} MiB of memory with these sizes, and {} MiB are available; `--shape {dimension}=SIZE` makes it smaller",
+        needed >> 20,
+        available >> 20
+    )]
+    Memory { operator: &'static str, dimension: &'static str, needed: u64, available: u64 },
+    /// A temporary file cannot be written.
+    #[error("cannot write to `{}`: {reason}", path.display())]
+    File { path: PathBuf, reason: String },
+}
+
+impl From<EngineError> for MeasureError {
+    fn from(error: EngineError) -> Self {
+        MeasureError::Engine(error)
+    }
+}
+
+/// Measures an operator.
+///
+/// # Errors
+/// When the operator is unknown or the engine fails. Wrong outputs are a result.
+pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<OperatorTimes, MeasureError> {
+    let operator = Operator::find(&job.operator).map_err(MeasureError::Operator)?;
+    operator.check_format(job.format).map_err(MeasureError::Operator)?;
+    let sizes = Sizes::of(operator, &job.sizes)?;
+    let engine = Loader::new(job)?;
+    let gradient_by = match engine.engine.differentiates(&engine.options)? {
+        true => GradientBy::Engine,
+        false => GradientBy::StandardOperators,
+    };
+    let gradient = operator.has_gradient.then_some(gradient_by);
+    let is_small = operator.tiles.is_empty();
+    let tile_sizes = sizes.tile(operator);
+    let whole = operator_graph(operator, &sizes, job.format.dtype, gradient)?;
+    let tile =
+        operator_graph(operator, &tile_sizes, job.format.dtype, gradient.map(|_| GradientBy::StandardOperators))?;
+    let input_bytes: u64 = whole.graph.inputs.iter().map(bytes_of).sum();
+    let output_bytes: u64 = whole.graph.outputs.iter().map(bytes_of).sum();
+    let input_sets = TURN_BYTES.div_ceil(input_bytes.max(1)).clamp(1, SETS_MAX);
+
+    let begin = clock.now();
+    let mut session = engine.load(&whole.graph)?;
+    let load_s = clock.now().since(begin);
+    let mut resident = engine.load(&tile_graph(&tile.graph.inputs, &whole.graph.inputs))?;
+    let mut first_row = engine.load(&first_row_graph(&whole.graph.outputs))?;
+    if session.facts().device == "cpu" {
+        // The copies of the two outputs that are compared, and of the output of a call that ends, are beside the inputs.
+        let needed = input_bytes * (input_sets + 1) + 4 * output_bytes;
+        let available = available_memory();
+        if needed > available {
+            let dimension = operator.sizes[0].0;
+            return Err(MeasureError::Memory { operator: operator.name, dimension, needed, available });
+        }
+    }
+    let drawn = |set: u64| draw_inputs(operator, &tile.graph.inputs, job.seed.wrapping_add(set));
+    let sets = (0..=input_sets).map(|set| {
+        let tiles: Vec<Value> = drawn(set).into_iter().map(Value::Host).collect();
+        let whole = resident.submit(&tiles)?;
+        resident.sync()?;
+        Ok(whole)
+    });
+    let mut sets = sets.collect::<Result<Vec<_>, EngineError>>()?;
+    let new_inputs = sets.pop().unwrap_or_default();
+    let inputs_on_device = sets.iter().flatten().all(|input| matches!(input, Value::Device(_)));
+    drop(resident);
+
+    let mut calls = Calls { session: &mut *session, sets, next: 0, clock };
+    let first_call_s = calls.timed(1)?.0.time_s;
+    let (warmup_calls, estimate) = calls.warm_up(first_call_s)?;
+    let calls_s = calls.one_by_one(job.time_s, estimate)?;
+    let (rounds, last_set, outputs) = calls.together(job.time_s, estimate)?;
+    let deferred_s = read_twice(&mut *first_row, &outputs, clock)?;
+    let new_begin = clock.now();
+    let new_outputs = session.submit(&new_inputs)?;
+    session.sync()?;
+    let new_inputs_s = clock.now().since(new_begin);
+
+    let compare = |set: u64, outputs: &[Value]| -> Result<Comparison, MeasureError> {
+        let tiles = tile_count(&whole.graph.inputs[0], &tile.graph.inputs[0]);
+        let reference = Reference::compute(operator.name, &tile, &drawn(set), tiles, job.format.rounding)?;
+        Ok(reference.compare(&to_host(outputs)?))
+    };
+    let (comparison, comparison_of_new_inputs, compared_smaller) = if is_small {
+        let small = compare_small(operator, &sizes, job, &engine, gradient)?;
+        (small.clone(), small, Some(format!("the outputs were compared with dimensions of at most {SMALL}")))
+    } else {
+        (compare(last_set, &outputs)?, compare(input_sets, &new_outputs)?, None)
+    };
+    let facts = session.facts();
+    let monitored = job.monitored(&facts.device);
+    Ok(OperatorTimes {
+        engine: job.engine.engine.clone(),
+        version: engine.version(&facts),
+        device_name: monitored.as_ref().map(|device| device.name.clone()),
+        driver: facts.driver.clone().or_else(|| monitored?.driver),
+        device: facts.device,
+        threads: facts.threads,
+        warnings: facts.warnings,
+        nodes: whole.graph.nodes.len() as u64,
+        inputs_on_device,
+        input_sets,
+        bytes: Bytes(input_bytes + output_bytes),
+        device_memory: session.device_memory(),
+        load_s,
+        first_call_s,
+        warmup_calls,
+        calls_s,
+        rounds,
+        new_inputs_s,
+        deferred_s,
+        comparison,
+        comparison_of_new_inputs,
+        compared_smaller,
+    })
+}
+
+/// Compares an operator whose inputs have no tiles at small sizes.
+fn compare_small(
+    operator: &Operator,
+    sizes: &Sizes,
+    job: &OperatorJob,
+    engine: &Loader<'_>,
+    gradient: Option<GradientBy>,
+) -> Result<Comparison, MeasureError> {
+    let small: IndexMap<String, usize> = sizes.iter().map(|(name, size)| (name.to_owned(), size.min(SMALL))).collect();
+    let sizes = Sizes::of(operator, &small)?;
+    let graph = operator_graph(operator, &sizes, job.format.dtype, gradient)?;
+    let standard = operator_graph(operator, &sizes, job.format.dtype, gradient.map(|_| GradientBy::StandardOperators))?;
+    let inputs = draw_inputs(operator, &graph.graph.inputs, job.seed);
+    let mut session = engine.load(&graph.graph)?;
+    let outputs = session.submit(&inputs.iter().cloned().map(Value::Host).collect::<Vec<_>>())?;
+    session.sync()?;
+    let reference = Reference::compute(operator.name, &standard, &inputs, 1.0, job.format.rounding)?;
+    Ok(reference.compare(&to_host(&outputs)?))
+}
+
+/// Loads graphs into the engine of a job.
+pub(crate) struct Loader<'j> {
+    pub engine: &'static dyn Engine,
+    pub options: LoadOptions,
+    scratch: &'j Path,
+    /// Each graph has a file of its own, which the engine may read later.
+    files: std::cell::Cell<u32>,
+}
+
+impl<'j> Loader<'j> {
+    pub fn new(job: &'j OperatorJob) -> Result<Self, MeasureError> {
+        let unknown = |error: flagperf_engine::UnknownEngine| MeasureError::Operator(error.to_string());
+        let engine = job.engine.find_engine().map_err(unknown)?;
+        let precision = if job.format.dtype.is_float() { job.format.dtype } else { flagperf_core::tensor::DType::F32 };
+        let mut options = job.engine.load_options(precision, &job.scratch);
+        if job.format.is_tf32() {
+            options.extra.insert(TF32.to_owned(), true.into());
+        }
+        check_options(engine, &options)?;
+        Ok(Loader { engine, options, scratch: &job.scratch, files: 0.into() })
+    }
+
+    pub fn load(&self, graph: &Graph) -> Result<Box<dyn Session>, MeasureError> {
+        self.files.set(self.files.get() + 1);
+        let path = self.scratch.join(format!("{}_{}.onnx", graph.name, self.files.get()));
+        let failed = |reason: String| MeasureError::File { path: path.clone(), reason };
+        write_onnx(graph, &path).map_err(|error| failed(error.to_string()))?;
+        Ok(self.engine.load(Artifact::Onnx(&path), &self.options)?)
+    }
+
+    /// Returns the version of the loaded library.
+    pub fn version(&self, facts: &flagperf_engine::SessionFacts) -> String {
+        let plugin = facts.plugin.as_ref().map(|plugin| &plugin.version);
+        let own = plugin.or(facts.sidecar.as_ref().map(|sidecar| &sidecar.version));
+        own.cloned().unwrap_or_else(|| self.engine.check().unwrap_or_default())
+    }
+}
+
+/// Calls of an operator with the sets of inputs in turn.
+struct Calls<'s> {
+    session: &'s mut dyn Session,
+    sets: Vec<Vec<Value>>,
+    next: usize,
+    clock: &'s dyn Clock,
+}
+
+impl Calls<'_> {
+    /// Submits calls, of which only the outputs of the last are kept, and waits for all.
+    fn timed(&mut self, calls: u64) -> Result<(Round, Vec<Value>), EngineError> {
+        let begin = self.clock.now();
+        let mut outputs = Vec::new();
+        for _ in 0..calls {
+            drop(std::mem::take(&mut outputs));
+            outputs = self.session.submit(&self.sets[self.next])?;
+            self.next = (self.next + 1) % self.sets.len();
+        }
+        self.session.sync()?;
+        Ok((Round { calls, time_s: self.clock.now().since(begin) }, outputs))
+    }
+
+    /// Returns the number of calls so far, and how long one takes.
+    fn warm_up(&mut self, first: Seconds) -> Result<(u64, Seconds), EngineError> {
+        let (mut calls, mut time, mut last) = (1, 0.0, first);
+        while calls < WARMUP_CALLS_MIN || (calls < WARMUP_CALLS_MAX && time < WARMUP_S) {
+            last = self.timed(1)?.0.time_s;
+            time += last.0;
+            calls += 1;
+        }
+        Ok((calls, Seconds(last.0.max(1e-9))))
+    }
+
+    fn one_by_one(&mut self, time: Seconds, estimate: Seconds) -> Result<Vec<Seconds>, EngineError> {
+        let calls = ((time.0 / estimate.0) as usize).clamp(CALLS_MIN, CALLS_MAX);
+        (0..calls).map(|_| Ok(self.timed(1)?.0.time_s)).collect()
+    }
+
+    /// Returns the rounds, and the index of the set of the last call with its outputs.
+    fn together(&mut self, time: Seconds, estimate: Seconds) -> Result<(Vec<Round>, u64, Vec<Value>), EngineError> {
+        // The first round, which is not counted, shows how long a call takes that is not waited for.
+        let (trial, mut outputs) = self.timed(((ROUND_S / estimate.0) as u64).clamp(1, ROUND_CALLS_MAX))?;
+        let call = (trial.time_s.0 / trial.calls as f64).max(1e-9);
+        let calls = ((ROUND_S / call).ceil() as u64).clamp(1, ROUND_CALLS_MAX);
+        let count = ((time.0 / (calls as f64 * call)) as usize).max(ROUNDS_MIN);
+        let mut rounds = Vec::with_capacity(count);
+        for _ in 0..count {
+            drop(std::mem::take(&mut outputs));
+            let (round, last) = self.timed(calls)?;
+            rounds.push(round);
+            outputs = last;
+        }
+        let last = (self.next + self.sets.len() - 1) % self.sets.len();
+        Ok((rounds, last as u64, outputs))
+    }
+}
+
+/// Reads the first row of outputs on a device twice, and returns by how much the first reading took longer.
+fn read_twice(first_row: &mut dyn Session, outputs: &[Value], clock: &dyn Clock) -> Result<Seconds, EngineError> {
+    if outputs.iter().all(|output| matches!(output, Value::Host(_))) {
+        return Ok(Seconds(0.0));
+    }
+    let mut times = [0.0; 3];
+    for time in &mut times {
+        let begin = clock.now();
+        let rows = first_row.submit(outputs)?;
+        first_row.sync()?;
+        rows.iter().try_for_each(|row| row.to_host().map(drop))?;
+        *time = clock.now().since(begin).0;
+    }
+    Ok(Seconds((times[0] - times[1].max(times[2])).max(0.0)))
+}
+
+fn draw_inputs(operator: &Operator, inputs: &[ValueInfo], seed: u64) -> Vec<Tensor> {
+    let classes = inputs[0].spec.fixed_shape().and_then(|shape| shape.last().copied()).unwrap_or(1);
+    let elements: Vec<Elements> = operator.inputs.iter().map(|(_, _, elements)| *elements).collect();
+    let drawn =
+        inputs.iter().zip(elements).map(|(info, elements)| draw(&info.name, elements, &info.spec, classes, seed));
+    drawn.collect::<Option<Vec<_>>>().expect("the shapes of an operator are fixed")
+}
+
+fn to_host(outputs: &[Value]) -> Result<Vec<Tensor>, EngineError> {
+    outputs.iter().map(Value::to_host).collect()
+}
+
+fn tile_count(whole: &ValueInfo, tile: &ValueInfo) -> f64 {
+    elements(&whole.spec) as f64 / elements(&tile.spec).max(1) as f64
+}
+
+fn bytes_of(info: &ValueInfo) -> u64 {
+    elements(&info.spec) * info.spec.dtype.size() as u64
+}
+
+fn elements(spec: &TensorSpec) -> u64 {
+    spec.fixed_shape().unwrap_or_default().iter().map(|size| *size as u64).fold(1, u64::saturating_mul)
+}
