@@ -11,6 +11,8 @@ mod limits;
 mod measure;
 mod operators;
 mod sizes;
+#[cfg(test)]
+mod tests;
 mod times;
 
 pub use check::Comparison;

@@ -1,0 +1,209 @@
+//! Every operator on an engine of this program, and what makes a measurement not count.
+
+use std::path::Path;
+
+use flagperf_core::measure::{FixedClock, MonotonicClock};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_engine::EngineSource;
+use indexmap::IndexMap;
+
+use super::check::{Comparison, Reference};
+use super::graph::{GradientBy, operator_graph};
+use super::inputs::draw;
+use super::*;
+
+fn job(operator: &Operator, format: &str, engine: &str, scratch: &Path) -> OperatorJob {
+    let size =
+        |(name, size): &(&str, usize)| ((*name).to_owned(), if *name == "Melements" { 1 } else { *size.min(&24) });
+    OperatorJob {
+        operator: operator.name.to_owned(),
+        format: Format::find(format).unwrap(),
+        sizes: operator.sizes.iter().map(size).collect(),
+        engine: EngineSource { engine: engine.to_owned(), ..EngineSource::default() },
+        monitor: None,
+        time_s: Seconds(1e-3),
+        seed: 7,
+        scratch: scratch.to_owned(),
+    }
+}
+
+#[test]
+fn every_operator_has_a_graph_in_each_of_its_formats() {
+    for operator in &OPERATORS {
+        let sizes = Sizes::of(operator, &IndexMap::new()).unwrap();
+        for format in FORMATS.iter().filter(|format| operator.check_format(**format).is_ok()) {
+            let gradients = [GradientBy::StandardOperators, GradientBy::Engine].map(Some);
+            for gradient in if operator.has_gradient { &gradients[..] } else { &[None] } {
+                let graph = operator_graph(operator, &sizes, format.dtype, *gradient).unwrap();
+                assert_eq!(graph.graph.outputs.len(), graph.scales.len(), "{}", operator.name);
+                for output in &graph.graph.outputs {
+                    assert!(output.spec.fixed_shape().is_some(), "{} {}", operator.name, output.spec);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operator_is_measured_and_right() {
+    let scratch = tempfile::tempdir().unwrap();
+    for operator in &OPERATORS {
+        let format = if operator.check_format(Format::find("FP32").unwrap()).is_ok() { "FP32" } else { "INT32" };
+        let times = measure_operator(&job(operator, format, "interpreter", scratch.path()), &MonotonicClock::start());
+        let times = times.unwrap_or_else(|error| panic!("{}: {error}", operator.name));
+        let figures = OperatorFigures::of(&times, None, &DataSheet::default());
+        let wrong = |reason: &Reason| reason.contains("output");
+        assert!(!figures.reasons.iter().any(wrong), "{}: {:?}", operator.name, figures.reasons);
+        assert!(times.comparison.compared > 0 && figures.call_s.0 > 0.0, "{}", operator.name);
+        assert!(times.rounds.len() >= 5 && times.calls_s.len() >= 5, "{}", operator.name);
+    }
+}
+
+#[test]
+fn an_engine_that_returns_zeros_does_not_count() {
+    let scratch = tempfile::tempdir().unwrap();
+    let abs = Operator::find("abs").unwrap();
+    let times = measure_operator(&job(abs, "FP32", "null", scratch.path()), &MonotonicClock::start()).unwrap();
+    let reasons = OperatorFigures::of(&times, None, &DataSheet::default()).reasons;
+    assert!(reasons[0].starts_with("the outputs of a measured call differ from the reference by 1.0e0"), "{reasons:?}");
+}
+
+#[test]
+fn sizes_are_flagperfs_unless_they_are_given() {
+    let mm = Operator::find("mm").unwrap();
+    let given = IndexMap::from([("K".to_owned(), 6)]);
+    let sizes = Sizes::of(mm, &given).unwrap();
+    assert_eq!((sizes.shape("M,N"), sizes.shape("N,K")), (vec![8192, 8192], vec![8192, 6]));
+    assert_eq!(mm.flops.unwrap()(&sizes), 2.0 * 8192.0 * 8192.0 * 6.0);
+    assert_eq!(sizes.tile(mm).shape("M,N,K"), [8, 8192, 6]);
+    let prime = Sizes::of(mm, &IndexMap::from([("M".to_owned(), 8191)])).unwrap();
+    assert_eq!(prime.tile(mm).shape("M"), [1], "a tile is a divisor");
+    for (name, size, expected) in [
+        ("m", 1, "operator `mm` has no dimension `m` (known: M, N, K)"),
+        ("M", 0, "dimension `M` of operator `mm` cannot be 0 (1 to 1099511627776)"),
+    ] {
+        assert_eq!(Sizes::of(mm, &IndexMap::from([(name.to_owned(), size)])).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn an_output_is_compared_with_the_repetitions_of_its_tile() {
+    let mm = Operator::find("mm").unwrap();
+    let sizes =
+        |m: usize| Sizes::of(mm, &[("M", m), ("N", 5), ("K", 3)].map(|(n, s)| (n.to_owned(), s)).into()).unwrap();
+    let tile = operator_graph(mm, &sizes(2), DType::F32, None).unwrap();
+    let draw = |i: usize| {
+        let (name, _, elements) = mm.inputs[i];
+        draw(name, elements, &tile.graph.inputs[i].spec, 1, 3).unwrap()
+    };
+    let inputs = [draw(0), draw(1)];
+    let reference = Reference::compute("mm", &tile, &inputs, 2.0, 1e-5).unwrap();
+    let executor = flagperf_onnx_exec::Executor::load(&tile.graph, flagperf_onnx_exec::ReferenceOps).unwrap();
+    let output = executor.run_host(&inputs).unwrap().remove(0).to_f64();
+    let whole = |values: Vec<f64>| [Tensor::from_vec([4, 3], values).unwrap().cast(DType::F32)];
+    let repeated = [output.clone(), output.clone()].concat();
+    let right = reference.compare(&whole(repeated.clone()));
+    assert!(right.is_right() && right.compared == 12 && right.elements == 12, "{right:?}");
+    let mut changed = repeated.clone();
+    changed[10] += 0.1;
+    assert!(!reference.compare(&whole(changed)).is_right());
+    let mut not_a_number = repeated;
+    not_a_number[11] = f64::NAN;
+    assert!(reference.compare(&whole(not_a_number)).wrong.unwrap().starts_with("element 11 is NaN instead of "));
+    let other = [Tensor::from_vec([5, 3], vec![0f32; 15]).unwrap()];
+    assert_eq!(reference.compare(&other).wrong.unwrap(), "an output `5,3,f32` instead of repetitions of `2,3,f32`");
+}
+
+fn times() -> OperatorTimes {
+    let right = Comparison { error: 1e-6, limit: 1e-5, compared: 8, elements: 8, wrong: None };
+    OperatorTimes {
+        engine: "interpreter".to_owned(),
+        version: "1".to_owned(),
+        device: "cuda:0".to_owned(),
+        device_name: Some("Chip-1".to_owned()),
+        driver: None,
+        threads: 0,
+        warnings: Vec::new(),
+        nodes: 1,
+        inputs_on_device: true,
+        input_sets: 4,
+        bytes: Bytes(1000),
+        device_memory: None,
+        load_s: Seconds(0.1),
+        first_call_s: Seconds(1.0),
+        warmup_calls: 5,
+        calls_s: vec![Seconds(0.02), Seconds(0.03)],
+        rounds: vec![Round { calls: 10, time_s: Seconds(0.1) }, Round { calls: 10, time_s: Seconds(0.3) }],
+        new_inputs_s: Seconds(0.03),
+        deferred_s: Seconds(0.0),
+        comparison: right.clone(),
+        comparison_of_new_inputs: right,
+        compared_smaller: None,
+    }
+}
+
+#[test]
+fn figures_follow_from_times() {
+    let sheet = DataSheet { flops_per_s: Some(1e6), bytes_per_s: Some(1e5), ..DataSheet::default() };
+    let figures = OperatorFigures::of(&times(), Some(5000.0), &sheet);
+    assert!((figures.call_s.0 - 0.02).abs() < 1e-12, "all rounds together: {figures:?}");
+    assert!((figures.fastest_s.0 - 0.01).abs() < 1e-12 && (figures.slowest_s.0 - 0.03).abs() < 1e-12);
+    assert_eq!((figures.flops_per_s, figures.peak_share), (Some(250_000.0), Some(0.25)));
+    let bytes = OperatorFigures::of(&times(), None, &sheet);
+    assert_eq!((bytes.bytes_per_s, bytes.peak_share), (50_000.0, Some(0.5)));
+    assert!(figures.reasons.is_empty() && bytes.reasons.is_empty());
+    let in_host_memory = OperatorTimes { inputs_on_device: false, ..times() };
+    assert_eq!(OperatorFigures::of(&in_host_memory, None, &sheet).peak_share, None);
+}
+
+#[test]
+fn what_an_honest_engine_cannot_show_does_not_count() {
+    let sheet = DataSheet { bytes_per_s: Some(4e4), source: "its sheet".to_owned(), ..DataSheet::default() };
+    let none = DataSheet::default();
+    let reason = |times: &OperatorTimes, sheet: &DataSheet| OperatorFigures::of(times, None, sheet).reasons.join("; ");
+    assert_eq!(reason(&times(), &sheet), "it is faster than the device can be: 125 % of the figure in its sheet");
+    let deferred = OperatorTimes { deferred_s: Seconds(0.011), ..times() };
+    let found = reason(&deferred, &none);
+    assert!(found.starts_with("reading outputs took 11.000 ms longer the first time"), "{found}");
+    let remembered = OperatorTimes { new_inputs_s: Seconds(0.3), ..times() };
+    assert_eq!(
+        reason(&remembered, &none),
+        "a call with new inputs took 300.000 ms, 10 times as long as the slowest with known ones"
+    );
+    let other = Comparison { error: 0.5, ..times().comparison };
+    let wrong = OperatorTimes { comparison_of_new_inputs: other, ..times() };
+    assert_eq!(
+        reason(&wrong, &none),
+        "the outputs of a call with new inputs differ from the reference by 5.0e-1 of its largest element (allowed: 1.0e-5)"
+    );
+}
+
+#[test]
+fn a_limit_is_the_fastest_size_of_its_operator() {
+    let size = |size: usize, calls: u64| {
+        let rounds = vec![Round { calls, time_s: Seconds(1.0) }];
+        SizeTimes { size, flops: Some(100.0), times: OperatorTimes { rounds, ..times() } }
+    };
+    let measured = LimitTimes::Operator(vec![size(1024, 10), size(2048, 30), size(4096, 20)]);
+    let (value, best) = measured.value(&DataSheet::default()).unwrap();
+    assert_eq!((value, best.unwrap().0), (3000.0, 2048));
+    let transfers = LimitTimes::Transfers {
+        device: String::new(),
+        device_name: None,
+        bytes: Bytes(600),
+        times_s: [1.0, 2.0, 50.0].map(Seconds).to_vec(),
+    };
+    assert_eq!(transfers.value(&DataSheet::default()).unwrap().0, 300.0, "of the median time");
+}
+
+#[test]
+fn limits_of_memory_need_a_device_with_its_own() {
+    let scratch = tempfile::tempdir().unwrap();
+    let settings = job(Operator::find("abs").unwrap(), "FP32", "interpreter", scratch.path());
+    for limit in ["main_memory-capacity", "interconnect-h2d", "interconnect-d2h"] {
+        let job = LimitJob { limit: limit.to_owned(), settings: settings.clone() };
+        let error = measure_limit(&job, &FixedClock::stepping(1000)).unwrap_err().to_string();
+        assert_eq!(error, "`cpu` has no memory of its own: the engine computes in host memory", "{limit}");
+    }
+}
