@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use flagperf_onnx_exec::{
-    Binary, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary, Update,
+    Binary, Bitwise, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary,
+    Update,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -102,6 +103,20 @@ impl TensorOps for TorchOps {
     fn select(&self, condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> OpResult {
         let operand = |x: &TorchTensor| self.on_device(&x.0);
         wrap(operand(a).and_then(|a| a.f_where_self(&operand(condition)?, &operand(b)?)))
+    }
+
+    fn bitwise(&self, kind: Bitwise, a: &TorchTensor, b: Option<&TorchTensor>) -> Option<OpResult> {
+        let other = || b.map(|b| &b.0);
+        Some(wrap(match kind {
+            Bitwise::And => a.0.f_bitwise_and_tensor(other()?),
+            Bitwise::Or => a.0.f_bitwise_or_tensor(other()?),
+            Bitwise::Xor => a.0.f_bitwise_xor_tensor(other()?),
+            Bitwise::Not => a.0.f_bitwise_not(),
+        }))
+    }
+
+    fn triangle(&self, x: &TorchTensor, diagonal: i64, upper: bool) -> Option<OpResult> {
+        Some(wrap(if upper { x.0.f_triu(diagonal) } else { x.0.f_tril(diagonal) }))
     }
 
     fn silu_product(&self, gate: &TorchTensor, x: &TorchTensor) -> OpResult {

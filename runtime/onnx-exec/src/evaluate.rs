@@ -3,6 +3,7 @@
 use super::OpError;
 use super::attention::fused_attention;
 use super::composed::{evaluate_composed, reduce_composed};
+use super::host::elementwise::combine_bits;
 use super::normalize::layer_statistics;
 use super::op::{Op, ReduceDefault, Reduction};
 use super::operands::Operands;
@@ -22,6 +23,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Host(host) => return host.evaluate(operands),
         Op::Custom(operator) => return operator.evaluate(operands),
         Op::Unary(kind) => ops.unary(*kind, &operands.tensor(0)?)?,
+        Op::Bitwise(kind) => combine_bits(operands, *kind)?,
         Op::Clip => {
             let min = operands.number(1)?.unwrap_or(f64::NEG_INFINITY);
             let max = operands.number(2)?.unwrap_or(f64::INFINITY);

@@ -80,6 +80,9 @@ pub(super) fn triangle<O: TensorOps>(operands: &Operands<O>, upper: bool) -> Res
     let [.., rows, columns] = ops.shape(&x)[..] else {
         return Err(OpError::invalid_operands("the input has fewer than two dimensions"));
     };
+    if let Some(triangle) = ops.triangle(&x, diagonal, upper) {
+        return triangle;
+    }
     let keeps = |place: usize| {
         let offset = (place % columns) as i64 - (place / columns) as i64;
         if upper { offset >= diagonal } else { offset <= diagonal }

@@ -7,7 +7,7 @@ use super::einsum::Equation;
 use super::host::HostOp;
 use super::multi_head_attention::MultiHeadAttention;
 use super::normalize::GroupNorm;
-use super::ops::{Binary, Reduce, Unary};
+use super::ops::{Binary, Bitwise, Reduce, Unary};
 use super::recurrent::{Cell, Recurrent};
 use super::reference::Array;
 use super::resize::Resize;
@@ -31,6 +31,7 @@ pub(super) enum Op {
     /// An operator of another domain than the standard's.
     Custom(CustomOperator),
     Unary(Unary),
+    Bitwise(Bitwise),
     /// The bounds are inputs 1 and 2.
     Clip,
     /// Applied to two or more inputs, from the left.

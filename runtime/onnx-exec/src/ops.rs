@@ -7,7 +7,7 @@ use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
 use super::normalize::{batch_norm_from_primitives, rms_norm_from_primitives};
-pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary, Update};
+pub use super::parameters::{Binary, Bitwise, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary, Update};
 use super::rotary::rotate_from_primitives;
 pub use super::tensor_scatter::ScatterAxis;
 use super::tensor_scatter::tensor_scatter_on_host;
@@ -44,6 +44,23 @@ pub trait TensorOps: Send + Sync {
     fn unary(&self, kind: Unary, x: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Applies an elementwise function of two tensors.
     fn binary(&self, kind: Binary, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Combines the bits of integers of one type; `None` if the library leaves this to the host. `b` is `None` for
+    /// [`Bitwise::Not`].
+    fn bitwise(
+        &self,
+        kind: Bitwise,
+        a: &Self::Tensor,
+        b: Option<&Self::Tensor>,
+    ) -> Option<Result<Self::Tensor, OpError>> {
+        let _ = (kind, a, b);
+        None
+    }
+    /// Returns `x` with zeros below a diagonal of its last two dimensions, or above it if `upper` is false; `None` if the library
+    /// leaves this to the host. Diagonals are counted upwards from the main one.
+    fn triangle(&self, x: &Self::Tensor, diagonal: i64, upper: bool) -> Option<Result<Self::Tensor, OpError>> {
+        let _ = (x, diagonal, upper);
+        None
+    }
     /// Selects `a` where `condition` is true, else `b`.
     fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Returns `a + b · factor`. `factor` has the element type of `b`.

@@ -211,6 +211,16 @@ pub struct Pool {
     pub include_pad: bool,
 }
 
+/// How the bits of integers are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bitwise {
+    And,
+    Or,
+    Xor,
+    /// Of one tensor.
+    Not,
+}
+
 /// An update of parameters by an optimizer.
 #[derive(Clone, Debug)]
 pub struct Update<'a, T> {

@@ -20,7 +20,7 @@ use super::host::{
     HostFunction, HostOp, detection, elementwise as elementwise_host, entries, numeric, sampling, signal,
 };
 use super::op::{Op, ReduceDefault, Reduction};
-use super::ops::{Binary, Reduce, Unary};
+use super::ops::{Binary, Bitwise, Reduce, Unary};
 use super::{ExecError, OpError};
 use flagperf_onnx::{ALL_REDUCE, GRADIENT, NORM, Node, OWN_DOMAIN, TRAINING_DOMAIN, UPDATE, UpdateRule};
 
@@ -67,10 +67,10 @@ static KERNELS: [(&str, Kernel); 149] = [
     ("BatchNormalization",    Kernel::Read(normalization::batch_normalization)),
     ("BitCast",                Kernel::Host(entries::bit_cast)),
     ("BitShift",               Kernel::Host(elementwise_host::bit_shift)),
-    ("BitwiseAnd",             Kernel::Host(elementwise_host::bitwise_and)),
-    ("BitwiseNot",             Kernel::Host(elementwise_host::bitwise_not)),
-    ("BitwiseOr",              Kernel::Host(elementwise_host::bitwise_or)),
-    ("BitwiseXor",             Kernel::Host(elementwise_host::bitwise_xor)),
+    ("BitwiseAnd",             Kernel::Plain(Op::Bitwise(Bitwise::And))),
+    ("BitwiseNot",             Kernel::Plain(Op::Bitwise(Bitwise::Not))),
+    ("BitwiseOr",              Kernel::Plain(Op::Bitwise(Bitwise::Or))),
+    ("BitwiseXor",             Kernel::Plain(Op::Bitwise(Bitwise::Xor))),
     ("BlackmanWindow",         Kernel::Host(signal::blackman_window)),
     ("Cast",                  Kernel::Read(elementwise::cast)),
     ("CastLike",              Kernel::Plain(Op::Cast { to: None })),

@@ -40,7 +40,7 @@ pub(super) fn elements_max(name: &str, op: &Op, inputs: &[Option<&Tensor>]) -> R
         | Op::Trilu { .. }
         | Op::Unary(_)
         | Op::Unsqueeze => input(0)?.len() as u64,
-        Op::Binary(_) | Op::SiluProduct | Op::Mean | Op::PRelu | Op::Select => {
+        Op::Binary(_) | Op::Bitwise(_) | Op::SiluProduct | Op::Mean | Op::PRelu | Op::Select => {
             broadcast_count(present().map(|input| input.shape()))?
         }
         Op::Concat { .. } => present().map(|input| input.len() as u64).sum(),

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{HostFunction, input};
+use super::{HostFunction, HostOp, input};
 use crate::OpError;
+use crate::operands::Operands;
+use crate::ops::{Bitwise, TensorOps};
 use crate::resolve::Source;
 use crate::shape_arithmetic::broadcast_shape;
 use flagperf_onnx::{DType, Tensor};
@@ -30,16 +32,21 @@ enum Bits {
     ShiftRight,
 }
 
-pub(crate) fn bitwise_and(_: &Source<'_>) -> Result<HostFunction, OpError> {
-    Ok(bitwise(Bits::And))
-}
-
-pub(crate) fn bitwise_or(_: &Source<'_>) -> Result<HostFunction, OpError> {
-    Ok(bitwise(Bits::Or))
-}
-
-pub(crate) fn bitwise_xor(_: &Source<'_>) -> Result<HostFunction, OpError> {
-    Ok(bitwise(Bits::Xor))
+/// Combines the bits of integers of one type, which the tensor library does if it can.
+pub(crate) fn combine_bits<O: TensorOps>(operands: &Operands<O>, kind: Bitwise) -> Result<O::Tensor, OpError> {
+    let (ops, a, b) = (operands.ops, operands.tensor(0)?, operands.optional_tensor(1)?);
+    let is_possible = |dtype: DType| !dtype.is_float() && b.as_ref().is_none_or(|b| ops.dtype(b) == dtype);
+    let combined = is_possible(ops.dtype(&a)).then(|| ops.bitwise(kind, &a, b.as_ref())).flatten();
+    let on_host = || {
+        let function = match kind {
+            Bitwise::And => bitwise(Bits::And),
+            Bitwise::Or => bitwise(Bits::Or),
+            Bitwise::Xor => bitwise(Bits::Xor),
+            Bitwise::Not => bitwise_not(),
+        };
+        Ok(HostOp(function).evaluate(operands)?.remove(0))
+    };
+    combined.unwrap_or_else(on_host)
 }
 
 pub(crate) fn bit_shift(source: &Source<'_>) -> Result<HostFunction, OpError> {
@@ -75,15 +82,15 @@ fn bitwise(kind: Bits) -> HostFunction {
     })
 }
 
-pub(crate) fn bitwise_not(_: &Source<'_>) -> Result<HostFunction, OpError> {
-    Ok(Arc::new(|inputs| {
+fn bitwise_not() -> HostFunction {
+    Arc::new(|inputs| {
         let x = input(inputs, 0)?;
         if x.dtype().is_float() {
             return Err(OpError::unsupported(format!("bits of `{}`", x.dtype())));
         }
         let inverted = broadcast_ints(x, x.shape())?.into_iter().map(|x| !x).collect();
         Ok(vec![from_ints(x.shape(), inverted, x.dtype())?])
-    }))
+    })
 }
 
 /// Returns integers, cut to the bits of their type.
