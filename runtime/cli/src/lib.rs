@@ -31,6 +31,7 @@ mod lint;
 mod lint_pairs;
 mod lint_report;
 mod list;
+mod measured_peaks;
 mod microbenchmark;
 mod microbenchmark_page;
 mod microbenchmark_text;

@@ -90,6 +90,8 @@ pub(super) struct LimitResult {
     pub(super) limit: &'static str,
     pub(super) row: &'static str,
     pub(super) unit: &'static str,
+    /// The device, as its driver names it, or else as the engine does.
+    pub(super) device: Option<String>,
     pub(super) value: Option<f64>,
     /// The size at which it was reached, and the figures there, if it was measured by an operator.
     pub(super) size: Option<usize>,
@@ -319,14 +321,15 @@ impl Bench {
 
     fn limit_result(&self, limit: &Limit, format: Format, measured: Result<LimitTimes, String>) -> LimitResult {
         let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (Some(times), None));
-        let device = times.as_ref().and_then(LimitTimes::device_name);
-        let data_sheet = self.data_sheet(device, format);
+        let device = times.as_ref().map(|times| times.device_name().unwrap_or(times.device()).to_owned());
+        let data_sheet = self.data_sheet(device.as_deref(), format);
         let (value, best) = times.as_ref().and_then(|times| times.value(&data_sheet)).unzip();
         let (size, figures) = best.flatten().unzip();
         LimitResult {
             limit: limit.name,
             row: limit.row,
             unit: limit.unit(),
+            device,
             value,
             size,
             figures,

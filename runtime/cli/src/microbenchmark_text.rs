@@ -79,7 +79,7 @@ pub(super) fn peak_text(results: &[LimitResult], columns: u16) -> String {
         ]);
     }
     let mut text = headed_table(rows, columns);
-    let device = results.iter().find_map(|result| result.times.as_ref()).map(|times| times.device().to_owned());
+    let device = results.iter().find_map(|result| result.device.as_ref());
     device.iter().for_each(|device| text += &format!("device  {}\n", one_line(device)));
     for result in results {
         if let Some(failure) = &result.failure {

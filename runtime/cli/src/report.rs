@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 
+use super::measured_peaks::MeasuredPeaks;
 use super::output::{check_outside, check_page_file, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
@@ -53,6 +54,9 @@ pub(super) struct ShowArguments {
     /// Folder of a case, folder of a run, or a record.json
     #[arg(required = true, value_hint = ValueHint::AnyPath)]
     result: Vec<PathBuf>,
+    /// Also print the share of the measured peak of the device, from what `flagperf peak --json` has written
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    peaks: Option<PathBuf>,
 }
 
 /// Writes a report of results.
@@ -103,6 +107,10 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         Ok(results) => results,
         Err(message) => return Ok(print_mistake(&message)),
     };
+    let peaks = match arguments.peaks.as_deref().map(MeasuredPeaks::read).transpose() {
+        Ok(peaks) => peaks,
+        Err(message) => return Ok(print_mistake(&message)),
+    };
     let screen = Screen::stdout();
     let (mut text, mut rows) = (String::new(), Vec::new());
     for result in &results {
@@ -113,6 +121,7 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         let path = Some(relative_path(&path));
         let saved = SavedResult { path, digest: digest.as_deref(), place: place.as_deref(), is_official_run: false };
         text += &format!("{}\n", case_report(record, saved, Extent::Details, screen));
+        peaks.iter().for_each(|peaks| text += &peaks.line(record));
         rows.push(OverviewRow::new(record, place.as_deref(), path, false));
     }
     if rows.len() > 1 {
