@@ -18,6 +18,7 @@ use super::operator::OperatorCommand;
 use super::report::{ReportArguments, ShowArguments};
 use super::selection::{AgentArguments, Selection};
 use super::serve::ServeArguments;
+use super::site::SiteArguments;
 use super::sweep::SweepArguments;
 use super::trace::TraceArguments;
 use super::verify::{SignArguments, VerifyArguments};
@@ -110,6 +111,11 @@ pub(super) enum Command {
     /// Each result is checked as `verify` checks it, unless its files have more than 256 MiB; the report says what was found. A wrong
     /// result is marked, and has no row in the output of --markdown.
     Report(ReportArguments),
+    /// Write a site of results: static pages with a ranking and a history for each case, and a page for each vendor and each result.
+    ///
+    /// Each result is checked as `report` checks it; one that is wrong or not valid is listed and not ranked. The pages need neither a
+    /// server nor scripts. Exits with 1 if a result is wrong or cannot be read.
+    Site(SiteArguments),
     /// Compare two results, or two cases that are measured in turns: speed with a confidence interval, errors of outputs, and
     /// metrics.
     ///

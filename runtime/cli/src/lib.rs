@@ -56,6 +56,7 @@ mod run;
 mod selection;
 mod serve;
 mod setup;
+mod site;
 mod sweep;
 mod sweep_page;
 mod sweep_text;
@@ -115,6 +116,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => verify::sign(&arguments),
         Command::Show(arguments) => report::show(&arguments),
         Command::Report(arguments) => report::report(&arguments),
+        Command::Site(arguments) => site::site(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
         Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),

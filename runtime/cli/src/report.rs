@@ -42,11 +42,20 @@ pub(super) struct ReportArguments {
 
 /// The language of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PageLanguage {
+pub(super) enum PageLanguage {
     /// English
     En,
     /// Chinese
     Zh,
+}
+
+impl From<PageLanguage> for Language {
+    fn from(language: PageLanguage) -> Self {
+        match language {
+            PageLanguage::En => Language::English,
+            PageLanguage::Zh => Language::Chinese,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -83,11 +92,7 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
     }
     if let Some(file) = &arguments.html {
-        let language = match arguments.language {
-            PageLanguage::En => Language::English,
-            PageLanguage::Zh => Language::Chinese,
-        };
-        return Ok(match write_file(file, &page(&results, &summaries, language)) {
+        return Ok(match write_file(file, &page(&results, &summaries, arguments.language.into())) {
             Ok(()) => print_result(&format!("page  {}\n", file.display()), code),
             Err(message) => print_mistake(&message),
         });

@@ -15,7 +15,7 @@ use super::words::Language;
 /// Columns of the table of all cases with figures and what they are of.
 const COLUMNS: usize = 8;
 const TEMPLATE: &str = include_str!("../templates/page.html");
-const STYLE: &str = include_str!("../templates/page.css");
+pub(super) const STYLE: &str = include_str!("../templates/page.css");
 /// The most points of the charts of a page with few results, and how many results that is.
 const POINTS_MAX: usize = 240;
 const FEW_RESULTS: usize = 4;
@@ -36,6 +36,7 @@ struct Values {
     sections: Vec<ResultSection>,
     has_charts: bool,
     has_details: bool,
+    is_in_site: bool,
 }
 
 /// A row of the table of all cases.
@@ -53,6 +54,20 @@ struct Row {
 
 /// Returns the page of results, each with what `verify` found, and of the sums of those that are of one case.
 pub fn page(results: &[(ReadResult, Check)], summaries: &[ReadSummary], language: Language) -> String {
+    page_with(results, summaries, language, false)
+}
+
+/// Returns the page of results in a site, one folder below its root.
+pub(super) fn page_in_site(results: &[(ReadResult, Check)], language: Language) -> String {
+    page_with(results, &[], language, true)
+}
+
+fn page_with(
+    results: &[(ReadResult, Check)],
+    summaries: &[ReadSummary],
+    language: Language,
+    is_in_site: bool,
+) -> String {
     let points_max = points_max(results.len());
     let sections: Vec<ResultSection> = results
         .iter()
@@ -70,6 +85,7 @@ pub fn page(results: &[(ReadResult, Check)], summaries: &[ReadSummary], language
         rows,
         sections,
         has_charts: points_max > 0,
+        is_in_site,
         has_details: results.len() <= DETAILED_RESULTS_MAX,
     };
     fill("page.html", TEMPLATE, values, language)
@@ -114,7 +130,7 @@ fn sum_row(ReadSummary { summary, check, .. }: &ReadSummary, language: Language)
     }
 }
 
-fn throughput(figure: Option<SamplesPerSecond>, unit: &str) -> String {
+pub(super) fn throughput(figure: Option<SamplesPerSecond>, unit: &str) -> String {
     figure.map_or_else(String::new, |figure| format!("{} {unit}s/s", rate(figure)))
 }
 
