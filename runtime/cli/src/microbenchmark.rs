@@ -270,7 +270,7 @@ impl Bench {
     }
 
     fn announce(&self, what: &str) {
-        print_now(&format!("measuring {what} with {}\n", self.engine.engine));
+        print_now(&format!("measuring {what} with {}", self.engine.engine));
     }
 
     /// Returns the settings of a job without an operator.
@@ -393,27 +393,33 @@ fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArguments) -> Res
 /// An operator, its format, and the sizes that are not FlagPerf's.
 type Chosen = (&'static Operator, Format, IndexMap<String, usize>);
 
-/// Returns each operator in each shape: a dimension that is given several times has several sizes.
+/// Returns each operator in each shape: a dimension that is given several times has several sizes, and one that an operator does not
+/// have is that of another.
 fn chosen_operators(names: &[String], shapes: &[(String, usize)]) -> Result<Vec<Chosen>, String> {
+    let operators = names.iter().map(|name| operator_and_format(name)).collect::<Result<Vec<_>, _>>()?;
     let mut dimensions: IndexMap<&str, Vec<usize>> = IndexMap::new();
     for (name, size) in shapes {
         dimensions.entry(name).or_default().push(*size);
     }
-    let mut combinations = vec![IndexMap::new()];
-    for (name, sizes) in dimensions {
-        let with_sizes = combinations.iter().flat_map(|known: &IndexMap<String, usize>| {
-            sizes.iter().map(|size| known.clone().into_iter().chain([(name.to_owned(), *size)]).collect())
-        });
-        combinations = with_sizes.collect();
+    let has = |operator: &Operator, name: &str| operator.sizes.iter().any(|(own, _)| *own == name);
+    let unknown = dimensions.keys().find(|name| !operators.iter().any(|(operator, _)| has(operator, name)));
+    if let (Some(name), Some((operator, _))) = (unknown, operators.first()) {
+        let given = [((*name).to_owned(), 1)].into();
+        return Sizes::of(operator, &given).map(|_| Vec::new()).map_err(|error| error.to_string());
     }
     let mut chosen = Vec::new();
-    for name in names {
-        let (operator, format) = operator_and_format(name)?;
-        for sizes in &combinations {
-            Sizes::of(operator, sizes).map_err(|error| error.to_string())?;
-            chosen.push((operator, format, sizes.clone()));
+    for (operator, format) in operators {
+        let mut combinations = vec![IndexMap::new()];
+        for (name, sizes) in dimensions.iter().filter(|(name, _)| has(operator, name)) {
+            let with_sizes = combinations.iter().flat_map(|known: &IndexMap<String, usize>| {
+                sizes.iter().map(|size| known.clone().into_iter().chain([((*name).to_owned(), *size)]).collect())
+            });
+            combinations = with_sizes.collect();
         }
+        chosen.extend(combinations.into_iter().map(|sizes| (operator, format, sizes)));
     }
+    let is_possible = |(operator, _, sizes): &Chosen| Sizes::of(operator, sizes).map(drop);
+    chosen.iter().try_for_each(is_possible).map_err(|error| error.to_string())?;
     Ok(chosen)
 }
 
@@ -448,12 +454,12 @@ mod tests {
     #[test]
     fn each_operator_is_measured_in_each_shape() {
         let shapes = [("M", 8), ("M", 16), ("N", 2)].map(|(name, size)| (name.to_owned(), size));
-        let chosen = chosen_operators(&["mm:FP16".to_owned(), "mv:fp32".to_owned()], &shapes).unwrap();
+        let chosen = chosen_operators(&["mm:FP16", "mv:fp32", "abs:FP32"].map(str::to_owned), &shapes).unwrap();
         let shown: Vec<String> = chosen
             .iter()
             .map(|(operator, format, sizes)| format!("{} {} {}", operator.name, format.name, sizes_text(sizes)))
             .collect();
-        assert_eq!(shown, ["mm FP16 M=8 N=2", "mm FP16 M=16 N=2", "mv FP32 M=8 N=2", "mv FP32 M=16 N=2"]);
+        assert_eq!(shown, ["mm FP16 M=8 N=2", "mm FP16 M=16 N=2", "mv FP32 M=8 N=2", "mv FP32 M=16 N=2", "abs FP32 "]);
     }
 
     #[test]
