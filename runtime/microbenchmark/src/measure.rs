@@ -25,6 +25,11 @@ use super::times::{OperatorTimes, Round};
 const TURN_BYTES: u64 = 512 << 20;
 /// Largest number of inputs that calls use in turn.
 const SETS_MAX: u64 = 256;
+/// The calls with inputs that no call before them had, of which the fastest counts: of large inputs there is one.
+const NEW_SETS: u64 = 3;
+const LARGE_BYTES: u64 = 64 << 20;
+/// A first call that takes longer is not repeated.
+const FIRST_CALL_MAX: f64 = 100.0;
 /// The warm-up ends after so many calls and so much time.
 const WARMUP_CALLS_MIN: u64 = 5;
 const WARMUP_CALLS_MAX: u64 = 100;
@@ -96,6 +101,11 @@ pub enum MeasureError {
         available >> 20
     )]
     Memory { operator: &'static str, dimension: &'static str, needed: u64, available: u64 },
+    /// A call takes too long to be repeated.
+    #[error(
+        "a call of operator `{operator}` takes {seconds:.0} s with these sizes; `--shape {dimension}=SIZE` makes it smaller"
+    )]
+    Slow { operator: &'static str, dimension: &'static str, seconds: f64 },
     /// A temporary file cannot be written.
     #[error("cannot write to `{}`: {reason}", path.display())]
     File { path: PathBuf, reason: String },
@@ -129,6 +139,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let input_bytes: u64 = whole.graph.inputs.iter().map(bytes_of).sum();
     let output_bytes: u64 = whole.graph.outputs.iter().map(bytes_of).sum();
     let input_sets = TURN_BYTES.div_ceil(input_bytes.max(1)).clamp(1, SETS_MAX);
+    let new_sets = if input_bytes > LARGE_BYTES { 1 } else { NEW_SETS };
 
     let begin = clock.now();
     let mut session = engine.load(&whole.graph)?;
@@ -137,7 +148,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let mut first_row = engine.load(&first_row_graph(&whole.graph.outputs))?;
     if session.facts().device == "cpu" {
         // The copies of the two outputs that are compared, and of the output of a call that ends, are beside the inputs.
-        let needed = input_bytes * (input_sets + 1) + 4 * output_bytes;
+        let needed = input_bytes * (input_sets + new_sets) + 4 * output_bytes;
         let available = available_memory();
         if needed > available {
             let dimension = operator.sizes[0].0;
@@ -145,27 +156,34 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         }
     }
     let drawn = |set: u64| draw_inputs(operator, &tile.graph.inputs, job.seed.wrapping_add(set));
-    let sets = (0..=input_sets).map(|set| {
+    let sets = (0..input_sets + new_sets).map(|set| {
         let tiles: Vec<Value> = drawn(set).into_iter().map(Value::Host).collect();
         let whole = resident.submit(&tiles)?;
         resident.sync()?;
         Ok(whole)
     });
     let mut sets = sets.collect::<Result<Vec<_>, EngineError>>()?;
-    let new_inputs = sets.pop().unwrap_or_default();
+    let new_inputs = sets.split_off(input_sets as usize);
     let inputs_on_device = sets.iter().flatten().all(|input| matches!(input, Value::Device(_)));
     drop(resident);
 
     let mut calls = Calls { session: &mut *session, sets, next: 0, clock };
     let first_call_s = calls.timed(1)?.0.time_s;
+    if first_call_s.0 > FIRST_CALL_MAX {
+        let dimension = operator.sizes[0].0;
+        return Err(MeasureError::Slow { operator: operator.name, dimension, seconds: first_call_s.0 });
+    }
     let (warmup_calls, estimate) = calls.warm_up(first_call_s)?;
     let calls_s = calls.one_by_one(job.time_s, estimate)?;
     let (rounds, last_set, outputs) = calls.together(job.time_s, estimate)?;
     let deferred_s = read_twice(&mut *first_row, &outputs, clock)?;
-    let new_begin = clock.now();
-    let new_outputs = session.submit(&new_inputs)?;
-    session.sync()?;
-    let new_inputs_s = clock.now().since(new_begin);
+    let mut calls = Calls { session: &mut *session, sets: new_inputs, next: 0, clock };
+    let (mut new_inputs_s, mut new_outputs) = (f64::INFINITY, Vec::new());
+    for _ in 0..new_sets {
+        drop(std::mem::take(&mut new_outputs));
+        let (round, outputs) = calls.timed(1)?;
+        (new_inputs_s, new_outputs) = (new_inputs_s.min(round.time_s.0), outputs);
+    }
 
     let compare = |set: u64, outputs: &[Value]| -> Result<Comparison, MeasureError> {
         let tiles = tile_count(&whole.graph.inputs[0], &tile.graph.inputs[0]);
@@ -176,7 +194,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         let small = compare_small(operator, &sizes, job, &engine, gradient)?;
         (small.clone(), small, Some(format!("the outputs were compared with dimensions of at most {SMALL}")))
     } else {
-        (compare(last_set, &outputs)?, compare(input_sets, &new_outputs)?, None)
+        (compare(last_set, &outputs)?, compare(input_sets + new_sets - 1, &new_outputs)?, None)
     };
     let facts = session.facts();
     let monitored = job.monitored(&facts.device);
@@ -198,7 +216,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         warmup_calls,
         calls_s,
         rounds,
-        new_inputs_s,
+        new_inputs_s: Seconds(new_inputs_s),
         deferred_s,
         comparison,
         comparison_of_new_inputs,

@@ -48,7 +48,7 @@ pub struct OperatorTimes {
     pub calls_s: Vec<Seconds>,
     /// Calls that were waited for together.
     pub rounds: Vec<Round>,
-    /// A call with inputs that no call before it had.
+    /// The fastest of one or three calls with inputs that no call before them had.
     pub new_inputs_s: Seconds,
     /// By how much reading a part of an output took longer the first time than the second: longer than nothing if the engine
     /// computes outputs when they are read.
