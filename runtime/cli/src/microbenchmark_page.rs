@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::compare_page::page_start;
 use super::graph_page::escape;
-use super::microbenchmark::{LimitResult, OperatorResult, sizes_text};
-use super::microbenchmark_text::{rate_text, value_text};
+use super::microbenchmark::{LimitResult, OperatorResult};
+use super::microbenchmark_text::{name_text, rate_text, value_text};
 
 /// The widest bar, as a share of the column.
 const WIDTH: f64 = 100.0;
@@ -32,7 +32,7 @@ pub(super) fn operators_page(results: &[OperatorResult], text: &str) -> String {
     let bar = |result: &OperatorResult| {
         let figures = result.figures.as_ref()?;
         let (unit, rate) = rate(result)?;
-        let name = format!("{} {} {}", result.operator, result.format.name, sizes_text(&result.sizes));
+        let name = name_text(result);
         let part = figures.peak_share.unwrap_or(rate / highest(unit));
         Some(Bar { name, value: rate_text(figures), part })
     };

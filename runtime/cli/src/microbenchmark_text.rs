@@ -11,24 +11,19 @@ const GIBI: f64 = (1u64 << 30) as f64;
 
 /// Returns a table of operators with what is wrong.
 pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String {
-    let head = ["operator", "format", "sizes", "call", "rate", "of peak", "waited for", "first call", "error"];
+    let head = ["operator", "call", "rate", "waited for", "first call", "error"];
     let mut rows = vec![head.map(str::to_owned)];
     for result in results {
-        let name = [result.operator.clone(), result.format.name.to_owned(), sizes_text(&result.sizes)];
+        let name = name_text(result);
         let (Some(figures), Some(times)) = (&result.figures, &result.times) else {
-            let [operator, format, sizes] = name;
-            let none = || "-".to_owned();
-            rows.push([operator, format, sizes, none(), none(), none(), none(), none(), none()]);
+            rows.push([name, "-".into(), "-".into(), "-".into(), "-".into(), "-".into()]);
             continue;
         };
-        let [operator, format, sizes] = name;
+        let share = figures.peak_share.map(|share| format!(" ({:.1} %)", share * 100.0));
         rows.push([
-            operator,
-            format,
-            sizes,
+            name,
             time_text(figures.call_s.0),
-            rate_text(figures),
-            share_text(figures.peak_share),
+            rate_text(figures) + &share.unwrap_or_default(),
             figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| time_text(latency.p50_s.0)),
             time_text(times.first_call_s.0),
             format!("{:.1e}", times.comparison.error.max(times.comparison_of_new_inputs.error)),
@@ -43,8 +38,7 @@ pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String
         }
     }
     for result in results {
-        let name = format!("{}:{} {}", result.operator, result.format.name, sizes_text(&result.sizes));
-        let name = name.trim_end();
+        let name = name_text(result);
         if let Some(failure) = &result.failure {
             text += &format!("not measured: {name}: {}\n", one_line(failure));
         }
@@ -59,6 +53,12 @@ pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String
         }
     }
     text
+}
+
+/// Returns an operator with its format and the sizes that were given.
+pub(super) fn name_text(result: &OperatorResult) -> String {
+    let sizes = sizes_text(&result.sizes);
+    format!("{}:{} {sizes}", result.operator, result.format.name).trim_end().to_owned()
 }
 
 /// Returns a table of limits with what is not measured, and FlagPerf's rows.
