@@ -23,7 +23,7 @@ pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String
         rows.push([
             name,
             time_text(figures.call_s.0),
-            rate_text(figures) + &share.unwrap_or_default(),
+            rate_text(figures) + share.unwrap_or_default().as_str(),
             figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| time_text(latency.p50_s.0)),
             time_text(times.first_call_s.0),
             format!("{:.1e}", times.comparison.error.max(times.comparison_of_new_inputs.error)),
