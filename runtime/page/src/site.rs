@@ -361,5 +361,86 @@ fn cells(record: &Record) -> [String; 8] {
 fn file_name(name: &str, number: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let plain: String = name.chars().take(64).map(|c| if is_plain(c) { c } else { '_' }).collect();
-    if plain == name { plain } else { format!("{plain}-{number}") }
+    if plain == name && !plain.is_empty() { plain } else { format!("{plain}-{number}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagperf_result::testing;
+
+    /// A result of a vendor with a throughput and a time.
+    fn result(vendor: &str, core: f64, started: &str, validity: Validity) -> (ReadResult, Check) {
+        let mut record = testing::record();
+        record.vendor = vendor.to_owned();
+        record.started = started.to_owned();
+        record.validity.verdict = validity;
+        for measured in record.phases.iter_mut().flat_map(|phase| &mut phase.measured) {
+            measured.throughput_core_samples_per_s = Some(flagperf_core::units::SamplesPerSecond(core));
+        }
+        (
+            ReadResult { path: "r/record.json".into(), record, digest: Some("0123456789abcdef".to_owned()) },
+            Check::TooLarge,
+        )
+    }
+
+    fn results() -> Vec<(ReadResult, Check)> {
+        vec![
+            result("slow", 10.0, "2026-01-01T00:00:00Z", Validity::Valid),
+            result("fast", 30.0, "2026-01-01T00:00:00Z", Validity::Valid),
+            result("fast", 20.0, "2026-02-01T00:00:00Z", Validity::Valid),
+            result("fastest", 99.0, "2026-03-01T00:00:00Z", Validity::Unofficial),
+            result("<b>&\u{1b}[2J", 5.0, "2026-03-01T00:00:00Z", Validity::Invalid),
+        ]
+    }
+
+    #[test]
+    fn the_newest_valid_result_of_each_configuration_is_ranked() {
+        let results = results();
+        let site = Site::new(&results, Language::English);
+        let ranks: Vec<&str> = site.rows.iter().map(|row| row.rank.as_str()).collect();
+        assert_eq!(ranks, ["2", "", "1", "", ""], "30 was measured before 20, and 99 is not official");
+        assert_eq!(site.cases[0].results, [3, 1, 2, 0, 4], "all are listed, the fastest first");
+    }
+
+    #[test]
+    fn every_page_exists_once_and_every_link_leads_to_one() {
+        let results = results();
+        for language in [Language::English, Language::Chinese] {
+            let site = Site::new(&results, language);
+            let pages: Vec<SitePage> = (0..site.page_count()).map(|index| site.page(index)).collect();
+            let paths: std::collections::BTreeSet<&str> = pages.iter().map(|page| page.path.as_str()).collect();
+            assert_eq!(paths.len(), 1 + 1 + 4 + 5, "{paths:?}");
+            for page in &pages {
+                let links = page.html.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
+                for (link, _) in links.filter(|(link, _)| !link.starts_with('#')) {
+                    let target = link.strip_prefix("../").unwrap_or(link);
+                    assert_eq!(link.starts_with("../"), page.path.contains('/'), "{}: {link}", page.path);
+                    assert!(paths.contains(target), "{}: {link}", page.path);
+                }
+                assert!(!page.html.contains("<b>") && !page.html.contains('\u{1b}'), "{}", page.path);
+                assert!(page.html.contains("default-src 'none'") && !page.html.contains("<script"), "{}", page.path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_history_of_a_case_has_a_line_for_each_configuration_that_was_measured_again() {
+        let results = results();
+        let site = Site::new(&results, Language::English);
+        let history = site.history(&site.cases[0]).unwrap();
+        let names: Vec<&str> = history.legend.iter().map(|(_, name)| name.as_str()).collect();
+        assert!(names.len() == 1 && names[0].starts_with("fast, "), "{names:?}");
+        assert!(history.elements.contains("2026-01-"), "{}", history.elements);
+    }
+
+    #[test]
+    fn a_file_has_the_name_of_what_it_shows_unless_other_characters_are_in_it() {
+        for (name, number, expected) in
+            [("resnet50", 3, "resnet50"), ("../../etc", 3, "______etc-3"), ("", 0, "-0"), ("中", 7, "_-7")]
+        {
+            assert_eq!(file_name(name, number), expected);
+        }
+        assert_eq!(file_name(&"a".repeat(100), 1).len(), 66);
+    }
 }
