@@ -7,6 +7,7 @@ mod dataset;
 mod graph;
 mod import;
 mod lint;
+mod microbenchmark;
 mod monitors;
 mod new;
 mod operator;
@@ -14,6 +15,7 @@ mod processes;
 mod refusals;
 mod report;
 mod review;
+mod site;
 mod training;
 mod unusable;
 

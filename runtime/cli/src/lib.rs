@@ -34,6 +34,7 @@ mod list;
 mod measured_peaks;
 mod microbenchmark;
 mod microbenchmark_page;
+mod microbenchmark_selection;
 mod microbenchmark_text;
 mod new;
 mod operator;

@@ -1,0 +1,101 @@
+//! `flagperf run --operator` and `flagperf peak`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{self, program};
+
+/// Runs a command and returns its exit code, its output and its messages.
+fn run(checkout: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = program::flagperf(checkout, arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("it ended"), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn operators_are_measured_in_each_shape_and_printed_in_every_form() {
+    let checkout = support::checkout();
+    let operators = ["--operator", "mm:FP32", "--operator", "sigmoid:FP32", "--compiler", "rten", "--set", "threads=1"];
+    let shapes = ["--shape", "M=16", "--shape", "M=24", "--shape", "N=32", "--shape", "K=8", "--shape", "Melements=1"];
+    let measure = |more: &[&str]| run(checkout.path(), &[&["run"], &operators[..], &shapes, more].concat());
+    let (code, text, messages) = measure(&["--html", "page.html"]);
+    for row in ["mm:FP32 M=16 N=32 K=8", "mm:FP32 M=24 N=32 K=8", "sigmoid:FP32 Melements=1", "FLOP/s", "rten "] {
+        assert!(text.contains(row), "{row}: {text}\n{messages}");
+    }
+    assert!(messages.contains("measuring mm FP32 M=16 N=32 K=8 with rten\n"), "{messages}");
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    assert!(page.contains("sigmoid:FP32") && page.contains("class=\"bar\""), "{page}");
+    // Noise of a busy machine may make a figure not count, and the exit code 1.
+    assert!(code == 0 || text.contains("does not count"), "{code}: {text}");
+    let (_, json, _) = measure(&["--json"]);
+    let results: Value = serde_json::from_str(&json).expect("JSON");
+    let results = results.as_array().expect("a list");
+    assert_eq!(results.len(), 3);
+    for result in results {
+        let comparison = &result["times"]["comparison"];
+        assert!(comparison["error"].as_f64() <= comparison["limit"].as_f64(), "{result}");
+        assert!(result["figures"]["call_s"].as_f64() > Some(0.0) && result["failure"].is_null(), "{result}");
+        assert!(result["times"]["threads"] == 1, "{result}");
+    }
+}
+
+#[test]
+fn an_engine_that_computes_nothing_does_not_count() {
+    let checkout = support::checkout();
+    let command = ["run", "--vendor", "mock", "--compiler", "mock", "--operator", "abs:FP32", "--shape", "Melements=1"];
+    let (code, text, _) = run(checkout.path(), &command);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("does not count: abs:FP32 Melements=1: the outputs of a measured call differ"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_before_anything_runs() {
+    let checkout = support::checkout();
+    for (arguments, expected) in [
+        (&["run", "--operator", "mn:FP32"][..], "--operator mn:FP32: unknown operator `mn` (known: mm, min, mv, …)"),
+        (&["run", "--operator", "mm:FP32", "--shape", "m=1"], "operator `mm` has no dimension `m` (known: M, N, K)"),
+        (
+            &["run", "--shape", "M=1"],
+            "--shape sets a dimension of the model of --onnx, or of an operator of --operator",
+        ),
+        (
+            &["run", "--operator", "mm:FP32", "--compiler", "rtenn"],
+            "unknown compiler or framework `rtenn` (known in vendors/cpu/vendor.yaml: ",
+        ),
+        (&["run", "--operator", "mm:FP32", "--set", "threads"], "--set threads: not an option with its value"),
+        (&["run", "--operator", "mm:FP32", "--vendor", "cpuu"], "unknown vendor `cpuu`"),
+        (&["peak", "--only", "computation-FP31"], "unknown limit `computation-FP31` (known: "),
+        (&["peak", "--html", "missing/page.html"], "missing"),
+    ] {
+        let (code, text, messages) = run(checkout.path(), arguments);
+        assert_eq!((code, text.as_str()), (2, ""), "{arguments:?}: {messages}");
+        assert!(messages.contains(expected), "{arguments:?}: {messages}");
+    }
+}
+
+#[test]
+fn an_unknown_option_of_the_engine_is_named_in_the_table() {
+    let checkout = support::checkout();
+    let command =
+        ["run", "--compiler", "rten", "--operator", "abs:FP32", "--shape", "Melements=1", "--set", "thread=1"];
+    let (code, text, _) = run(checkout.path(), &command);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("not measured: abs:FP32 Melements=1: ") && text.contains("`thread`"), "{text}");
+}
+
+#[test]
+fn the_limits_of_a_processor_are_measured_and_the_others_are_named() {
+    let checkout = support::checkout();
+    let limits = ["--only", "main_memory-bandwidth", "--only", "main_memory-capacity", "--compiler", "rten"];
+    let (code, text, messages) = run(checkout.path(), &[&["peak"], &limits[..]].concat());
+    assert!(code == 0 || text.contains("does not count"), "{code}: {text}{messages}");
+    assert!(text.contains("main_memory-bandwidth") && text.contains("GB/s"), "{text}");
+    let reason =
+        "not measured: main_memory-capacity: `cpu` has no memory of its own: the engine computes in host memory";
+    assert!(text.contains(reason), "{text}");
+    if code == 0 {
+        assert!(text.contains("[FlagPerf Result]Rank 0's main_memory-bindwidth="), "{text}");
+    }
+}
