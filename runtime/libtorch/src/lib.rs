@@ -44,7 +44,8 @@ impl Engine for Torch {
         onnx: true,
         compiled: false,
         differentiates: true,
-        precisions: &[DType::F32, DType::F16, DType::BF16],
+        shares_tensors: true,
+        precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
         opset_max: 24,
         options: Some(options::DESCRIPTION),
     };

@@ -92,7 +92,15 @@ pub fn download(tensor: &Tensor, to: &mut [u8]) -> Result<(), OpError> {
     if to.is_empty() {
         return Ok(());
     }
-    tensor.f_copy_data_u8(to, tensor.numel()).map_err(torch_error)
+    let (size, kind) = (tensor.size(), tensor.kind());
+    if to.len() != tensor.numel() * kind.elt_size_in_bytes() {
+        let (given, needed) = (to.len(), tensor.numel() * kind.elt_size_in_bytes());
+        return Err(OpError::invalid_operands(format!("a copy of {needed} bytes into {given}")));
+    }
+    let strides: Vec<i64> = (0..size.len()).map(|axis| size[axis + 1..].iter().product()).collect();
+    // SAFETY: the bytes match shape and type, dense and row-major, and outlive the tensor, which nothing else reads.
+    let view = unsafe { Tensor::f_from_blob(to.as_mut_ptr().cast_const(), &size, &strides, kind, Device::Cpu) };
+    view.and_then(|mut view| view.f_copy_(tensor)).map_err(torch_error)
 }
 
 /// Copies a tensor of four dimensions (images or filters) to the channels-last layout; returns any other tensor

@@ -46,6 +46,11 @@
 #define FLAGPERF_GRADIENT 4
 
 /**
+ * In `artifacts` only: an output of one session may be an input of another one, as long as both compute on the same device.
+ */
+#define FLAGPERF_SHARED_TENSORS 8
+
+/**
  * In `precisions`, and as the type to compute in: 64-bit floating point.
  */
 #define FLAGPERF_F64 1

@@ -44,6 +44,8 @@ pub const FLAGPERF_COMPILED: u32 = 2;
 /// normalizations (in training mode) as single operators, and with the operators `Norm` and `Update` of the domain `flagperf`,
 /// which docs/decisions/42-training-step.md describes.
 pub const FLAGPERF_GRADIENT: u32 = 4;
+/// In `artifacts` only: an output of one session may be an input of another one, as long as both compute on the same device.
+pub const FLAGPERF_SHARED_TENSORS: u32 = 8;
 
 /// In `precisions`, and as the type to compute in: 64-bit floating point.
 pub const FLAGPERF_F64: u32 = 1;

@@ -25,6 +25,8 @@ pub struct EngineInfo {
     pub compiled: bool,
     /// Whether it computes the operator `Gradient` of a training step: see [`crate::abi::FLAGPERF_GRADIENT`].
     pub differentiates: bool,
+    /// Whether an output of one session may be an input of another one on the same device.
+    pub shares_tensors: bool,
     /// The floating-point types that it computes in.
     pub precisions: &'static [DType],
     /// Highest supported version of the ONNX operator set.

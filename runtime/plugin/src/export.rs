@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::abi::{
     FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_GRADIENT, FLAGPERF_ONNX,
-    FlagperfPlugin,
+    FLAGPERF_SHARED_TENSORS, FlagperfPlugin,
 };
 use crate::failure::{c_string, catch_panic, last_error};
 use crate::{Engine, shims};
@@ -40,7 +40,8 @@ fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 4]) {
         roles: mask_if(info.framework, FLAGPERF_FRAMEWORK) | mask_if(info.compiler, FLAGPERF_COMPILER),
         artifacts: mask_if(info.onnx, FLAGPERF_ONNX)
             | mask_if(info.compiled, FLAGPERF_COMPILED)
-            | mask_if(info.differentiates, FLAGPERF_GRADIENT),
+            | mask_if(info.differentiates, FLAGPERF_GRADIENT)
+            | mask_if(info.shares_tensors, FLAGPERF_SHARED_TENSORS),
         precisions: info.precisions.iter().fold(0, |bits, precision| bits | precision.bit()),
         opset_max: info.opset_max,
         last_error: Some(last_error),
@@ -88,6 +89,7 @@ mod tests {
             onnx: false,
             compiled: true,
             differentiates: false,
+            shares_tensors: false,
             precisions: &[DType::F32, DType::BF16],
             opset_max: 17,
             options: None,

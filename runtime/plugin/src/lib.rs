@@ -26,6 +26,7 @@
 //!         onnx: false,
 //!         compiled: true,
 //!         differentiates: false,
+//!         shares_tensors: false,
 //!         precisions: &[DType::F32],
 //!         opset_max: 17,
 //!         options: Some("[]"),

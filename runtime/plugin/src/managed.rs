@@ -19,8 +19,15 @@ struct ManagedOutput<T> {
     output: Output<T>,
 }
 
-/// Hands an output over to the host, which calls its deleter. `session` marks it as an output of this session.
-pub(crate) fn into_raw<T: DeviceTensor>(output: Output<T>, session: *mut c_void) -> *mut DLManagedTensorVersioned {
+/// What marks a tensor as an output of this library, whose sessions all have one type of tensors: the address of this value.
+static MARK: u8 = 0;
+
+fn mark() -> *mut c_void {
+    (&raw const MARK).cast_mut().cast()
+}
+
+/// Hands an output over to the host, which calls its deleter.
+pub(crate) fn into_raw<T: DeviceTensor>(output: Output<T>) -> *mut DLManagedTensorVersioned {
     let (shape, dtype, device, data) = match &output {
         Output::Host { shape, dtype, memory } => {
             (shape.clone(), *dtype, DLDevice::CPU, memory.bytes().as_ptr().cast_mut().cast())
@@ -40,7 +47,7 @@ pub(crate) fn into_raw<T: DeviceTensor>(output: Output<T>, session: *mut c_void)
     };
     let managed = DLManagedTensorVersioned {
         version: DLPackVersion::CURRENT,
-        manager_ctx: session,
+        manager_ctx: mark(),
         deleter: Some(delete::<T>),
         flags: DlpackFlags::empty(),
         dl_tensor: tensor,
@@ -107,11 +114,11 @@ pub(crate) struct BorrowedInput<'a, T> {
 }
 
 impl<'a, T> BorrowedInput<'a, T> {
-    /// Reads an input that the host lends for a submit of the session whose mark is `session`.
+    /// Reads an input that the host lends for a submit.
     ///
     /// # Safety
     /// `tensor` points to an input as the interface describes it, and lives as long as `'a`.
-    pub(crate) unsafe fn read(tensor: *const DLManagedTensorVersioned, session: *mut c_void) -> Result<Self, Error> {
+    pub(crate) unsafe fn read(tensor: *const DLManagedTensorVersioned) -> Result<Self, Error> {
         // SAFETY: the caller guarantees it.
         let managed = unsafe { &*tensor };
         let raw = &managed.dl_tensor;
@@ -121,8 +128,8 @@ impl<'a, T> BorrowedInput<'a, T> {
         // SAFETY: the shape has `ndim` entries.
         let sizes = if rank == 0 { &[] } else { unsafe { slice::from_raw_parts(raw.shape, rank) } };
         let shape: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-        // SAFETY: the mark is this session's, so the session handed the tensor over.
-        let own = if managed.manager_ctx == session { unsafe { device_tensor::<T>(tensor) } } else { None };
+        // SAFETY: the mark is this library's, so one of its sessions handed the tensor over.
+        let own = if managed.manager_ctx == mark() { unsafe { device_tensor::<T>(tensor) } } else { None };
         let length = shape.iter().product::<usize>() * dtype.size();
         let bytes: &[u8] = match (own, length) {
             (Some(_), _) | (None, 0) => &[],

@@ -159,14 +159,13 @@ pub(crate) unsafe extern "C" fn submit<S: Session>(
     output_count: u32,
 ) -> FlagperfStatus {
     run_fallible(|| {
-        let mark: *mut c_void = session.cast();
         // SAFETY: as `loaded` requires.
         let loaded = unsafe { loaded::<S>(session) };
         let count = input_count as usize;
         // SAFETY: the host passes `input_count` pointers.
         let tensors = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(inputs, count) } };
         // SAFETY: each points to an input as the interface describes it, and lives until `sync` has returned.
-        let borrowed = tensors.iter().map(|tensor| unsafe { BorrowedInput::<S::Tensor>::read(*tensor, mark) });
+        let borrowed = tensors.iter().map(|tensor| unsafe { BorrowedInput::<S::Tensor>::read(*tensor) });
         let borrowed = borrowed.collect::<Result<Vec<_>, Error>>()?;
         let session_inputs: Vec<_> = borrowed.iter().map(BorrowedInput::as_input).collect();
         let made = loaded.session.submit(&session_inputs)?;
@@ -177,7 +176,7 @@ pub(crate) unsafe extern "C" fn submit<S: Session>(
         made.iter().try_for_each(managed::check_output)?;
         for (index, output) in made.into_iter().enumerate() {
             // SAFETY: the host passes one place for each output of the session.
-            unsafe { *outputs.add(index) = managed::into_raw(output, mark) };
+            unsafe { *outputs.add(index) = managed::into_raw(output) };
         }
         Ok(())
     })

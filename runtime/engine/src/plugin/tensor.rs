@@ -6,6 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 use std::sync::Arc;
 
+use flagperf_plugin::abi::FLAGPERF_SHARED_TENSORS;
 use flagperf_plugin::dlpack::{DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 use flagperf_plugin::{DlpackFlags, is_host, row_major};
 
@@ -186,9 +187,12 @@ impl PluginTensor {
         PluginTensor(Arc::new(output))
     }
 
-    /// Returns the plug-in's own pointer if the tensor comes from the session of `handle`.
+    /// Returns the plug-in's own pointer if the session of `handle` can read it: the tensor is one of its outputs, or one of another
+    /// session of a plug-in that shares them. All sessions of a process compute on the same device.
     pub(super) fn raw_for(&self, handle: &Arc<SessionHandle>) -> Option<*mut DLManagedTensorVersioned> {
-        Arc::ptr_eq(&self.0.handle, handle).then(|| self.0.tensor.as_ptr())
+        let shares = handle.library.table.artifacts & FLAGPERF_SHARED_TENSORS != 0;
+        let is_shared = shares && std::ptr::eq(self.0.handle.library, handle.library);
+        (is_shared || Arc::ptr_eq(&self.0.handle, handle)).then(|| self.0.tensor.as_ptr())
     }
 }
 

@@ -39,6 +39,7 @@ impl Engine for TensorRt {
         onnx: true,
         compiled: true,
         differentiates: false,
+        shares_tensors: false,
         precisions: &[DType::F32, DType::F16, DType::BF16],
         opset_max: 24,
         options: Some(options::DESCRIPTION),

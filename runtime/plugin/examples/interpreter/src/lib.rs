@@ -30,6 +30,7 @@ impl Engine for Interpreter {
         onnx: true,
         compiled: false,
         differentiates: false,
+        shares_tensors: false,
         precisions: &[DType::F32],
         opset_max: 20,
         options: Some("[]"),
