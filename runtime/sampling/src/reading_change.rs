@@ -89,7 +89,7 @@ fn reading_change(
         (sum / count as f64, count)
     });
     let [(usual, before), (changed, after)] = means;
-    (before.min(after) >= READINGS_MIN).then(|| ReadingChange {
+    (before.min(after) >= READINGS_MIN).then_some(ReadingChange {
         quantity,
         device,
         usual,
