@@ -14,6 +14,7 @@ mod processes;
 mod refusals;
 mod report;
 mod review;
+mod slowdown;
 mod training;
 mod unusable;
 
