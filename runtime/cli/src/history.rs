@@ -61,8 +61,13 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
                 },
                 Err(reason) if may_be_of_case(&path, case) => {
                     // The reason begins with the path, and a hint follows it.
-                    let reason = reason.lines().next().and_then(|line| line.split_once("`: ")).map(|(_, reason)| reason.to_owned());
-                    unused.push(UnusedResult { path, reason: reason.unwrap_or_else(|| "it cannot be read".to_owned()) });
+                    let reason = reason
+                        .lines()
+                        .next()
+                        .and_then(|line| line.split_once("`: "))
+                        .map(|(_, reason)| reason.to_owned());
+                    unused
+                        .push(UnusedResult { path, reason: reason.unwrap_or_else(|| "it cannot be read".to_owned()) });
                 }
                 Err(_) => {}
             }
@@ -72,7 +77,11 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
         others.sort_unstable();
         others.dedup();
         let known = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
-        return Err(format!("no result of the case `{}`\n  hint: these cases have results there: {}", one_line(case), one_line(&known)));
+        return Err(format!(
+            "no result of the case `{}`\n  hint: these cases have results there: {}",
+            one_line(case),
+            one_line(&known)
+        ));
     }
     Ok(History::of(case, results, unused))
 }

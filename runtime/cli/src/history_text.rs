@@ -47,12 +47,17 @@ fn series_text(series: &Series, columns: u16) -> String {
     text += "\n";
     let changes: Vec<String> = match series.change_points.as_slice() {
         [] if series.results.len() < RESULTS_MIN => {
-            vec![format!("{} of at least {RESULTS_MIN} that show a change of the level", counted(series.results.len(), "result"))]
+            vec![format!(
+                "{} of at least {RESULTS_MIN} that show a change of the level",
+                counted(series.results.len(), "result")
+            )]
         }
         [] => vec![format!("no change of the level in {}", counted(series.results.len(), "result"))],
         changes => changes.iter().map(|change| change_text(series, change)).collect(),
     };
-    text + &changes.iter().map(|line| format!("{}\n", wrap(&one_line(line), columns.into()))).collect::<String>()
+    let lines = changes.iter().map(|line| format!("{}\n", wrap(&one_line(line), columns.into())));
+    text.extend(lines);
+    text
 }
 
 /// Returns the row of a result. A star marks the first one with another level.

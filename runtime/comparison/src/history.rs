@@ -131,7 +131,8 @@ impl Series {
     fn of(results: &[(PathBuf, Record)]) -> Option<Self> {
         let (_, first) = results.first()?;
         let work = Work::of(first);
-        let figures: Vec<(f64, Option<f64>)> = results.iter().filter_map(|(_, record)| figure(headline(record)?)).collect();
+        let figures: Vec<(f64, Option<f64>)> =
+            results.iter().filter_map(|(_, record)| figure(headline(record)?)).collect();
         let values: Vec<f64> = figures.iter().map(|(throughput, _)| throughput.ln()).collect();
         let errors: Vec<f64> = figures.iter().map(|(_, width)| width.unwrap_or(0.0) / STANDARD_ERRORS).collect();
         let change_point = |change: LevelChange| ChangePoint {
@@ -160,11 +161,15 @@ impl Series {
 }
 
 impl HistoryResult {
-    fn of(path: &std::path::Path, record: &Record, figure: (f64, Option<f64>), previous: Option<(f64, Option<f64>)>) -> Self {
+    fn of(
+        path: &std::path::Path,
+        record: &Record,
+        figure: (f64, Option<f64>),
+        previous: Option<(f64, Option<f64>)>,
+    ) -> Self {
         let interval = headline(record).and_then(|measured| measured.throughput_core_interval);
-        let by_previous = previous.and_then(|(throughput, width)| {
-            RatioInterval::of_intervals([throughput, figure.0], [width?, figure.1?])
-        });
+        let by_previous = previous
+            .and_then(|(throughput, width)| RatioInterval::of_intervals([throughput, figure.0], [width?, figure.1?]));
         HistoryResult {
             path: path.to_owned(),
             started: record.started.clone(),

@@ -35,7 +35,8 @@ pub(super) struct LevelChange {
 pub(super) fn level_changes(values: &[f64], errors: &[f64]) -> Vec<LevelChange> {
     let mut places = Vec::new();
     divide(values, errors, 0, &mut places);
-    let bounds: Vec<usize> = [0].into_iter().chain(places.iter().map(|(index, _)| *index)).chain([values.len()]).collect();
+    let bounds: Vec<usize> =
+        [0].into_iter().chain(places.iter().map(|(index, _)| *index)).chain([values.len()]).collect();
     let change = |((index, p_value), ends): (&(usize, f64), &[usize])| {
         let (part, own) = (&values[ends[0]..ends[2]], &errors[ends[0]..ends[2]]);
         let test = Test::of(part, own, index - ends[0]);

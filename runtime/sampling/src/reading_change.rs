@@ -171,8 +171,8 @@ mod tests {
     fn an_interval_has_the_usual_times_on_both_sides_and_a_drift_is_halved() {
         let interval = means(&[pass(0.5, 19.5)], &change(ChangeShape::Interval, (0, 9.0), (0, 14.0)));
         assert_eq!(interval[0], (MonitoredQuantity::ClockMhz, 1800.0, 1700.0, [14, 5]));
-        let drift = means(&[pass(5.5, 14.5)], &change(ChangeShape::Drift, (0, 0.0), (0, 9.0)));
-        assert_eq!(drift[0], (MonitoredQuantity::ClockMhz, 1800.0, 1700.0, [4, 5]));
+        let drift = means(&[pass(4.5, 14.5)], &change(ChangeShape::Drift, (0, 0.0), (0, 10.0)));
+        assert_eq!(drift[0], (MonitoredQuantity::ClockMhz, 1800.0, 1700.0, [5, 5]));
     }
 
     #[test]

@@ -45,7 +45,10 @@ fn a_slowdown_beyond_the_limit_fails_and_the_test_in_the_junit_file_says_so() {
     let (text, junit) = compare(checkout.path(), &fast, &slow, "5");
     assert!(text.contains("exit code 1\n") && text.contains("error: core is "), "{text}");
     assert!(text.contains("% slower, at least ") && text.contains("with 95 % confidence (allowed: 5 %)"), "{text}");
-    assert!(junit.contains("failures=\"1\"") && junit.contains("<failure") && junit.contains("allowed: 5 %"), "{junit}");
+    assert!(
+        junit.contains("failures=\"1\"") && junit.contains("<failure") && junit.contains("allowed: 5 %"),
+        "{junit}"
+    );
     let (text, junit) = compare(checkout.path(), &slow, &fast, "5");
     assert!(text.contains("exit code 0\n") && !text.contains("error: "), "{text}");
     assert!(junit.contains("failures=\"0\"") && !junit.contains("<failure"), "{junit}");
@@ -91,7 +94,10 @@ fn a_history_names_the_result_from_which_on_the_case_is_slower() {
     let output = flagperf(checkout.path(), &["history", "tiny:interpreter", "result", "--json"]);
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let series = &json["series"][0];
-    assert_eq!((series["results"].as_array().map(Vec::len), &series["change_points"][0]["result"]), (Some(8), &4.into()));
+    assert_eq!(
+        (series["results"].as_array().map(Vec::len), &series["change_points"][0]["result"]),
+        (Some(8), &4.into())
+    );
     assert!(series["change_points"][0]["ratio"]["high"].as_f64().expect("a number") < 0.5, "{series}");
     // Whoever changes a record and writes the manifest again makes it wrong.
     results::change_record(Path::new(&slow[3]), |record| {

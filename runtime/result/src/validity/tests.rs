@@ -22,6 +22,7 @@ fn interval(relative_half_width: f64) -> ThroughputInterval {
         relative_half_width,
         observations: 5,
         of: Observation::Pass,
+        degrees_of_freedom: 4,
     }
 }
 
