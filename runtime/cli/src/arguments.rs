@@ -122,7 +122,8 @@ pub(super) enum Command {
     ///
     /// Results of the same work on the same device with the same engine are in one table. A change of the level is named if it is on
     /// both sides in at least two results and chance hardly explains it, with the versions, settings and revisions that differ
-    /// there. Results that are invalid or wrong are listed and not used. Exits with 2 if the results cannot be read.
+    /// there. Results that are invalid or wrong are listed and not used; those whose files have more than 256 MiB are not verified. Exits with
+    /// 2 if the results cannot be read.
     History(HistoryArguments),
     /// Measure what each switch of a case changes: alone, added to those before it, and left out of the whole.
     ///

@@ -112,3 +112,79 @@ fn change_text(series: &Series, change: &ChangePoint) -> String {
     };
     format!("* from {} on: {}: {differences}", start(result), percent(&change.ratio))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use flagperf_comparison::Difference;
+    use flagperf_result::Validity;
+
+    use super::*;
+
+    fn result(day: u8, throughput: f64) -> HistoryResult {
+        HistoryResult {
+            path: PathBuf::from(format!("result/run{day}")),
+            started: format!("2026-03-0{day}T10:00:00+08:00"),
+            git_revision: Some("0123456789abcdef0123".into()),
+            git_clean: Some(day != 2),
+            flagperf: "0.1.0".into(),
+            engine_version: "1.29\u{1b}[31m".into(),
+            validity: Validity::Unofficial,
+            throughput_core_samples_per_s: throughput,
+            low_samples_per_s: Some(throughput - 1.0),
+            high_samples_per_s: Some(throughput + 1.0),
+            by_previous: (day > 1).then_some(RatioInterval { ratio: 0.9, low: 0.89, high: 0.91, pairs: 0 }),
+        }
+    }
+
+    fn history(change_points: Vec<ChangePoint>) -> History {
+        let series = Series {
+            key: "resnet50:pytorch".into(),
+            vendor: "chip".into(),
+            device: "Chip\u{7}".into(),
+            engine: "onnxruntime".into(),
+            precision: "fp16".into(),
+            batch_size: 256,
+            step: "inference".into(),
+            unit: "image".into(),
+            results: vec![result(1, 100.0), result(2, 90.0)],
+            change_points,
+        };
+        let unused = vec![UnusedResult { path: "result/run3".into(), reason: "invalid: \u{1b}]0;x".into() }];
+        History { case: "resnet50".into(), series: vec![series], unused }
+    }
+
+    #[test]
+    fn a_row_has_the_revision_the_versions_the_interval_and_the_change() {
+        let text = history_text(&history(Vec::new()), 200);
+        let row = text.lines().find(|line| line.contains("2026-03-02 10:00")).unwrap();
+        for cell in ["0123456789ab+", "1.29", "0.1.0", "90.0 (89.0 to 91.0)", "unofficial", "-10.0 % (-11.0 to -9.0 %)"]
+        {
+            assert!(row.contains(cell), "{cell}: {row}");
+        }
+        assert!(text.contains("resnet50:pytorch: inference, chip, Chip"), "{text}");
+        assert!(text.contains("2 results of at least 4 that show a change of the level\n"), "{text}");
+        assert!(text.contains("not used: 1 result\n  result/run3: invalid: "), "{text}");
+    }
+
+    #[test]
+    fn a_change_is_marked_and_named_and_no_control_character_of_a_record_is_printed() {
+        let difference = |number: usize| Difference {
+            what: format!("engine {number}"),
+            first: "1.29".into(),
+            second: "1.30\u{1b}[2J".into(),
+            prevents: false,
+        };
+        let ratio = RatioInterval { ratio: 0.9, low: 0.89, high: 0.91, pairs: 0 };
+        let change = ChangePoint { result: 1, ratio, p_value: 1e-4, differences: (0..14).map(difference).collect() };
+        for columns in [40, 200] {
+            let text = history_text(&history(vec![change.clone()]), columns);
+            assert!(!text.contains(['\u{1b}', '\u{7}']), "{text}");
+            let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(joined.contains("* 2026-03-02 10:00"), "{text}");
+            let named = "* from 2026-03-02 10:00 on: -10.0 % (-11.0 to -9.0 %): engine 0 1.29 -> 1.30";
+            assert!(joined.contains(named) && joined.contains("and 2 more: see --json"), "{text}");
+        }
+    }
+}

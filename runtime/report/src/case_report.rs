@@ -276,6 +276,21 @@ mod tests {
     }
 
     #[test]
+    fn a_note_follows_the_verdict_and_has_no_control_characters() {
+        let mut validity = testing::record().validity;
+        validity.notes = vec!["inference: steps were slower\x1b[2J".to_owned()];
+        let text = verdict_text(&validity, false, Extent::Summary);
+        assert!(
+            text.starts_with("unofficial: no accuracy: random weights; note: inference: steps were slower"),
+            "{text}"
+        );
+        validity.reasons.clear();
+        assert!(
+            !text.contains('\x1b') && verdict_text(&validity, false, Extent::Details).contains("; note: inference")
+        );
+    }
+
+    #[test]
     fn a_warning_of_two_lines_is_one_line_in_the_summary() {
         let mut record = testing::record();
         record.warnings = vec!["`seeed` is unknown\n  hint: see the table".to_owned()];

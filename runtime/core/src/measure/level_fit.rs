@@ -40,8 +40,6 @@ pub(super) struct LevelFit {
     pub(super) fit: Fit,
     /// Probability of the deviation of the cumulative sums in a series whose level does not change.
     pub(super) p_value: f64,
-    /// Degrees of freedom of the long-run variance.
-    pub(super) degrees_of_freedom: usize,
 }
 
 impl LevelFit {
@@ -68,7 +66,7 @@ impl LevelFit {
         }
         let statistic = deviation(&sums, fit) / (count * variance).sqrt();
         let p_value = probability(statistic, degrees_of_freedom, matches!(fit, Fit::Interval(..)));
-        Some(LevelFit { fit, p_value, degrees_of_freedom })
+        Some(LevelFit { fit, p_value })
     }
 }
 

@@ -88,7 +88,7 @@ impl StepTimeChange {
         }
         let groups = split_evenly(steps, steps.len().min(GROUPS_MAX));
         let means: Vec<f64> = groups.iter().map(|group| mean(group)).collect();
-        let LevelFit { fit, p_value, .. } = LevelFit::of(&ranks(&means)).filter(|fit| fit.p_value < SIGNIFICANCE)?;
+        let LevelFit { fit, p_value } = LevelFit::of(&ranks(&means)).filter(|fit| fit.p_value < SIGNIFICANCE)?;
         let (shape, range) = match fit {
             Fit::Level(from) => (ChangeShape::Level, [boundary(steps, from, groups.len()), steps.len()]),
             Fit::Interval(from, to) => {
@@ -111,7 +111,8 @@ impl StepPlace {
     fn of(steps: &[StepTimes], step: usize) -> Self {
         let pass = steps.get(step).or(steps.last()).map_or(0, |step| step.pass);
         let first = steps.partition_point(|step| step.pass < pass);
-        let in_pass_s = steps[first..step].iter().map(StepTimes::total).sum();
+        // The sum of nothing is -0.
+        let in_pass_s = Seconds(0.0) + steps[first..step].iter().map(StepTimes::total).sum::<Seconds>();
         StepPlace { step: step as u64, pass, in_pass_s }
     }
 }
