@@ -14,9 +14,6 @@ use super::comparable::{Difference, differences, headline};
 use super::level_changes::{LevelChange, level_changes};
 use super::ratio::RatioInterval;
 
-/// Half the width of a 95 % interval in standard errors.
-const STANDARD_ERRORS: f64 = 1.96;
-
 /// The results of a case, in groups that can be compared, each in the order of time.
 #[derive(Clone, Debug, Serialize)]
 pub struct History {
@@ -134,7 +131,7 @@ impl Series {
         let figures: Vec<(f64, Option<f64>)> =
             results.iter().filter_map(|(_, record)| figure(headline(record)?)).collect();
         let values: Vec<f64> = figures.iter().map(|(throughput, _)| throughput.ln()).collect();
-        let errors: Vec<f64> = figures.iter().map(|(_, width)| width.unwrap_or(0.0) / STANDARD_ERRORS).collect();
+        let errors: Vec<f64> = results.iter().map(|(_, record)| relative_error(record).unwrap_or(0.0)).collect();
         let change_point = |change: LevelChange| ChangePoint {
             result: change.index,
             ratio: ratio_of(&change),
@@ -229,6 +226,18 @@ fn figure(measured: &Measurement) -> Option<(f64, Option<f64>)> {
     (throughput.is_finite() && throughput > 0.0).then_some((throughput, width))
 }
 
+/// Returns the standard error of the throughput of a result by the throughput; `None` without an interval.
+fn relative_error(record: &Record) -> Option<f64> {
+    let interval = headline(record)?.throughput_core_interval?;
+    Some(interval.relative_half_width / student_quantile(interval.degrees_of_freedom as f64))
+}
+
+/// Returns half the width of a 95 % interval in standard errors.
+fn student_quantile(degrees_of_freedom: f64) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, degrees_of_freedom);
+    student.map_or(f64::INFINITY, |student| student.inverse_cdf(0.975))
+}
+
 /// Returns when a result started, or why it cannot be used.
 fn usable_start(record: &Record) -> Result<Timestamp, String> {
     if record.validity.verdict == Validity::Invalid {
@@ -243,8 +252,7 @@ fn usable_start(record: &Record) -> Result<Timestamp, String> {
 
 /// Returns the ratio of two levels of logarithms with its 95 % interval.
 fn ratio_of(change: &LevelChange) -> RatioInterval {
-    let student = StudentsT::new(0.0, 1.0, change.degrees_of_freedom);
-    let quantile = student.map_or(f64::INFINITY, |student| student.inverse_cdf(0.975));
+    let quantile = student_quantile(change.degrees_of_freedom);
     let [low, high] = [-1.0, 1.0].map(|sign| (change.difference + sign * quantile * change.error).exp());
     RatioInterval { ratio: change.difference.exp(), low, high, pairs: 0 }
 }

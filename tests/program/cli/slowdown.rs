@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::{flagperf, transcript};
 use crate::support::results;
 
-/// A forward function that computes everything twenty-one times.
+/// A forward function that computes everything two hundred times: the small model varies by a factor of two on a busy machine.
 const SLOW: &str = "fn model_forward(model, batch) {
-    for again in 0..20 { model.run([batch.images]); }
+    for again in 0..199 { model.run([batch.images]); }
     model.run([batch.images])[0]
 }
 ";
@@ -31,7 +31,7 @@ fn compare(checkout: &Path, first: &str, second: &str, percent: &str) -> (String
     let file = checkout.join("slowdown.xml");
     let arguments = ["compare", first, second, "--max-slowdown", percent, "--junit", "slowdown.xml"];
     let text = transcript(checkout, &arguments);
-    let junit = fs::read_to_string(&file).unwrap_or_default();
+    let junit = fs::read_to_string(&file).unwrap_or_default().replace("&#x2f;", "/");
     let _ = fs::remove_file(file);
     (text, junit)
 }
@@ -39,9 +39,9 @@ fn compare(checkout: &Path, first: &str, second: &str, percent: &str) -> (String
 #[test]
 fn a_slowdown_beyond_the_limit_fails_and_the_test_in_the_junit_file_says_so() {
     let checkout = results::checkout();
-    let fast = run(checkout.path(), &["repeat=6"]);
+    let fast = run(checkout.path(), &[]);
     slow_down(checkout.path());
-    let slow = run(checkout.path(), &["repeat=6"]);
+    let slow = run(checkout.path(), &[]);
     let (text, junit) = compare(checkout.path(), &fast, &slow, "5");
     assert!(text.contains("exit code 1\n") && text.contains("error: core is "), "{text}");
     assert!(text.contains("% slower, at least ") && text.contains("with 95 % confidence (allowed: 5 %)"), "{text}");
@@ -83,11 +83,11 @@ fn a_history_names_the_result_from_which_on_the_case_is_slower() {
     let checkout = results::checkout();
     let text = transcript(checkout.path(), &["history", "tiny"]);
     assert!(text.contains("exit code 2\n"), "there is no result: {text}");
-    for _ in 0..4 {
-        run(checkout.path(), &["repeat=6"]);
+    for _ in 0..5 {
+        run(checkout.path(), &[]);
     }
     slow_down(checkout.path());
-    let slow: Vec<String> = (0..4).map(|_| run(checkout.path(), &["repeat=6", "num_workers=2"])).collect();
+    let slow: Vec<String> = (0..5).map(|_| run(checkout.path(), &["num_workers=2"])).collect();
     let text = transcript(checkout.path(), &["history", "tiny"]);
     assert!(text.contains("exit code 0\n") && text.contains("tiny:interpreter: inference, cpu"), "{text}");
     assert!(text.contains("* from 2") && text.contains("num_workers 1 -> 2"), "{text}");
@@ -96,11 +96,11 @@ fn a_history_names_the_result_from_which_on_the_case_is_slower() {
     let series = &json["series"][0];
     assert_eq!(
         (series["results"].as_array().map(Vec::len), &series["change_points"][0]["result"]),
-        (Some(8), &4.into())
+        (Some(10), &5.into())
     );
     assert!(series["change_points"][0]["ratio"]["high"].as_f64().expect("a number") < 0.5, "{series}");
     // Whoever changes a record and writes the manifest again makes it wrong.
-    results::change_record(Path::new(&slow[3]), |record| {
+    results::change_record(Path::new(&slow[4]), |record| {
         record["hosts"][0]["name"] = "\u{1b}[31mhost".into();
         record["phases"][0]["measured"][0]["samples"] = 7.into();
     });
