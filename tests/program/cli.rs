@@ -16,6 +16,7 @@ mod refusals;
 mod report;
 mod review;
 mod site;
+mod slowdown;
 mod training;
 mod unusable;
 

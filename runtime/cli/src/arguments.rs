@@ -11,6 +11,7 @@ use super::dataset::DatasetCommand;
 use super::decoder::DecoderCommand;
 use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
+use super::history::HistoryArguments;
 use super::import::ImportCommand;
 use super::microbenchmark::PeakArguments;
 use super::new::NewCommand;
@@ -124,6 +125,13 @@ pub(super) enum Command {
     /// whether the comparison was possible, and with --max-slowdown whether the second side is slower; the latency of queries is printed
     /// and not judged.
     Compare(CompareArguments),
+    /// List the results of a case in the order of time, and name the result from which on the case is slower or faster.
+    ///
+    /// Results of the same work on the same device with the same engine are in one table. A change of the level is named if it is on
+    /// both sides in at least two results and chance hardly explains it, with the versions, settings and revisions that differ
+    /// there. Results that are invalid or wrong are listed and not used; those whose files have more than 256 MiB are not verified. Exits with
+    /// 2 if the results cannot be read.
+    History(HistoryArguments),
     /// Measure what each switch of a case changes: alone, added to those before it, and left out of the whole.
     ///
     /// `switches` in configurations.yaml, or in the vendor's overlay, lists settings with their values off and on. Each combination is

@@ -25,6 +25,8 @@ mod exit_codes;
 mod graph;
 mod graph_page;
 mod graph_text;
+mod history;
+mod history_text;
 mod import;
 mod key;
 mod lint;
@@ -119,6 +121,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Report(arguments) => report::report(&arguments),
         Command::Site(arguments) => site::site(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
+        Command::History(arguments) => history::history(&arguments),
         Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),

@@ -1,11 +1,14 @@
 //! Compares two sides of one case, each with one or several results: speed, outputs and accuracy. From the results of a
-//! case with some of its switches on, computes what each switch changes; from those with several values of a setting, which value is enough.
+//! case with some of its switches on, computes what each switch changes; from those with several values of a setting, which value is enough;
+//! from those over time, when the case became slower or faster.
 //!
 //! Reads records and what they store; never touches a running case.
 
 mod ablation;
 mod comparable;
 mod comparison;
+mod history;
+mod level_changes;
 mod outputs;
 mod ratio;
 mod sweep;
@@ -14,6 +17,7 @@ mod variant;
 pub use ablation::{Ablation, Combination, CombinationFigures, MeasuredCombination, SwitchEffects, combinations};
 pub use comparable::{Difference, differences};
 pub use comparison::{Comparison, ComparisonError, MetricPair, Scaling, ScenarioPair, Side, Speed, compare};
+pub use history::{ChangePoint, History, HistoryResult, Series, UnusedResult};
 pub use outputs::{Errors, OutputErrors};
 pub use ratio::{RatioInterval, SpeedVerdict};
 pub use sweep::{KNEE_SHARE, Sweep, SweepPoint};

@@ -70,6 +70,7 @@ fn record(text: &str) -> Record {
     record.provenance.scripts_sha256 = [(text.to_owned(), text.to_owned())].into();
     (record.warnings, record.departures, record.validity.reasons) =
         (vec![text.into()], vec![text.into()], vec![text.into()]);
+    record.validity.notes = vec![text.into()];
     let failure =
         FailureRecord { phase: None, step: None, reason: text.into(), hint: text.into(), stderr: vec![text.into()] };
     record.failures = vec![failure];

@@ -13,7 +13,7 @@ use super::words::Language;
 /// Most findings, warnings and hashes of a kind that a page lists; the record and `verify` have all of them.
 const LISTED_MAX: usize = 50;
 /// The rows of a measured loop that belong to the headline: with which certainty its figures are known.
-const CERTAINTY: [&str; 3] = ["95 % interval", "latency of a step", "latency bound"];
+const CERTAINTY: [&str; 4] = ["95 % interval", "step times", "latency of a step", "latency bound"];
 
 /// A section of a page.
 #[derive(Debug, Serialize)]
@@ -27,6 +27,7 @@ pub(super) struct ResultSection {
     is_invalid: bool,
     check: CheckText,
     reasons: Vec<String>,
+    notes: Vec<String>,
     failures: Vec<[String; 2]>,
     departures: Vec<String>,
     headline: Vec<[String; 2]>,
@@ -83,6 +84,7 @@ pub(super) fn section(
         is_invalid: record.validity.verdict == Validity::Invalid,
         check: check_text(check, language),
         reasons: record.validity.reasons.iter().take(LISTED_MAX).map(|reason| text(reason)).collect(),
+        notes: record.validity.notes.iter().take(LISTED_MAX).map(|note| text(note)).collect(),
         failures: failures.take(LISTED_MAX).collect(),
         departures: record.departures.iter().take(LISTED_MAX).map(|departure| text(departure)).collect(),
         headline: headline(record, language),

@@ -68,6 +68,7 @@ fn row(result: &ReadResult, check: &Check) -> Row {
     add("state", json!(record.status));
     add("verdict", json!(record.validity.verdict));
     add("reasons", json!(record.validity.reasons));
+    add("notes", json!(record.validity.notes));
     add("checked", json!(check.name()));
     add("e2e_time_s", json!(record.finish_info.e2e_time));
     add("unit", json!(record.unit));
@@ -108,6 +109,10 @@ fn add_figures(row: &mut Row, measured: Option<&Measurement>) {
             json!(interval.and_then(|found| found.high_samples_per_s)),
         );
     }
+    let change = measured.and_then(|measured| measured.step_time_change);
+    row.insert("step_time_change".to_owned(), json!(change.map(|change| change.relative_change)));
+    row.insert("step_time_change_from".to_owned(), json!(change.map(|change| change.begin.step)));
+    row.insert("step_time_change_to".to_owned(), json!(change.map(|change| change.end.step)));
     let latency = measured.and_then(|measured| measured.latency);
     let times = [
         ("p50", latency.map(|latency| latency.p50_s)),

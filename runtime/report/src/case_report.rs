@@ -82,12 +82,13 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
     text + digest.unwrap_or_default().as_str() + record_row(saved.path, screen.columns).as_str()
 }
 
-/// Returns the verdict on the result with its reasons, in a summary the first of them. Failures, which are the reasons why a
+/// Returns the verdict on the result with its reasons, in a summary the first of them, and the notes. Failures, which are the reasons why a
 /// result is invalid, are in rows of their own.
 fn verdict_text(validity: &ValidityCheck, has_failures: bool, extent: Extent) -> String {
     let name = validity.verdict.name();
+    let notes: String = validity.notes.iter().map(|note| format!("; note: {}", one_line(note))).collect();
     if validity.verdict == Validity::Invalid && has_failures || validity.reasons.is_empty() {
-        return name.to_owned();
+        return format!("{name}{notes}");
     }
     let shown = if extent == Extent::Summary { REASONS_SUMMARISED } else { usize::MAX };
     let shown = &validity.reasons[..validity.reasons.len().min(shown)];
@@ -95,7 +96,7 @@ fn verdict_text(validity: &ValidityCheck, has_failures: bool, extent: Extent) ->
         0 => String::new(),
         more => format!("; and {more} more: see the record or use --details"),
     };
-    format!("{name}: {}{more}", one_line(&shown.join("; ")))
+    format!("{name}: {}{more}{notes}", one_line(&shown.join("; ")))
 }
 
 /// Returns the row with the path of the record, which is not wrapped, so that it can be copied: where it does not fit
@@ -272,6 +273,21 @@ mod tests {
         let summary = report(&record, Extent::Summary, 200);
         assert!(summary.contains("unofficial: a; b; c; and 2 more: see the record or use --details\n"), "{summary}");
         assert!(report(&record, Extent::Details, 200).contains("unofficial: a; b; c; d; e\n"));
+    }
+
+    #[test]
+    fn a_note_follows_the_verdict_and_has_no_control_characters() {
+        let mut validity = testing::record().validity;
+        validity.notes = vec!["inference: steps were slower\x1b[2J".to_owned()];
+        let text = verdict_text(&validity, false, Extent::Summary);
+        assert!(
+            text.starts_with("unofficial: no accuracy: random weights; note: inference: steps were slower"),
+            "{text}"
+        );
+        validity.reasons.clear();
+        assert!(
+            !text.contains('\x1b') && verdict_text(&validity, false, Extent::Details).contains("; note: inference")
+        );
     }
 
     #[test]

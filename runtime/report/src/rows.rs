@@ -12,7 +12,7 @@ use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
 use flagperf_core::step::{EngineRole, Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
-use flagperf_result::{Accuracy, PhaseRecord, Record, TrainingRecord, Verdict};
+use flagperf_result::{Accuracy, PhaseRecord, Record, TrainingRecord, Verdict, step_time_change_text};
 use flagperf_sampling::DEVICE_SOURCE;
 
 /// Rows below one heading.
@@ -133,8 +133,11 @@ fn loop_rows(phase: &PhaseRecord, measured: &Measurement) -> Vec<(&'static str, 
     rows.push(("warm-up", warmup));
     let intervals = [("core", measured.throughput_core_interval), ("whole", measured.throughput_whole_interval)];
     rows.extend(
-        intervals.into_iter().filter_map(|(name, found)| Some(("95 % interval", interval_text(name, &found?)))),
+        intervals
+            .into_iter()
+            .filter_map(|(name, found)| Some(("95 % interval", interval_text(name, &found?, measured.steps)))),
     );
+    rows.extend(step_time_change_text(phase, measured).map(|text| ("step times", text)));
     if let Some(latency) = &measured.latency {
         rows.push(("latency of a step", latency_text(latency)));
     }
@@ -181,11 +184,12 @@ pub(super) fn latency_text(latency: &Latency) -> String {
     format!("{}, min {}, max {}", text.join(", "), duration(latency.min_s), duration(latency.max_s))
 }
 
-/// `core 79.1 to 81.0 samples/s (±1.2 %), from 5 passes`
-fn interval_text(name: &str, interval: &ThroughputInterval) -> String {
+/// `core 79.1 to 81.0 samples/s (±1.2 %), from 5 passes`, of a loop with some steps
+fn interval_text(name: &str, interval: &ThroughputInterval, steps: u64) -> String {
     let high = interval.high_samples_per_s.map_or_else(|| "unbounded".to_owned(), rate);
     let count = match interval.of {
         Observation::Pass => plural(interval.observations, "pass", "passes"),
+        Observation::Batch if interval.observations == steps => plural(steps, "step", "steps"),
         Observation::Batch => plural(interval.observations, "group of steps", "groups of steps"),
     };
     let (low, share) = (rate(interval.low_samples_per_s), 100.0 * interval.relative_half_width);

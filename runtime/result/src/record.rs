@@ -90,7 +90,7 @@ pub struct Record {
 
 impl Record {
     /// The version of the schema that this program writes.
-    pub const SCHEMA: u32 = 6;
+    pub const SCHEMA: u32 = 7;
 
     /// Returns the measured loop of a step; `None` when the step was not measured.
     pub fn measurement(&self, step: Step) -> Option<&Measurement> {

@@ -32,6 +32,7 @@ pub fn measurement(step: Step) -> Measurement {
         throughput_core_samples_per_s: Some(SamplesPerSecond(80.0)),
         throughput_core_interval: None,
         throughput_whole_interval: None,
+        step_time_change: None,
         latency: None,
         latency_bounds: LatencyBounds::default(),
         output_copy: None,
@@ -78,7 +79,7 @@ pub fn record() -> Record {
         validity: ValidityCheck {
             verdict: Validity::Unofficial,
             reasons: vec!["no accuracy: random weights".into()],
-            unknown: Vec::new(),
+            ..ValidityCheck::default()
         },
         failures: Vec::new(),
         warnings: Vec::new(),

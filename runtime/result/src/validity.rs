@@ -10,6 +10,7 @@ use super::accuracy::target_key;
 use super::executed_code::{unhashed_code, untraced_code};
 use super::output_copy::unproven_copy;
 use super::scenario_verdict::scenario_doubts;
+use super::step_time_change::step_time_notes;
 use super::training_verdict::{training_reasons, unknown_of_training};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
@@ -102,15 +103,18 @@ pub struct ValidityCheck {
     pub reasons: Vec<String>,
     /// What could not be determined and does not change the verdict, one fragment each.
     pub unknown: Vec<String>,
+    /// What a reader of the figures should know and does not change the verdict, one fragment each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 impl ValidityCheck {
     /// Judges a record whose other verdicts are filled in.
     pub fn judge(record: &Record) -> Self {
-        let unknown = unknown_conditions(record);
+        let (unknown, notes) = (unknown_conditions(record), step_time_notes(record));
         let failed = failures(record);
         if record.status != Status::Ok || !failed.is_empty() {
-            return ValidityCheck { verdict: Validity::Invalid, reasons: failed, unknown };
+            return ValidityCheck { verdict: Validity::Invalid, reasons: failed, unknown, notes };
         }
         let reasons: Vec<String> = [
             other_dataset(record).into_iter().collect(),
@@ -139,15 +143,17 @@ impl ValidityCheck {
         ]
         .concat();
         let verdict = if reasons.is_empty() { Validity::Valid } else { Validity::Unofficial };
-        ValidityCheck { verdict, reasons, unknown }
+        ValidityCheck { verdict, reasons, unknown, notes }
     }
 
-    /// Returns the verdict and its reasons as one line: `unofficial: measured for 3 s (official: at least 10 min)`.
+    /// Returns the verdict, its reasons and the notes as one line: `unofficial: measured for 3 s (official: at least 10 min)`.
     pub fn line(&self) -> String {
-        match self.reasons.as_slice() {
+        let verdict = match self.reasons.as_slice() {
             [] => self.verdict.name().to_owned(),
             reasons => format!("{}: {}", self.verdict.name(), reasons.join("; ")),
-        }
+        };
+        let notes = self.notes.iter().map(|note| format!("; note: {note}"));
+        verdict + &notes.collect::<String>()
     }
 }
 

@@ -9,7 +9,7 @@ use flagperf_core::event::Event;
 use flagperf_core::measure::{Clock, Nanos};
 use flagperf_core::step::Phase;
 use flagperf_plan::{CasePlan, Plan};
-use flagperf_result::Record;
+use flagperf_result::{Record, step_time_changes};
 use flagperf_sampling::{
     CaseUsage, DEVICE_SOURCE, DeviceCommand, MonitorFiles, Sampler, SamplerOptions, SourceContext, TABLE,
     WindowCollector, case_usage,
@@ -77,7 +77,7 @@ impl CaseMonitors {
             record.fail(error.to_string(), "only flagperf may write to the folder of the run");
             return;
         }
-        match case_usage(files.path(), self.windows.phases(), self.visible.as_deref()) {
+        match case_usage(files.path(), self.windows.phases(), self.visible.as_deref(), &step_time_changes(record)) {
             Ok(CaseUsage { phases, contradictions }) => {
                 for contradiction in contradictions {
                     let source = record.monitors.as_mut().and_then(|all| all.sources.get_mut(DEVICE_SOURCE));

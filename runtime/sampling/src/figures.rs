@@ -7,8 +7,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::energy::{EnergySource, energy};
+use super::reading_change::{ReadingChange, reading_changes};
 use super::series::{DeviceSeries, Point, PowerSeries, Series};
 use super::{MeasuredDevice, PassWindow, PhaseWindows};
+use flagperf_core::measure::StepTimeChange;
+use flagperf_core::step::Phase;
 use flagperf_core::units::{Bytes, Seconds};
 
 /// The resources that a phase used: its own devices, and the whole machine with everything that runs on it.
@@ -31,6 +34,9 @@ pub struct PhaseUsage {
     pub processor_busy_share_mean: Option<f64>,
     /// Peak memory in use on the machine during the phase.
     pub machine_memory_bytes_max: Option<Bytes>,
+    /// What was read before and after the step times changed; empty if they did not, or if too little was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_step_time_change: Vec<ReadingChange>,
 }
 
 /// The resources that a phase used on one device.
@@ -114,15 +120,24 @@ const POWER_FACTOR_MAX: f64 = 1.5;
 const POWER_READINGS_MIN: usize = 5;
 
 /// Computes what each phase used from the samples in `monitor.jsonl`. `visible` is the device that the variable of visible
-/// devices names, if it names one.
+/// devices names, if it names one. `changes` are the changes of the step times, by phase.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn case_usage(path: &Path, phases: &[PhaseWindows], visible: Option<&str>) -> io::Result<CaseUsage> {
+pub fn case_usage(
+    path: &Path,
+    phases: &[PhaseWindows],
+    visible: Option<&str>,
+    changes: &[(Phase, StepTimeChange)],
+) -> io::Result<CaseUsage> {
     let series = Series::read(path)?;
     let mut found = CaseUsage::default();
     for phase in phases {
-        let usage = phase_usage(&series, phase, visible);
+        let mut usage = phase_usage(&series, phase, visible);
+        if let Some((_, change)) = changes.iter().find(|(changed, _)| *changed == phase.phase) {
+            let devices: Vec<&str> = usage.devices.iter().map(|device| device.device.as_str()).collect();
+            usage.at_step_time_change = reading_changes(&series, &devices, &phase.passes, change);
+        }
         found.contradictions.extend(contradictions(&series, phase, &usage));
         found.phases.push(usage);
     }
@@ -166,6 +181,7 @@ fn phase_usage(series: &Series, phase: &PhaseWindows, visible: Option<&str>) -> 
         machine: energy_usage(&series.machine, passes),
         processor_busy_share_mean: mean(inside_passes(&series.busy, passes)),
         machine_memory_bytes_max: max(inside(&series.memory, phase)).map(|bytes| Bytes(bytes as u64)),
+        at_step_time_change: Vec::new(),
     }
 }
 
@@ -242,7 +258,7 @@ fn inside<'p>(points: &'p [Point], phase: &PhaseWindows) -> impl Iterator<Item =
 }
 
 /// Iterates over the values within passes.
-fn inside_passes<'p>(points: &'p [Point], passes: &'p [PassWindow]) -> impl Iterator<Item = f64> + 'p {
+pub(super) fn inside_passes<'p>(points: &'p [Point], passes: &'p [PassWindow]) -> impl Iterator<Item = f64> + 'p {
     passes.iter().flat_map(move |pass| {
         let first = points.partition_point(|point| point.at < pass.begin.0);
         points[first..].iter().take_while(move |point| point.at <= pass.end.0).map(|point| point.value)

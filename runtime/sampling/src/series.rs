@@ -55,6 +55,13 @@ pub(super) struct DeviceSeries {
     pub(super) own_memory: Vec<Point>,
     /// Number of processes that do not belong to the run, where the driver lists the processes.
     pub(super) other_processes: Vec<Point>,
+    /// Clocks of the compute units and of the memory in MHz.
+    pub(super) clock: Vec<Point>,
+    pub(super) memory_clock: Vec<Point>,
+    /// Degrees Celsius.
+    pub(super) temperature: Vec<Point>,
+    /// 1 where the device was slowed down for a reason that it stated, 0 where it was not.
+    pub(super) throttled: Vec<Point>,
 }
 
 impl Series {
@@ -110,6 +117,14 @@ impl DeviceSeries {
         if let Some(processes) = &sample.processes {
             let others = processes.iter().filter(|process| process.own == Some(false)).count();
             add(&mut self.other_processes, at, others as f64);
+        }
+        let throttled = sample.throttling.as_ref().map(|reasons| if reasons.is_empty() { 0.0 } else { 1.0 });
+        let values = [sample.clock_mhz, sample.memory_clock_mhz, sample.temperature_c, throttled];
+        let series = [&mut self.clock, &mut self.memory_clock, &mut self.temperature, &mut self.throttled];
+        for (series, value) in series.into_iter().zip(values) {
+            if let Some(value) = value {
+                add(series, at, value);
+            }
         }
         if let Some(own) = own_memory(sample) {
             add(&mut self.own_memory, at, own as f64);

@@ -81,13 +81,30 @@ fn is_folder_of_run(folder: &Path) -> bool {
     name.contains("_noderank") || [EVENTS_FILE, MANIFEST_FILE].iter().any(|name| folder.join(name).exists())
 }
 
+/// Finds the results of every run in the folder `path`, and otherwise those that [`find_results`] finds there. A run that has no result, such
+/// as one that was not finished, is left out.
+///
+/// # Errors
+/// As [`find_results`], if there is no run in the folder.
+pub fn find_results_of_runs(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut runs = if path.is_dir() { folders_in(path)? } else { Vec::new() };
+    runs.retain(|folder| is_run(folder));
+    runs.sort_unstable();
+    match runs.as_slice() {
+        [] => find_results(path),
+        runs => Ok(runs.iter().filter_map(|run| find_results(run).ok()).flatten().collect()),
+    }
+}
+
+/// Returns whether a folder has the name of a run.
+fn is_run(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_prefix("run").is_some_and(|time| !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Returns the last folder of a run in `path`, by name.
 fn latest_run(path: &Path) -> io::Result<Option<PathBuf>> {
-    let is_run = |folder: &PathBuf| {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        name.strip_prefix("run").is_some_and(|time| !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    Ok(folders_in(path)?.into_iter().filter(is_run).max())
+    Ok(folders_in(path)?.into_iter().filter(|folder| is_run(folder)).max())
 }
 
 fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {

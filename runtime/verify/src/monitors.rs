@@ -6,7 +6,7 @@ use super::CaseReport;
 use super::difference::compare;
 use super::events::Replay;
 use flagperf_core::run_files::{MONITOR_FILE, RECORD_FILE};
-use flagperf_result::{PhaseRecord, Record};
+use flagperf_result::{PhaseRecord, Record, step_time_changes};
 use flagperf_sampling::{DeviceIdentity, PhaseUsage, case_usage};
 
 /// Compares the usage of each phase in the record with the usage computed from the samples. A record has no usage if no monitor ran
@@ -18,11 +18,12 @@ pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, re
         return;
     }
     let windows = replay.windows.phases();
-    let usages = match case_usage(&folder.join(MONITOR_FILE), windows, visible_device(record)) {
-        Ok(usage) => usage.phases,
-        Err(_) if !has_usage => return,
-        Err(error) => return report.give_up(format!("`{MONITOR_FILE}` cannot be read: {error}")),
-    };
+    let usages =
+        match case_usage(&folder.join(MONITOR_FILE), windows, visible_device(record), &step_time_changes(record)) {
+            Ok(usage) => usage.phases,
+            Err(_) if !has_usage => return,
+            Err(error) => return report.give_up(format!("`{MONITOR_FILE}` cannot be read: {error}")),
+        };
     for (index, PhaseRecord { phase, usage, .. }) in record.phases.iter().enumerate() {
         let place = windows.iter().position(|windows| windows.phase == *phase);
         let expected: Option<&PhaseUsage> = place.and_then(|place| usages.get(place));

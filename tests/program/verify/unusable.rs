@@ -46,13 +46,13 @@ fn nix_fifo(path: &Path) {
 #[test]
 fn damaged_and_hostile_files_are_named_and_never_read_without_a_limit() {
     let cases: [(&str, Vec<u8>); 7] = [
-        ("record.json: it is not a record: EOF while parsing", b"{\"schema\": 6".to_vec()),
+        ("record.json: it is not a record: EOF while parsing", b"{\"schema\": 7".to_vec()),
         ("record.json: it is not a record: recursion limit exceeded", deep_record()),
         ("record.json: it is not a record: ", b"[]".to_vec()),
         ("record.json: it is not a record: missing field `schema`", b"{}".to_vec()),
-        ("schema 7 was written by a newer version of flagperf", b"{\"schema\": 7}".to_vec()),
+        ("schema 8 was written by a newer version of flagperf", b"{\"schema\": 8}".to_vec()),
         ("record.json: it is not a record: ", vec![0xff; 100]),
-        ("record.json: it is not a record: missing field", b"{\"schema\": 6, \"run\": \"x\"}".to_vec()),
+        ("record.json: it is not a record: missing field", b"{\"schema\": 7, \"run\": \"x\"}".to_vec()),
     ];
     for (expected, text) in cases {
         let (standing, found) = after(|result| fs::write(result.join("record.json"), text).unwrap());
@@ -83,7 +83,7 @@ fn damaged_and_hostile_files_are_named_and_never_read_without_a_limit() {
 /// Returns a record with a setting that is nested a hundred thousand levels deep.
 fn deep_record() -> Vec<u8> {
     let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
-    format!("{{\"schema\": 6, \"settings\": {{\"a\": {{\"value\": {open}{close}}}}}}}").into_bytes()
+    format!("{{\"schema\": 7, \"settings\": {{\"a\": {{\"value\": {open}{close}}}}}}}").into_bytes()
 }
 
 /// Returns the text up to the middle of a line.

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
-use super::{LatencyBounds, PassReport, ThroughputInterval};
+use super::{LatencyBounds, PassReport, StepTimeChange, ThroughputInterval};
 use crate::hash::OutputDigest;
 use crate::metric::MetricSum;
 use crate::step::Step;
@@ -205,6 +205,9 @@ pub struct Measurement {
     /// The 95 % confidence interval of `throughput_whole_samples_per_s`; `None` with fewer than four steps.
     #[serde(default)]
     pub throughput_whole_interval: Option<ThroughputInterval>,
+    /// How the core time of the steps changed within the loop; `None` if it did not, as far as a test shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_time_change: Option<StepTimeChange>,
     /// Distribution of the core time of a step.
     pub latency: Option<Latency>,
     /// Upper bounds of percentiles of the core time of a step, at 99 % confidence.
@@ -273,6 +276,7 @@ impl Measurement {
             throughput_core_samples_per_s: None,
             throughput_core_interval: ThroughputInterval::of(steps, |step| step.core_s),
             throughput_whole_interval: ThroughputInterval::of(steps, StepTimes::total),
+            step_time_change: StepTimeChange::of(steps),
             latency: Latency::of(&times(|step| step.core_s)),
             latency_bounds: LatencyBounds::of(steps),
             output_copy: Latency::of(&times(|step| step.output_s)).map(|latency| OutputCopy {

@@ -6,11 +6,16 @@ mod audit;
 mod clock;
 mod early_stopping;
 mod interval;
+mod level_fit;
+mod long_run_variance;
 mod measurement;
+#[cfg(test)]
+mod noise;
 mod output_link;
 mod pass_report;
 mod scenario;
 mod step_columns;
+mod step_time_change;
 mod trace;
 mod training;
 mod training_length;
@@ -27,6 +32,7 @@ pub use scenario::{
     Arrival, QueryColumns, QueryTimes, Scenario, ScenarioFigures, ScenarioReport, TrialEnd, TrialFigures,
 };
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
+pub use step_time_change::{ChangeShape, StepPlace, StepTimeChange};
 pub use trace::TraceSpan;
 pub use training::{EpochLosses, Evaluation, ReplayedValue, StepReplay, TrainingEnd, TrainingProgress, TrainingReplay};
 pub use training_length::{TrainingLength, TrainingSteps};

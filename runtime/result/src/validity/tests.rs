@@ -22,6 +22,7 @@ fn interval(relative_half_width: f64) -> ThroughputInterval {
         relative_half_width,
         observations: 5,
         of: Observation::Pass,
+        degrees_of_freedom: 4,
     }
 }
 
@@ -83,7 +84,7 @@ fn a_record_that_meets_every_rule_is_valid() {
     let unknown = vec![CONTENTS.to_owned()];
     assert_eq!(
         ValidityCheck::judge(&official()),
-        ValidityCheck { verdict: Validity::Valid, unknown, reasons: Vec::new() }
+        ValidityCheck { verdict: Validity::Valid, unknown, ..Default::default() }
     );
 }
 
