@@ -12,11 +12,13 @@ use super::microbenchmark::EngineArguments;
 
 /// Finds the engine among the compilers and the frameworks of a vendor, and applies the options.
 pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArguments) -> Result<EngineSource, String> {
-    let name = arguments.compiler.as_deref().or(vendor.default_framework.as_deref());
+    let of_vendor = || vendor.default_framework.as_deref().filter(|name| vendor.frameworks.contains_key(*name));
+    let name = arguments.compiler.as_deref().or_else(of_vendor);
     let names = || vendor.compilers.keys().chain(vendor.frameworks.keys()).map(String::as_str);
     let file = format!("vendors/{}/vendor.yaml", vendor.name);
     let name = name.ok_or_else(|| format!("{file} has no `default_framework`: name an engine with --compiler"))?;
-    let entry = vendor.compilers.get(name).or_else(|| vendor.frameworks.get(name));
+    let compiler = vendor.compilers.get(name).filter(|_| arguments.compiler.is_some());
+    let entry = compiler.or_else(|| vendor.frameworks.get(name));
     let entry = entry.ok_or_else(|| {
         format!("unknown compiler or framework `{name}` (known in {file}: {})", list_known(name, names()))
     })?;
