@@ -160,7 +160,11 @@ impl Session for TorchSession {
         if let (Device::Cuda(device_index), true) = (self.device, self.captured.is_some()) {
             return Ok(self.replay(device_index, inputs)?.into_iter().map(Output::Device).collect());
         }
-        let outputs = self.execute(to_tensors(self.device, inputs)?)?;
+        let mut tensors = to_tensors(self.device, inputs)?;
+        if self.differentiates {
+            tensors = tensors.into_iter().map(as_recordable).collect::<Result<_, _>>()?;
+        }
+        let outputs = self.execute(tensors)?;
         let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
         outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
     }
@@ -266,6 +270,18 @@ fn to_tensor(device: Device, input: &Input<'_, DeviceOutput>) -> Result<TorchTen
         device => tensor.and_then(|x| x.f_to_device_(device, kind, true, false)),
     };
     tensor.map(TorchTensor).map_err(|error| to_plugin_error(torch_error(error)))
+}
+
+/// Returns the tensor in the same memory, in a form of which computations can be recorded: the output of a session that records
+/// nothing is not. The host keeps inputs until the session is synchronised.
+fn as_recordable(tensor: TorchTensor) -> Result<TorchTensor, Error> {
+    let x = &tensor.0;
+    if !x.is_inference() {
+        return Ok(tensor);
+    }
+    // SAFETY: the memory has this shape, these strides and this type, and the host keeps its tensor until `sync` has returned.
+    let same = unsafe { Tensor::f_from_blob(x.data_ptr().cast(), &x.size(), &x.stride(), x.kind(), x.device()) };
+    same.map(TorchTensor).map_err(|error| to_plugin_error(torch_error(error)))
 }
 
 /// Copies tensors to new memory.

@@ -134,7 +134,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     };
     let gradient = operator.has_gradient.then_some(gradient_by);
     let is_small = operator.tiles.is_empty();
-    let tile_sizes = sizes.tile(operator);
+    let tile_sizes = if is_small { sizes.small_tile(SMALL) } else { sizes.tile(operator) };
     let whole = operator_graph(operator, &sizes, job.format.dtype, gradient)?;
     let tile =
         operator_graph(operator, &tile_sizes, job.format.dtype, gradient.map(|_| GradientBy::StandardOperators))?;

@@ -48,11 +48,15 @@ impl Sizes {
     pub fn tile(&self, operator: &Operator) -> Sizes {
         let mut sizes = self.clone();
         for (name, largest) in operator.tiles {
-            if let Some(size) = sizes.0.get_mut(*name) {
-                *size = (1..=*largest).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1);
-            }
+            sizes.0.get_mut(*name).into_iter().for_each(|size| *size = largest_divisor(*size, *largest));
         }
         sizes
+    }
+
+    /// Returns the sizes in which every dimension is at most `largest`, for values that may repeat anyhow.
+    pub fn small_tile(&self, largest: usize) -> Sizes {
+        let small = |(name, size): (&String, &usize)| (name.clone(), largest_divisor(*size, largest));
+        Sizes(self.0.iter().map(small).collect())
     }
 
     /// Returns the shape that a text such as `M,1024` describes.
@@ -70,4 +74,9 @@ impl Sizes {
     pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
         self.0.iter().map(|(name, size)| (name.as_str(), *size))
     }
+}
+
+/// Returns the largest divisor of a size that is at most `largest`.
+fn largest_divisor(size: usize, largest: usize) -> usize {
+    (1..=largest).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
 }
