@@ -1,6 +1,7 @@
 //! Compares the output of a whole input with that of one tile, computed in f64.
 
 use flagperf_core::tensor::{DType, Tensor};
+use flagperf_onnx::Graph;
 use flagperf_onnx_exec::{Executor, ReferenceOps};
 use serde::{Deserialize, Serialize};
 
@@ -48,30 +49,31 @@ pub(crate) struct Reference {
     scales: Vec<Scale>,
     tiles: f64,
     limit: f64,
-    /// The magnitude that errors are relative to: the largest finite element of all outputs.
+    /// The magnitude that errors are relative to: the largest finite element of the last output, and with a gradient also of what
+    /// is differentiated, because the gradient of a sum may be zero except for rounding.
     magnitude: f64,
 }
 
 impl Reference {
-    /// Computes the outputs of a tile with the graph for its shapes. There are `tiles` of it; rounding explains an error of `limit`.
+    /// Computes the outputs of a tile with the graph for its shapes, and with `forward` what is differentiated. There are `tiles` of it;
+    /// rounding explains an error of `limit`.
     ///
     /// # Errors
     /// When the graph cannot be computed.
     pub fn compute(
         operator: &str,
         tile: &OperatorGraph,
+        forward: Option<&Graph>,
         inputs: &[Tensor],
-        tiles: f64,
-        limit: f64,
+        (tiles, limit): (f64, f64),
     ) -> Result<Self, GraphFailure> {
         let failed = |error: flagperf_onnx_exec::ExecError| GraphFailure::new(operator, error);
-        let executor = Executor::load(&tile.graph, ReferenceOps).map_err(failed)?;
-        let outputs = executor.run_host(inputs).map_err(failed)?;
-        let finite = |tensor: &Tensor| tensor.to_f64().into_iter().filter(|value| value.is_finite());
-        // The gradient of a softmax is zero except for rounding, which is relative to its terms.
-        let least = if outputs.len() > 1 { 2f64.powi(-10) } else { f64::MIN_POSITIVE };
-        let magnitude = |tensor: &Tensor| finite(tensor).fold(least, |largest, value| largest.max(value.abs()));
-        let magnitude = outputs.last().map_or(least, magnitude);
+        let compute =
+            |graph: &Graph| Executor::load(graph, ReferenceOps).and_then(|executor| executor.run_host(inputs));
+        let outputs = compute(&tile.graph).map_err(failed)?;
+        let differentiated = forward.map(compute).transpose().map_err(failed)?.unwrap_or_default();
+        let last = outputs.last().into_iter().chain(&differentiated);
+        let magnitude = last.map(|tensor| largest(&tensor.to_f64())).fold(0.0, f64::max);
         Ok(Reference { outputs, scales: tile.scales.clone(), tiles, limit, magnitude })
     }
 

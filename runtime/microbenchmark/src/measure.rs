@@ -138,6 +138,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let whole = operator_graph(operator, &sizes, job.format.dtype, gradient)?;
     let tile =
         operator_graph(operator, &tile_sizes, job.format.dtype, gradient.map(|_| GradientBy::StandardOperators))?;
+    let forward = gradient.map(|_| operator_graph(operator, &tile_sizes, job.format.dtype, None)).transpose()?;
     let input_bytes: u64 = whole.graph.inputs.iter().map(bytes_of).sum();
     let output_bytes: u64 = whole.graph.outputs.iter().map(bytes_of).sum();
     let input_sets = TURN_BYTES.div_ceil(input_bytes.max(1)).clamp(1, SETS_MAX);
@@ -195,7 +196,8 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
 
     let compare = |set: u64, outputs: &[Value]| -> Result<Comparison, MeasureError> {
         let tiles = tile_count(&whole.graph.inputs[0], &tile.graph.inputs[0]);
-        let reference = Reference::compute(operator.name, &tile, &drawn(set), tiles, job.format.rounding)?;
+        let (forward, scale) = (forward.as_ref().map(|forward| &forward.graph), (tiles, job.format.rounding));
+        let reference = Reference::compute(operator.name, &tile, forward, &drawn(set), scale)?;
         Ok(reference.compare(&to_host(outputs)?))
     };
     let (comparison, comparison_of_new_inputs, compared_smaller) = if is_small {
@@ -248,7 +250,7 @@ fn compare_small(
     let mut session = engine.load(&graph.graph)?;
     let outputs = session.submit(&inputs.iter().cloned().map(Value::Host).collect::<Vec<_>>())?;
     session.sync()?;
-    let reference = Reference::compute(operator.name, &standard, &inputs, 1.0, job.format.rounding)?;
+    let reference = Reference::compute(operator.name, &standard, None, &inputs, (1.0, job.format.rounding))?;
     Ok(reference.compare(&to_host(&outputs)?))
 }
 

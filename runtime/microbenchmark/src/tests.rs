@@ -98,7 +98,7 @@ fn an_output_is_compared_with_the_repetitions_of_its_tile() {
         draw(name, elements, &tile.graph.inputs[i].spec, 1, 3).unwrap()
     };
     let inputs = [draw(0), draw(1)];
-    let reference = Reference::compute("mm", &tile, &inputs, 2.0, 1e-5).unwrap();
+    let reference = Reference::compute("mm", &tile, None, &inputs, (2.0, 1e-5)).unwrap();
     let executor = flagperf_onnx_exec::Executor::load(&tile.graph, flagperf_onnx_exec::ReferenceOps).unwrap();
     let output = executor.run_host(&inputs).unwrap().remove(0).to_f64();
     let whole = |values: Vec<f64>| [Tensor::from_vec([4, 3], values).unwrap().cast(DType::F32)];
