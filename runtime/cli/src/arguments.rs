@@ -304,14 +304,14 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["case", "data", "official", "submit"])]
     pub(super) onnx: Option<PathBuf>,
     /// Measure one operator, such as `mm:FP16`, without a case: one of FlagPerf's `operation`, in a format; repeatable
-    #[arg(long, value_name = "NAME:FORMAT", value_hint = ValueHint::Other, conflicts_with_all = ["case", "onnx", "data", "official", "submit", "trace"])]
+    #[arg(long, value_name = "NAME:FORMAT", value_hint = ValueHint::Other, conflicts_with_all = ["case", "onnx", "data", "official", "audit", "submit", "trace"])]
     pub(super) operator: Vec<String>,
     /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS, or of a dimension of an operator; repeatable,
     /// for an operator also with the same name
     #[arg(long, value_name = "DIM=SIZE", value_parser = dimension_size)]
     pub(super) shape: Vec<(String, usize)>,
-    /// Also write a page with the figures of operators
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "operator")]
+    /// With --operator, also write a page with the figures
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
     /// The compiler, as by `--set compiler=NAME`
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other, conflicts_with = "official")]

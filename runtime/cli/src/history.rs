@@ -88,7 +88,7 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
 
 /// Returns whether a record is of a case, which is given with or without its framework.
 fn is_of_case(record: &Record, case: &str) -> bool {
-    record.case == case || record.key() == case
+    [record.case.clone(), format!("{}:{}", record.case, record.framework), record.key()].iter().any(|name| name == case)
 }
 
 /// Returns whether the folder of a case that cannot be read has the name that a run gives it for this case.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, ValueHint};
-use flagperf_config::{Config, Environment, Overrides, Vendor, env, load};
+use flagperf_config::{Config, Environment, Overrides, Vendor, env, list_known, load};
 use flagperf_core::exit_code;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::text::one_line;
@@ -138,7 +138,9 @@ pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode
     };
     let mut results = Vec::new();
     for (operator, format, sizes) in chosen {
-        bench.announce(&format!("{} {} {}", operator.name, format.name, sizes_text(&sizes)));
+        let gradient = if operator.has_gradient { ", with its gradient," } else { "" };
+        let name = format!("{}:{} {}", operator.name, format.name, sizes_text(&sizes));
+        bench.announce(&format!("{}{gradient}", name.trim_end()));
         let job = OperatorJob { operator: operator.name.to_owned(), format, sizes, ..bench.settings()? };
         let flops = Sizes::of(operator, &job.sizes).ok().and_then(|sizes| Some(operator.flops?(&sizes)));
         let measured = bench.measure::<OperatorTimes>(&Job::Operator(job.clone()))?;
@@ -208,6 +210,24 @@ pub(super) fn measure_job(results: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints why the vendor cannot be read: its file is wrong, or there is no such vendor.
+fn print_vendor_mistake(root: &Path, config: &Config) -> ExitCode {
+    let name = &config.site.vendor;
+    if root.join("vendors").join(name).is_dir() {
+        print_findings(config.findings.iter());
+        return ExitCode::from(exit_code::MISTAKE);
+    }
+    let entries = std::fs::read_dir(root.join("vendors")).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let mut known: Vec<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    known.sort_unstable();
+    print_mistake(&format!(
+        "unknown vendor `{}` (known: {})",
+        one_line(name),
+        list_known(name, known.iter().map(String::as_str))
+    ))
+}
+
 /// The engine that is measured, and the use of this host.
 struct Bench {
     vendor: Vendor,
@@ -225,9 +245,6 @@ impl Bench {
     /// Finds the engine, and waits for the host as `BUSY_HOST` says.
     fn new(arguments: &EngineArguments, page: Option<&Path>) -> anyhow::Result<Result<Self, ExitCode>> {
         let root = find_checkout()?;
-        if let Some(Err(message)) = page.map(check_page_file) {
-            return Ok(Err(print_mistake(&message)));
-        }
         let overrides = Overrides {
             vendor: arguments.vendor.clone(),
             config: arguments.config.clone(),
@@ -242,8 +259,7 @@ impl Bench {
             }
         };
         let Config { vendor: Some(vendor), site, findings, .. } = config else {
-            print_findings(config.findings.iter());
-            return Ok(Err(ExitCode::from(exit_code::MISTAKE)));
+            return Ok(Err(print_vendor_mistake(&root, &config)));
         };
         // Those of the cases in host.yaml are none of this command's business.
         print_findings(findings.iter().filter(|finding| finding.cases.is_empty()));
@@ -251,6 +267,9 @@ impl Bench {
             Ok(engine) => engine,
             Err(message) => return Ok(Err(print_mistake(&message))),
         };
+        if let Some(Err(message)) = page.map(check_page_file) {
+            return Ok(Err(print_mistake(&message)));
+        }
         let interrupt = Interrupt::install().context("cannot install signal handlers")?;
         let about = format!("process {}, an operator or the limits of a device", std::process::id());
         let mut on_notice = |notice: &LockNotice| print_message(&format!("warning: {notice}"));

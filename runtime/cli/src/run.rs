@@ -38,6 +38,11 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     if !arguments.operator.is_empty() {
         return run_operators(arguments);
     }
+    if arguments.html.is_some() {
+        return Ok(print_mistake(
+            "--html writes a page of operators: name them by --operator; `flagperf report` writes pages of results",
+        ));
+    }
     if arguments.onnx.is_none() && !arguments.shape.is_empty() {
         return Ok(print_mistake("--shape sets a dimension of the model of --onnx, or of an operator of --operator"));
     }

@@ -13,9 +13,9 @@ use flagperf_core::exit_code;
 use flagperf_core::file::create;
 use flagperf_core::regular_file::read_regular_text;
 use flagperf_page::{Check, ReadResult, Site};
-use flagperf_verify::find_results;
+use flagperf_verify::find_results_of_runs;
 
-use super::output::{counted, print_message, print_mistake, print_result};
+use super::output::{check_outside, counted, print_message, print_mistake, print_result};
 use super::report::PageLanguage;
 use super::verify::checkout_trust;
 
@@ -49,9 +49,10 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
     let root = &arguments.site;
     let old = old_files(root)?;
     let trust = checkout_trust()?;
+    arguments.results.iter().filter(|path| path.is_dir()).try_for_each(|path| check_outside_results(root, path))?;
     let mut paths = Vec::new();
     for path in &arguments.results {
-        paths.extend(results_under(path).map_err(|error| format!("`{}`: {error}", path.display()))?);
+        paths.extend(find_results_of_runs(path).map_err(|error| format!("`{}`: {error}", path.display()))?);
     }
     let read = in_parallel(paths.len(), |index| {
         let result = ReadResult::read(&paths[index])?;
@@ -92,24 +93,18 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
     Ok((text, if unread.is_empty() && wrong == 0 { exit_code::OK } else { exit_code::FAILED }))
 }
 
+/// Checks that a site is not in the folder of a result, which would no longer be what its manifest says.
+fn check_outside_results(root: &Path, results: &Path) -> Result<(), String> {
+    find_results_of_runs(results)
+        .into_iter()
+        .flatten()
+        .filter(|path| path.is_dir())
+        .try_for_each(|path| check_outside(root, &path))
+}
+
 /// Writes a file; not even its contents are flushed to disk, because the results are still there.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     create(path)?.write_all(text.as_bytes())
-}
-
-/// Returns the results of a case or a run, or else those of all runs in a folder.
-fn results_under(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let of_one = find_results(path);
-    if of_one.is_ok() || !path.is_dir() {
-        return of_one;
-    }
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(path)? {
-        // A folder without results, such as one of logs, is left out.
-        found.extend(find_results(&entry?.path()).into_iter().flatten());
-    }
-    found.sort_unstable();
-    if found.is_empty() { of_one } else { Ok(found) }
 }
 
 /// Returns the files that this command has written into a folder before.

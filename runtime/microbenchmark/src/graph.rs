@@ -4,6 +4,7 @@ use flagperf_core::tensor::{DType, Tensor, TensorSpec};
 use flagperf_onnx::rewrite::{VendorOperator, expand_operators, extract, remove_unused};
 use flagperf_onnx::{
     Attribute, Graph, Node, OPSET, ValueInfo, Weight, WeightRole, WeightSource, differentiate, gradient_operator,
+    infer_shapes,
 };
 use indexmap::IndexMap;
 
@@ -58,8 +59,10 @@ pub(crate) fn operator_graph(
     gradient: Option<GradientBy>,
 ) -> Result<OperatorGraph, GraphFailure> {
     let failed = |reason: String| GraphFailure::new(operator.name, reason);
+    // The numbers in the text of an operator are f32, so that the graph is made in f32.
+    let drawn_as = if dtype.is_float() { DType::F32 } else { dtype };
     let spec = |(name, shape, elements): &(&str, &str, super::operators::Elements)| {
-        let dtype = if *elements == super::operators::Elements::Classes { DType::I64 } else { dtype };
+        let dtype = if *elements == super::operators::Elements::Classes { DType::I64 } else { drawn_as };
         ((*name).to_owned(), TensorSpec::new(sizes.shape(shape), dtype))
     };
     let inputs: IndexMap<String, TensorSpec> = operator.inputs.iter().map(spec).collect();
@@ -69,11 +72,33 @@ pub(crate) fn operator_graph(
     definition.add_form(&node, operator.computes, &[]).map_err(failed)?;
     let node = definition.node_graph(&inputs, &IndexMap::new()).map_err(failed)?;
     let graph = expand_operators(&node).map_err(|error| failed(error.to_string()))?;
-    let graph = Graph { operators: Vec::new(), domains: IndexMap::new(), ..graph };
+    let mut graph = Graph { operators: Vec::new(), domains: IndexMap::new(), ..graph };
+    if drawn_as != dtype {
+        change_type(&mut graph, dtype).map_err(|reason| failed(reason.to_owned()))?;
+    }
     match gradient {
         None => Ok(OperatorGraph { graph, scales: vec![operator.scale] }),
         Some(by) => with_gradient(operator, graph, by),
     }
+}
+
+/// Gives the f32 inputs and constants of a graph another type, and all that follows from them.
+fn change_type(graph: &mut Graph, dtype: DType) -> Result<(), &'static str> {
+    let is_changed = |spec: &TensorSpec| spec.dtype == DType::F32;
+    graph.inputs.iter_mut().filter(|input| is_changed(&input.spec)).for_each(|input| input.spec.dtype = dtype);
+    for weight in graph.weights.values_mut().filter(|weight| is_changed(&weight.spec)) {
+        weight.spec.dtype = dtype;
+        if let WeightSource::Value(tensor) = &mut weight.source {
+            *tensor = tensor.cast(dtype);
+        }
+    }
+    graph.values.clear();
+    infer_shapes(graph);
+    let specs = graph.specs();
+    for output in &mut graph.outputs {
+        output.spec = specs.get(&output.name).cloned().ok_or("the type of its output is not known")?;
+    }
+    Ok(())
 }
 
 /// Replaces the output of a graph by the sum of its elements and the gradient of the sum.

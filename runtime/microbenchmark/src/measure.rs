@@ -30,21 +30,22 @@ const NEW_SETS: u64 = 3;
 const LARGE_BYTES: u64 = 64 << 20;
 /// A first call that takes longer is not repeated.
 const FIRST_CALL_MAX: f64 = 100.0;
-/// The warm-up ends after so many calls and so much time.
+/// The warm-up ends after so many calls, or after the time of a measurement.
 const WARMUP_CALLS_MIN: u64 = 5;
 const WARMUP_CALLS_MAX: u64 = 100;
-const WARMUP_S: f64 = 1.0;
 /// The number of calls that are waited for one by one.
 const CALLS_MIN: usize = 5;
 const CALLS_MAX: usize = 1000;
-/// The time of a round of calls that are waited for together, and the number of rounds.
-const ROUND_S: f64 = 0.1;
+/// The share of the time of a measurement that a round of calls takes that are waited for together, and the number of rounds.
+const ROUND_SHARE: f64 = 0.1;
 const ROUNDS_MIN: usize = 5;
 const ROUND_CALLS_MAX: u64 = 100_000;
 /// The number of calls whose outputs are read twice, of which the least difference but the first counts.
 const DEFERRED_SAMPLES: usize = 4;
 /// The size of a dimension at which an operator without tiles is compared.
 const SMALL: usize = 512;
+/// What engines call the processor.
+pub(crate) const PROCESSOR: &str = "cpu";
 /// The option by which an engine computes products in TF32.
 const TF32: &str = "tf32";
 
@@ -139,8 +140,8 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let tile =
         operator_graph(operator, &tile_sizes, job.format.dtype, gradient.map(|_| GradientBy::StandardOperators))?;
     let forward = gradient.map(|_| operator_graph(operator, &tile_sizes, job.format.dtype, None)).transpose()?;
-    let input_bytes: u64 = whole.graph.inputs.iter().map(bytes_of).sum();
-    let output_bytes: u64 = whole.graph.outputs.iter().map(bytes_of).sum();
+    let sum = |infos: &[ValueInfo]| infos.iter().map(bytes_of).fold(0, u64::saturating_add);
+    let (input_bytes, output_bytes) = (sum(&whole.graph.inputs), sum(&whole.graph.outputs));
     let input_sets = TURN_BYTES.div_ceil(input_bytes.max(1)).clamp(1, SETS_MAX);
     let new_sets = if input_bytes > LARGE_BYTES { 1 } else { NEW_SETS };
 
@@ -149,9 +150,10 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let load_s = clock.now().since(begin);
     let mut resident = engine.load(&tile_graph(&tile.graph.inputs, &whole.graph.inputs))?;
     let mut first_row = engine.load(&first_row_graph(&whole.graph.outputs))?;
-    if session.facts().device == "cpu" {
+    let device = session.facts().device;
+    if device == PROCESSOR {
         // The copies of the two outputs that are compared, and of the output of a call that ends, are beside the inputs.
-        let needed = input_bytes * (input_sets + new_sets) + 4 * output_bytes;
+        let needed = input_bytes.saturating_mul(input_sets + new_sets).saturating_add(output_bytes.saturating_mul(4));
         let available = available_memory();
         if needed > available {
             let dimension = operator.sizes[0].0;
@@ -167,7 +169,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     });
     let mut sets = sets.collect::<Result<Vec<_>, EngineError>>()?;
     let new_inputs = sets.split_off(input_sets as usize);
-    let inputs_on_device = sets.iter().flatten().all(|input| matches!(input, Value::Device(_)));
+    let inputs_on_device = device != PROCESSOR && sets.iter().flatten().all(|input| matches!(input, Value::Device(_)));
     drop(resident);
 
     let mut calls = Calls { session: &mut *session, sets, next: 0, clock };
@@ -176,7 +178,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         let dimension = operator.sizes[0].0;
         return Err(MeasureError::Slow { operator: operator.name, dimension, seconds: first_call_s.0 });
     }
-    let (warmup_calls, estimate) = calls.warm_up(first_call_s)?;
+    let (warmup_calls, estimate) = calls.warm_up(first_call_s, job.time_s)?;
     let calls_s = calls.one_by_one(job.time_s, estimate)?;
     let (rounds, last_set, outputs) = calls.together(job.time_s, estimate)?;
     let mut deferred = Vec::new();
@@ -219,7 +221,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         nodes: whole.graph.nodes.len() as u64,
         inputs_on_device,
         input_sets,
-        bytes: Bytes(input_bytes + output_bytes),
+        bytes: Bytes(input_bytes.saturating_add(output_bytes)),
         device_memory: session.device_memory(),
         load_s,
         first_call_s,
@@ -319,9 +321,9 @@ impl Calls<'_> {
     }
 
     /// Returns the number of calls so far, and how long one takes.
-    fn warm_up(&mut self, first: Seconds) -> Result<(u64, Seconds), EngineError> {
+    fn warm_up(&mut self, first: Seconds, limit: Seconds) -> Result<(u64, Seconds), EngineError> {
         let (mut calls, mut time, mut last) = (1, 0.0, first);
-        while calls < WARMUP_CALLS_MIN || (calls < WARMUP_CALLS_MAX && time < WARMUP_S) {
+        while calls < WARMUP_CALLS_MIN || (calls < WARMUP_CALLS_MAX && time < limit.0) {
             last = self.timed(1)?.0.time_s;
             time += last.0;
             calls += 1;
@@ -337,9 +339,10 @@ impl Calls<'_> {
     /// Returns the rounds, and the index of the set of the last call with its outputs.
     fn together(&mut self, time: Seconds, estimate: Seconds) -> Result<(Vec<Round>, u64, Vec<Value>), EngineError> {
         // The first round, which is not counted, shows how long a call takes that is not waited for.
-        let (trial, mut outputs) = self.timed(((ROUND_S / estimate.0) as u64).clamp(1, ROUND_CALLS_MAX))?;
+        let round_s = ROUND_SHARE * time.0;
+        let (trial, mut outputs) = self.timed(((round_s / estimate.0) as u64).clamp(1, ROUND_CALLS_MAX))?;
         let call = (trial.time_s.0 / trial.calls as f64).max(1e-9);
-        let calls = ((ROUND_S / call).ceil() as u64).clamp(1, ROUND_CALLS_MAX);
+        let calls = ((round_s / call).ceil() as u64).clamp(1, ROUND_CALLS_MAX);
         let count = ((time.0 / (calls as f64 * call)) as usize).max(ROUNDS_MIN);
         let mut rounds = Vec::with_capacity(count);
         for _ in 0..count {
@@ -386,7 +389,7 @@ fn tile_count(whole: &ValueInfo, tile: &ValueInfo) -> f64 {
 }
 
 fn bytes_of(info: &ValueInfo) -> u64 {
-    elements(&info.spec) * info.spec.dtype.size() as u64
+    elements(&info.spec).saturating_mul(info.spec.dtype.size() as u64)
 }
 
 fn elements(spec: &TensorSpec) -> u64 {

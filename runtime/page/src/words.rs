@@ -64,10 +64,10 @@ const WORDS: &[(&str, &str)] = &[
     ("only valid", "仅有效的"),
     ("only authentic", "仅已签名验证的"),
     (
-        "Ranked by core: of each vendor, device, compiler, precision and batch size the newest result that is valid and not wrong.",
-        "按 core 排名：每个厂商、设备、编译器、数值精度和批大小取最新的有效且未被发现错误的结果。",
+        "Ranked by core: for each vendor, device, compiler, precision and batch size, the newest result that is valid and not wrong. An unofficial result is not valid.",
+        "按 core 排名：每个厂商、设备、编译器、数值精度和批大小取最新的有效且未被发现错误的结果。非正式的结果不算有效。",
     ),
-    ("History of valid results", "有效结果的历史"),
+    ("History of results that are not invalid", "非无效结果的历史"),
     ("sum of {}", "{} 个之和"),
     ("All cases", "所有 case"),
     ("case", "case"),
