@@ -296,14 +296,15 @@ impl<'r> Site<'r> {
         series.retain(|_, points| points.len() > 1);
         series.truncate(SERIES_MAX);
         let all: Vec<(f64, f64)> = series.values().flatten().copied().collect();
-        let (first, last) = (extreme(&all, f64::min)?, extreme(&all, f64::max)?);
+        let first = all.iter().map(|point| point.0).reduce(f64::min)?;
+        let last = all.iter().copied().reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
         let mut parts = Vec::new();
         for (colour, points) in series.values_mut().enumerate() {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             parts.extend([Part::Line(points.clone(), colour), Part::Dots(points.clone(), colour)]);
         }
         let chart = Chart {
-            x: first.0..last.0,
+            x: first..last.0,
             y: 0.0..last.1 * 1.05,
             x_label: |time| {
                 let date = Timestamp::from_second(time as i64).map(|time| time.strftime("%Y-%m-%d").to_string());
@@ -315,11 +316,6 @@ impl<'r> Site<'r> {
         let legend = series.keys().enumerate().map(|(colour, name)| (colour, text(name))).collect();
         Some(HistoryChart { elements: chart.elements(), legend })
     }
-}
-
-/// Returns the smallest or largest of each coordinate.
-fn extreme(points: &[(f64, f64)], select: fn(f64, f64) -> f64) -> Option<(f64, f64)> {
-    points.iter().copied().reduce(|a, b| (select(a.0, b.0), select(a.1, b.1)))
 }
 
 /// Returns whether a result may be ranked.
