@@ -110,18 +110,17 @@ impl Reference {
         let (whole, part) =
             if actual.shape().is_empty() { (&scalar[..], &scalar[..]) } else { (actual.shape(), tile.shape()) };
         let (width, tile_width) = (whole[whole.len() - 1], part[part.len() - 1]);
-        let (rows, tile_values) = (actual.len() / width, tile.to_f64());
-        let magnitude = if tile.shape().is_empty() { largest(&tile_values) * factor } else { self.magnitude * factor };
+        let (rows, expected_tile) = (actual.len() / width, in_range(tile, factor));
+        let magnitude = if tile.shape().is_empty() { largest(&expected_tile) } else { self.magnitude * factor };
         let step = actual.len().div_ceil(COMPARED_MAX).max(1);
         let size = actual.dtype().size();
         for row in (0..rows).step_by(step) {
             let from = row * width * size;
             let values = row_values(&actual.bytes()[from..from + width * size], actual.dtype());
             let tile_row = row_of_tile(row, whole, part) * tile_width;
-            let expected = tile_values[tile_row..tile_row + tile_width].iter().cycle();
+            let expected = expected_tile[tile_row..tile_row + tile_width].iter().cycle();
             for (place, (value, expected)) in values.iter().zip(expected).enumerate() {
-                let expected = expected * factor;
-                if *value == expected || value.is_nan() && expected.is_nan() {
+                if value == expected || value.is_nan() && expected.is_nan() {
                     continue;
                 }
                 if !value.is_finite() || !expected.is_finite() {
@@ -135,6 +134,14 @@ impl Reference {
         }
         found
     }
+}
+
+/// Returns the elements of a tensor times a factor; infinite where the type of the tensor ends before: the sum of many elements in f16.
+fn in_range(tensor: &Tensor, factor: f64) -> Vec<f64> {
+    let exact: Vec<f64> = tensor.to_f64().into_iter().map(|value| value * factor).collect();
+    let rounded = Tensor::from_vec([exact.len()], exact.clone()).expect("the shape is the length of the list");
+    let rounded = rounded.cast(tensor.dtype()).to_f64();
+    exact.into_iter().zip(rounded).map(|(exact, rounded)| if rounded.is_finite() { exact } else { rounded }).collect()
 }
 
 fn largest(values: &[f64]) -> f64 {

@@ -115,6 +115,19 @@ fn an_output_is_compared_with_the_repetitions_of_its_tile() {
     assert_eq!(reference.compare(&other).wrong.unwrap(), "an output `5,3,f32` instead of repetitions of `2,3,f32`");
 }
 
+#[test]
+fn a_sum_beyond_the_range_of_its_type_is_expected_to_be_infinite() {
+    let sum = Operator::find("sum").unwrap();
+    let tile_sizes = Sizes::of(sum, &IndexMap::from([("Melements".to_owned(), 1)])).unwrap();
+    let tile = operator_graph(sum, &tile_sizes, DType::F16, None).unwrap();
+    let input = Tensor::from_vec([1, 1024, 1024], vec![0.0625f32; 1 << 20]).unwrap().cast(DType::F16);
+    for (tiles, right, wrong) in [(1.0, 65536.0, 30000.0), (0.5, 32768.0, f64::INFINITY)] {
+        let reference = Reference::compute("sum", &tile, None, std::slice::from_ref(&input), (tiles, 2e-3)).unwrap();
+        let compared = |value: f64| reference.compare(&[Tensor::scalar(value).cast(DType::F16)]).is_right();
+        assert_eq!((compared(right), compared(wrong)), (true, false), "{tiles} tiles");
+    }
+}
+
 fn times() -> OperatorTimes {
     let right = Comparison { error: 1e-6, limit: 1e-5, compared: 8, elements: 8, wrong: None };
     OperatorTimes {
