@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::ablate::AblateArguments;
 use super::argument_values::{AuditArgument, dimension_size};
+use super::backend::BackendCommand;
 use super::compare::CompareArguments;
 use super::dataset::DatasetCommand;
 use super::decoder::DecoderCommand;
@@ -256,24 +257,6 @@ pub(super) struct ProbeArguments {
     /// The vendor's folder, and the program and arguments of a sidecar, which starts in it
     #[arg(long, num_args = 2.., allow_hyphen_values = true, value_names = ["FOLDER", "PROGRAM"])]
     pub(super) sidecar: Vec<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum BackendCommand {
-    /// Install a library through pip into the user's cache, after verifying its checksum
-    Install {
-        /// Name of the library in `flagperf backend list`
-        #[arg(value_hint = ValueHint::Other)]
-        name: String,
-        /// Python interpreter whose pip downloads the library
-        #[arg(long, default_value = "python3", value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
-        python: String,
-        /// Only download the library; whoever changes the plug-in builds it with cargo
-        #[arg(long)]
-        without_plugin: bool,
-    },
-    /// List the libraries and whether they are installed
-    List,
 }
 
 #[derive(Debug, Subcommand)]

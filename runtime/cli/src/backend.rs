@@ -3,14 +3,32 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::arguments::BackendCommand;
 use super::output::{print_message, print_result};
 use super::setup::find_checkout;
+use clap::{Subcommand, ValueHint};
 use flagperf_config::list_known;
 use flagperf_core::exit_code;
 use flagperf_core::file::write_hint;
 use flagperf_engine::backend::{Backend, InstallError};
 use flagperf_report::{columns, plain_table};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BackendCommand {
+    /// Install a library through pip into the user's cache, after verifying its checksum
+    Install {
+        /// Name of the library in `flagperf backend list`
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+        /// Python interpreter whose pip downloads the library
+        #[arg(long, default_value = "python3", value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
+        python: String,
+        /// Only download the library; whoever changes the plug-in builds it with cargo
+        #[arg(long)]
+        without_plugin: bool,
+    },
+    /// List the libraries and whether they are installed
+    List,
+}
 
 /// Lists the libraries, or installs one.
 pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
