@@ -22,7 +22,9 @@ use super::sizes::{SizeError, Sizes};
 use super::times::{OperatorTimes, Round};
 
 /// The bytes that the inputs of successive calls have together, more than the caches of today's devices.
-const TURN_BYTES: u64 = 512 << 20;
+const TURN_BYTES: u64 = 256 << 20;
+/// The number of sets with different values among them.
+const DRAWN_SETS: u64 = 4;
 /// Largest number of inputs that calls use in turn.
 const SETS_MAX: u64 = 256;
 /// The calls with inputs that no call before them had, of which the fastest counts: of large inputs there is one.
@@ -160,7 +162,10 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
             return Err(MeasureError::Memory { operator: operator.name, dimension, needed, available });
         }
     }
-    let drawn = |set: u64| draw_inputs(operator, &tile.graph.inputs, job.seed.wrapping_add(set));
+    let drawn = |set: u64| {
+        let values = if set < input_sets { set % DRAWN_SETS } else { set + DRAWN_SETS };
+        draw_inputs(operator, &tile.graph.inputs, job.seed.wrapping_add(values))
+    };
     let sets = (0..input_sets + new_sets).map(|set| {
         let tiles: Vec<Value> = drawn(set).into_iter().map(Value::Host).collect();
         let whole = resident.submit(&tiles)?;
