@@ -22,7 +22,8 @@ use super::sizes::{SizeError, Sizes};
 use super::times::{OperatorTimes, Round};
 
 /// The bytes that the inputs of successive calls have together, more than the caches of today's devices.
-const TURN_BYTES: u64 = 256 << 20;
+/// Tests need fewer.
+const TURN_BYTES: u64 = if cfg!(test) { 8 << 20 } else { 256 << 20 };
 /// The number of sets with different values among them.
 const DRAWN_SETS: u64 = 4;
 /// Largest number of inputs that calls use in turn.
