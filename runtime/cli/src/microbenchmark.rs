@@ -141,7 +141,7 @@ pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode
         let gradient = if operator.has_gradient { ", with its gradient," } else { "" };
         let name = format!("{}:{} {}", operator.name, format.name, sizes_text(&sizes));
         bench.announce(&format!("{}{gradient}", name.trim_end()));
-        let job = OperatorJob { operator: operator.name.to_owned(), format, sizes, ..bench.settings()? };
+        let job = OperatorJob { operator: operator.name.to_owned(), sizes, ..bench.settings(format)? };
         let flops = Sizes::of(operator, &job.sizes).ok().and_then(|sizes| Some(operator.flops?(&sizes)));
         let measured = bench.measure::<OperatorTimes>(&Job::Operator(job.clone()))?;
         let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (Some(times), None));
@@ -175,10 +175,8 @@ pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
     let mut results = Vec::new();
     for limit in chosen {
         bench.announce(limit.name);
-        let format =
-            limit.operator().map_or_else(|| Format::find("FP32").unwrap_or(bench.format), |(_, format)| format);
-        let settings = OperatorJob { format, ..bench.settings()? };
-        let job = Job::Limit(LimitJob { limit: limit.name.to_owned(), settings });
+        let format = limit.operator().map_or(Format::FP32, |(_, format)| format);
+        let job = Job::Limit(LimitJob { limit: limit.name.to_owned(), settings: bench.settings(format)? });
         let measured = bench.measure::<LimitTimes>(&job)?;
         results.push(bench.limit_result(limit, format, measured));
         if bench.interrupt.is_set() {
@@ -232,7 +230,6 @@ fn print_vendor_mistake(root: &Path, config: &Config) -> ExitCode {
 struct Bench {
     vendor: Vendor,
     engine: EngineSource,
-    format: Format,
     page: Option<PathBuf>,
     interrupt: Interrupt,
     clock: MonotonicClock,
@@ -285,20 +282,19 @@ impl Bench {
         let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
         let (page, clock) = (page.map(Path::to_owned), MonotonicClock::start());
         let seed = u64::from(std::process::id());
-        let format = Format::find("FP32").context("FP32 is a format")?;
-        Ok(Ok(Bench { vendor, engine, format, page, interrupt, clock, seed, scratch, _host: host }))
+        Ok(Ok(Bench { vendor, engine, page, interrupt, clock, seed, scratch, _host: host }))
     }
 
     fn announce(&self, what: &str) {
         print_now(&format!("measuring {what} with {}", self.engine.engine));
     }
 
-    /// Returns the settings of a job without an operator.
-    fn settings(&self) -> anyhow::Result<OperatorJob> {
+    /// Returns the settings of a job in a format, without an operator.
+    fn settings(&self, format: Format) -> anyhow::Result<OperatorJob> {
         let scratch = tempfile::tempdir_in(self.scratch.path()).context("cannot create a temporary folder")?.keep();
         Ok(OperatorJob {
             operator: String::new(),
-            format: self.format,
+            format,
             sizes: IndexMap::new(),
             engine: self.engine.clone(),
             monitor: self.vendor.monitor.clone(),

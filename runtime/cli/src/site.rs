@@ -49,11 +49,12 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
     let root = &arguments.site;
     let old = old_files(root)?;
     let trust = checkout_trust()?;
-    arguments.results.iter().filter(|path| path.is_dir()).try_for_each(|path| check_outside_results(root, path))?;
     let mut paths = Vec::new();
     for path in &arguments.results {
         paths.extend(find_results_of_runs(path).map_err(|error| format!("`{}`: {error}", path.display()))?);
     }
+    // In the folder of a result, a site would make it another than its manifest says.
+    paths.iter().filter(|path| path.is_dir()).try_for_each(|path| check_outside(root, path))?;
     let read = in_parallel(paths.len(), |index| {
         let result = ReadResult::read(&paths[index])?;
         let check = result.check(&trust);
@@ -91,15 +92,6 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
         text += &format!("{} wrong and not ranked\n", counted(wrong, "result"));
     }
     Ok((text, if unread.is_empty() && wrong == 0 { exit_code::OK } else { exit_code::FAILED }))
-}
-
-/// Checks that a site is not in the folder of a result, which would no longer be what its manifest says.
-fn check_outside_results(root: &Path, results: &Path) -> Result<(), String> {
-    find_results_of_runs(results)
-        .into_iter()
-        .flatten()
-        .filter(|path| path.is_dir())
-        .try_for_each(|path| check_outside(root, &path))
 }
 
 /// Writes a file; not even its contents are flushed to disk, because the results are still there.

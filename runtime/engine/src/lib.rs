@@ -40,7 +40,7 @@ pub use flagperf_core::lent_memory::{HeapMemory, LentMemory};
 pub use load::{Artifact, LoadOptions};
 pub use options::check_options;
 pub use plugin::open_plugin;
-pub use session::{Engine, OperatorTime, RunProfile, Session, SessionFacts};
+pub use session::{Engine, OperatorTime, RunProfile, Session, SessionFacts, loaded_version};
 pub use sidecar::{HELLO_TIME_LIMIT, SidecarReply, describe_sidecar};
 pub use table::{TABLE, UnknownEngine, find, is_own_code};
 pub use value::{DeviceTensor, Value, check_inputs};

@@ -103,6 +103,14 @@ pub struct SessionFacts {
     pub warnings: Vec<String>,
 }
 
+/// Returns the version of the loaded engine: that of the plug-in or the sidecar if there is one, otherwise that of the
+/// engine's library.
+pub fn loaded_version(engine: &dyn Engine, session: &SessionFacts) -> String {
+    let plugin = session.plugin.as_ref().map(|plugin| &plugin.version);
+    let own = plugin.or(session.sidecar.as_ref().map(|sidecar| &sidecar.version));
+    own.cloned().unwrap_or_else(|| engine.check().unwrap_or_default())
+}
+
 impl Default for SessionFacts {
     /// Returns the facts of a session on the processor that reports nothing else.
     fn default() -> Self {

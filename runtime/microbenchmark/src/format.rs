@@ -22,7 +22,7 @@ const fn format(name: &'static str, dtype: DType, rounding: f64) -> Format {
 /// Every format. Products in TF32 have operands with 10 bits of mantissa, as FP16 has.
 pub const FORMATS: [Format; 10] = [
     format("FP64", DType::F64, 1e-12),
-    format("FP32", DType::F32, 1e-5),
+    Format::FP32,
     format("TF32", DType::F32, 2e-3),
     format("FP16", DType::F16, 2e-3),
     format("BF16", DType::BF16, 1.6e-2),
@@ -34,6 +34,9 @@ pub const FORMATS: [Format; 10] = [
 ];
 
 impl Format {
+    /// Single precision.
+    pub const FP32: Format = format("FP32", DType::F32, 1e-5);
+
     /// Returns the format with a name, in any letter case.
     pub fn find(name: &str) -> Option<Format> {
         FORMATS.into_iter().find(|format| format.name.eq_ignore_ascii_case(name))

@@ -7,6 +7,7 @@ use flagperf_core::tensor::{Tensor, TensorSpec};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_engine::{
     Artifact, Engine, EngineError, EngineSource, LoadOptions, Session, Value, available_memory, check_options,
+    loaded_version,
 };
 use flagperf_monitor::DeviceFacts;
 use flagperf_onnx::{Graph, ValueInfo, write_onnx};
@@ -218,7 +219,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let monitored = job.monitored(&facts.device);
     Ok(OperatorTimes {
         engine: job.engine.engine.clone(),
-        version: engine.version(&facts),
+        version: loaded_version(engine.engine, &facts),
         device_name: monitored.as_ref().map(|device| device.name.clone()),
         driver: facts.driver.clone().or_else(|| monitored?.driver),
         device: facts.device,
@@ -294,13 +295,6 @@ impl<'j> Loader<'j> {
         let failed = |reason: String| MeasureError::File { path: path.clone(), reason };
         write_onnx(graph, &path).map_err(|error| failed(error.to_string()))?;
         Ok(self.engine.load(Artifact::Onnx(&path), &self.options)?)
-    }
-
-    /// Returns the version of the loaded library.
-    pub fn version(&self, facts: &flagperf_engine::SessionFacts) -> String {
-        let plugin = facts.plugin.as_ref().map(|plugin| &plugin.version);
-        let own = plugin.or(facts.sidecar.as_ref().map(|sidecar| &sidecar.version));
-        own.cloned().unwrap_or_else(|| self.engine.check().unwrap_or_default())
     }
 }
 

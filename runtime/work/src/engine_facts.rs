@@ -7,18 +7,10 @@ use super::modules::{ModuleHashes, hash_modules};
 use super::phase::failure;
 use flagperf_core::event::{EngineFacts, Failure, SidecarFacts};
 use flagperf_core::units::Seconds;
-use flagperf_engine::{Engine, SessionFacts};
+use flagperf_engine::{SessionFacts, loaded_version};
 use flagperf_monitor::DeviceFacts;
 use flagperf_plan::{EngineChoice, Job};
 use flagperf_script::Sessions;
-
-/// Returns the version of the loaded engine: that of the plug-in or the sidecar if there is one, otherwise that of the
-/// engine's library.
-pub fn loaded_version(engine: &dyn Engine, session: &SessionFacts) -> String {
-    let plugin = session.plugin.as_ref().map(|plugin| &plugin.version);
-    let own = plugin.or(session.sidecar.as_ref().map(|sidecar| &sidecar.version));
-    own.cloned().unwrap_or_else(|| engine.check().unwrap_or_default())
-}
 
 /// Returns what the vendor's monitor reports about a device.
 fn monitored_device(job: &Job, device: &str) -> Option<DeviceFacts> {

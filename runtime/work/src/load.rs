@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex};
 use flagperf_onnx::Model;
 use indexmap::IndexMap;
 
-use super::engine_facts::loaded_version;
 use super::model_files::ModelFiles;
 use super::phase::failure;
 use flagperf_core::description::Delivery;
 use flagperf_core::event::Failure;
 use flagperf_core::measure::Clock;
-use flagperf_engine::{Artifact, EngineError, LoadOptions};
+use flagperf_engine::{Artifact, EngineError, LoadOptions, loaded_version};
 use flagperf_plan::{CaseSettings, DATA_KEYS, EngineChoice, Job, ModelInput, VERSION_HINT};
 use flagperf_script::Sessions;
 
