@@ -18,6 +18,7 @@ use super::microbenchmark::PeakArguments;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
 use super::report::{ReportArguments, ShowArguments};
+use super::scaling::ScalingArguments;
 use super::selection::{AgentArguments, Selection};
 use super::serve::ServeArguments;
 use super::site::SiteArguments;
@@ -126,6 +127,10 @@ pub(super) enum Command {
     /// whether the comparison was possible, and with --max-slowdown whether the second side is slower; the latency of queries is printed
     /// and not judged.
     Compare(CompareArguments),
+    /// Print one table of the results of a case on several numbers of devices: sums, efficiency, and what training together costs.
+    ///
+    /// Batches must have the same size on each device or in sum.
+    Scaling(ScalingArguments),
     /// List the results of a case in the order of time, and name the result from which on the case is slower or faster.
     ///
     /// Results of the same work on the same device with the same engine are in one table. A change of the level is named if it is on

@@ -97,7 +97,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     }
 }
 
-fn print_not_compared(error: &ComparisonError) -> ExitCode {
+pub(super) fn print_not_compared(error: &ComparisonError) -> ExitCode {
     let hint = match error {
         ComparisonError::NotComparable(_) => "\n  hint: `--anyway` compares them in spite of this",
         ComparisonError::Unusable { .. } => "",
@@ -143,7 +143,7 @@ fn check_slowdown(arguments: &CompareArguments, comparison: &Comparison) -> Resu
 }
 
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.
-fn read_side(path: &str) -> Result<Side, String> {
+pub(super) fn read_side(path: &str) -> Result<Side, String> {
     let shown = one_line(path).into_owned();
     let found = find_results(Path::new(path)).map_err(|error| format!("`{shown}`: {error}"))?;
     let mut results = Vec::new();

@@ -56,6 +56,7 @@ mod review_markdown;
 mod review_text;
 mod resume;
 mod run;
+mod scaling;
 mod selection;
 mod serve;
 mod setup;
@@ -121,6 +122,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Report(arguments) => report::report(&arguments),
         Command::Site(arguments) => site::site(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
+        Command::Scaling(arguments) => scaling::scaling(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),

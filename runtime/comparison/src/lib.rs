@@ -1,6 +1,6 @@
 //! Compares two sides of one case, each with one or several results: speed, outputs and accuracy. From the results of a
 //! case with some of its switches on, computes what each switch changes; from those with several values of a setting, which value is enough;
-//! from those over time, when the case became slower or faster.
+//! from those over time, when the case became slower or faster; from those on several numbers of devices, how it scales.
 //!
 //! Reads records and what they store; never touches a running case.
 
@@ -11,6 +11,7 @@ mod history;
 mod level_changes;
 mod outputs;
 mod ratio;
+mod scaling;
 mod sweep;
 mod variant;
 
@@ -20,5 +21,6 @@ pub use comparison::{Comparison, ComparisonError, MetricPair, Scaling, ScenarioP
 pub use history::{ChangePoint, History, HistoryResult, Series, UnusedResult};
 pub use outputs::{Errors, OutputErrors};
 pub use ratio::{RatioInterval, SpeedVerdict};
+pub use scaling::{ScalingRow, ScalingTable};
 pub use sweep::{KNEE_SHARE, Sweep, SweepPoint};
 pub use variant::{Effect, Variant, VariantFigures};

@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, ScenarioReport, StepColumns, TraceSpan,
+    AuditReport, EpochLosses, Evaluation, LocalSteps, PassReport, QueryColumns, ScenarioReport, StepColumns, TraceSpan,
     TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
 };
 use crate::metric::Agreement;
@@ -194,6 +194,8 @@ pub enum Event {
         /// SHA-256 over the hashes of its files, hexadecimal.
         sha256: String,
     },
+    /// Steps without exchange between the processes that trained together were timed.
+    LocalSteps(LocalSteps),
     /// Some steps of the trainings were computed again by another engine.
     TrainingReplay(Box<TrainingReplay>),
     /// What a training program printed about itself at its end.

@@ -188,6 +188,15 @@ impl Loader {
         Ok(())
     }
 
+    /// Returns the next batch of a pass over the dataset if threads have read it already; does not wait.
+    pub fn next_if_ready(&mut self) -> Option<Result<Batch, LoadError>> {
+        while let Ok(filled) = self.filled.try_recv() {
+            self.in_flight -= 1;
+            self.ready.insert(filled.task.position, filled);
+        }
+        if self.ready.contains_key(&self.next_batch) { self.next() } else { None }
+    }
+
     /// Reads one batch at once and returns it; a pass in progress is abandoned.
     ///
     /// # Errors

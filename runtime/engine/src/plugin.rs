@@ -46,6 +46,10 @@ impl Engine for Plugin {
         open(options)?.differentiates(options)
     }
 
+    fn has_option(&self, name: &str, options: &LoadOptions) -> Result<bool, EngineError> {
+        open(options)?.has_option(name, options)
+    }
+
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
         open(options)?.load(artifact, options)
     }

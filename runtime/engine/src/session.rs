@@ -31,6 +31,15 @@ pub trait Engine: Sync {
         Ok(false)
     }
 
+    /// Returns whether the engine that these options load describes an option of this name.
+    ///
+    /// # Errors
+    /// When a library that knows it cannot be opened.
+    fn has_option(&self, name: &str, options: &LoadOptions) -> Result<bool, EngineError> {
+        let _ = options;
+        Ok(self.description().option(name).is_some())
+    }
+
     /// The engine's name.
     fn name(&self) -> &'static str {
         self.description().name

@@ -72,6 +72,14 @@ const char *flagperf_capture_enter(int device, Capture **capture) {
     });
 }
 
+// Makes the stream of a capture the current stream of this thread again, until `flagperf_capture_leave`.
+const char *flagperf_capture_reenter(int device, Capture *capture) {
+    return catch_error([&] {
+        capture->before = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device));
+        c10::cuda::setCurrentCUDAStream(capture->stream);
+    });
+}
+
 const char *flagperf_capture_begin(Capture *capture) {
     // What the runs before left in the cache cannot be used by a captured run, which has memory of its own.
     return catch_error([&] {

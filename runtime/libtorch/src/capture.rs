@@ -20,6 +20,7 @@ type Call = unsafe extern "C" fn(Capture) -> *const c_char;
 /// The library's functions.
 pub struct DeviceFunctions {
     enter: unsafe extern "C" fn(c_int, *mut Capture) -> *const c_char,
+    reenter: unsafe extern "C" fn(c_int, Capture) -> *const c_char,
     begin: Call,
     end: Call,
     leave: Call,
@@ -80,12 +81,17 @@ impl CapturedGraph {
         warmups: usize,
         mut run: impl FnMut() -> Result<T, Error>,
     ) -> Result<(Self, T), Error> {
+        CapturedGraph::enter(index, |graph| graph.warm_and_capture(index, warmups, &mut run))
+    }
+
+    /// Creates a stream that is the current one of this thread while `run` is called.
+    fn enter<T>(index: usize, run: impl FnOnce(&Self) -> Result<T, Error>) -> Result<(Self, T), Error> {
         let functions = functions()?;
         let mut capture = null_mut();
         // SAFETY: libtorch's CUDA library is open, as for every call here, and the out-pointer is valid.
         check_error(unsafe { (functions.enter)(index as c_int, &raw mut capture) })?;
         let graph = CapturedGraph { functions, capture };
-        let result = graph.warm_and_capture(index, warmups, &mut run);
+        let result = run(&graph);
         graph.call(functions.leave)?;
         result.map(|output| (graph, output))
     }
@@ -128,6 +134,36 @@ impl Drop for CapturedGraph {
     }
 }
 
+/// A stream of a device beside its default stream. Nothing is captured on it.
+pub struct OwnStream {
+    index: usize,
+    graph: CapturedGraph,
+}
+
+impl OwnStream {
+    /// Creates a stream.
+    ///
+    /// # Errors
+    /// When the plug-in was built without the CUDA headers, and CUDA's.
+    pub fn new(index: usize) -> Result<Self, Error> {
+        let (graph, ()) = CapturedGraph::enter(index, |_| Ok(()))?;
+        Ok(OwnStream { index, graph })
+    }
+
+    /// Calls `run` with this stream as the current one of this thread.
+    ///
+    /// # Errors
+    /// Those of `run`, and CUDA's.
+    pub fn use_during<T>(&self, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let CapturedGraph { functions, capture } = &self.graph;
+        // SAFETY: `enter` created the capture, and only `drop` frees it.
+        check_error(unsafe { (functions.reenter)(self.index as c_int, *capture) })?;
+        let result = run();
+        self.graph.call(functions.leave)?;
+        result
+    }
+}
+
 /// Returns the current stream of this thread on a device, a `cudaStream_t`.
 ///
 /// # Errors
@@ -161,6 +197,7 @@ fn open() -> Result<DeviceFunctions, Error> {
     let functions = unsafe {
         DeviceFunctions {
             enter: *library.get(b"flagperf_capture_enter\0").map_err(Error::failed)?,
+            reenter: *library.get(b"flagperf_capture_reenter\0").map_err(Error::failed)?,
             begin: *library.get(b"flagperf_capture_begin\0").map_err(Error::failed)?,
             end: *library.get(b"flagperf_capture_end\0").map_err(Error::failed)?,
             leave: *library.get(b"flagperf_capture_leave\0").map_err(Error::failed)?,

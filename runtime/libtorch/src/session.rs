@@ -10,6 +10,7 @@ use flagperf_onnx_exec::{Executor, OpError};
 use flagperf_plugin::{Artifact, DType, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo};
 use tch::{Device, Tensor};
 
+use crate::capture::OwnStream;
 use crate::captured_run::CapturedRun;
 use crate::cuda;
 use crate::device_lock::DeviceLock;
@@ -36,6 +37,8 @@ pub struct TorchSession {
     device: Device,
     /// One captured run for each set of input shapes; `None` when runs are not captured.
     captured: Option<Vec<CapturedRun>>,
+    /// The stream of the runs; `None` for that of all sessions.
+    own_stream: Option<OwnStream>,
     /// The times of operators, when they are kept.
     profile: Option<Profile>,
     /// Whether runs and operators are ranges of an attached profiler.
@@ -62,6 +65,10 @@ impl TorchSession {
         let graph = read_onnx(path).map_err(Error::failed)?;
         let differentiates = graph.nodes.iter().any(|node| node.op == GRADIENT);
         let (_lock, _mode) = (DeviceLock::shared(), RunMode::begin(differentiates));
+        let own_stream = match options.device {
+            Device::Cuda(index) if options.own_stream => Some(OwnStream::new(index)?),
+            _ => None,
+        };
         let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, operators, placement, group, .. } =
             options;
         let operators = Operators::open(&operators, device, placement)?;
@@ -75,6 +82,7 @@ impl TorchSession {
             threads,
             device,
             captured: cuda_graph.then(Vec::new),
+            own_stream,
             profile: None,
             has_profiler: ranges::has_profiler(),
         })
@@ -93,6 +101,20 @@ impl TorchSession {
             }
         };
         captured[run_index].replay(device, inputs)
+    }
+
+    /// Starts to compute on the current stream.
+    fn compute(&mut self, inputs: &[Input<'_, DeviceOutput>]) -> Result<Vec<Output<DeviceOutput>>, Error> {
+        if let (Device::Cuda(device_index), true) = (self.device, self.captured.is_some()) {
+            return Ok(self.replay(device_index, inputs)?.into_iter().map(Output::Device).collect());
+        }
+        let mut tensors = to_tensors(self.device, inputs)?;
+        if self.differentiates {
+            tensors = tensors.into_iter().map(as_recordable).collect::<Result<_, _>>()?;
+        }
+        let outputs = self.execute(tensors)?;
+        let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
+        outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
     }
 
     /// Runs the executor on copies of the inputs that a run changes: the host may still read them.
@@ -157,16 +179,14 @@ impl Session for TorchSession {
         let captures = self.captured.as_ref().is_some_and(|runs| !runs.iter().any(|run| run.matches(inputs)));
         let _lock = if captures { DeviceLock::exclusive() } else { DeviceLock::shared() };
         let _mode = RunMode::begin(self.differentiates);
-        if let (Device::Cuda(device_index), true) = (self.device, self.captured.is_some()) {
-            return Ok(self.replay(device_index, inputs)?.into_iter().map(Output::Device).collect());
+        match self.own_stream.take() {
+            None => self.compute(inputs),
+            Some(stream) => {
+                let outputs = stream.use_during(|| self.compute(inputs));
+                self.own_stream = Some(stream);
+                outputs
+            }
         }
-        let mut tensors = to_tensors(self.device, inputs)?;
-        if self.differentiates {
-            tensors = tensors.into_iter().map(as_recordable).collect::<Result<_, _>>()?;
-        }
-        let outputs = self.execute(tensors)?;
-        let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
-        outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
     }
 
     fn sync(&mut self) -> Result<(), Error> {

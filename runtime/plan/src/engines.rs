@@ -15,7 +15,7 @@ use super::{
 use flagperf_config::{
     CaseConfig, EngineEntry, Finding, Origin, Sourced, Vendor, did_you_mean, list_names, nearest, option_of_entry,
 };
-use flagperf_core::description::{ConfigRead, Delivery, EngineDescription, TF32_OPTION};
+use flagperf_core::description::{ConfigRead, Delivery, EngineDescription, OWN_STREAM_OPTION, TF32_OPTION};
 use flagperf_core::precision::Precision;
 use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::{EngineRole, Phase};
@@ -123,6 +123,7 @@ pub(super) fn choose_engine(
     let precision = settings.precision_of(phase);
     let of_host = [
         (TF32_OPTION, "`precision`", "delete the option, and set `precision: tf32`"),
+        (OWN_STREAM_OPTION, "what a session is for", "delete the option"),
         (
             PROCESS_GROUP_OPTION,
             "the key of the case",

@@ -7,11 +7,11 @@ use indexmap::IndexMap;
 use super::case_report::{outcome_word, verdict_word};
 use super::rows::plural;
 use super::table::{Screen, headed_table};
-use super::text::{digits, display_text, percent, rate, wrap};
+use super::text::{digits, display_text, duration, percent, rate, wrap};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_result::{ReplicaSummary, ShortTime, StepSummary, Summary};
+use flagperf_result::{GroupCommunication, ReplicaSummary, ShortTime, StepSummary, Summary};
 
 /// Largest number of hosts whose processor times are listed separately.
 const HOSTS_NAMED: usize = 4;
@@ -46,6 +46,7 @@ pub fn summary_report(
         lines.push("no sum, because not every host and device succeeded".to_owned());
     }
     lines.extend(summary.steps.iter().filter_map(|step| whole_time_line(step, &summary.unit)));
+    lines.extend(summary.steps.iter().filter_map(|step| communication_line(step, summary)));
     let energy = summary.steps.last().and_then(|step| step.device_energy_j_per_sample);
     lines.extend(energy.map(|energy| format!("energy of all devices: {} J per {}", digits(energy), summary.unit)));
     lines.extend(processor_line(summary));
@@ -83,6 +84,20 @@ fn whole_time_line(step: &StepSummary, unit: &str) -> Option<String> {
         step.step.name(),
         rate(rate_of_all),
         percent(share)
+    ))
+}
+
+/// Returns the line with what training together costs.
+fn communication_line(step: &StepSummary, summary: &Summary) -> Option<String> {
+    let GroupCommunication { core_s, local_core_s, exposed_share, slowest_rank, slower_by } = step.communication?;
+    let slowest = display_name(summary.replicas.get(slowest_rank as usize)?);
+    Some(format!(
+        "communication that is not overlapped: {} of a step ({}, and {} without exchange); slowest alone: rank {slowest_rank} \
+         ({slowest}), {} above the median",
+        percent(exposed_share),
+        duration(core_s),
+        duration(local_core_s),
+        percent(slower_by)
     ))
 }
 

@@ -138,7 +138,7 @@ fn pieces(word: &str, columns: usize) -> Vec<String> {
 }
 
 /// Formats a value with three significant digits.
-pub(super) fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 || v == 0.0 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),

@@ -5,7 +5,7 @@ use super::text::{digits, duration, percent, rate};
 use flagperf_core::measure::TrainingProgress;
 use flagperf_core::metric;
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_result::{Record, TrainingRecord, TrainingRound, Verdict};
+use flagperf_result::{Communication, Record, TrainingRecord, TrainingRound, Verdict};
 
 /// Largest number of epochs of a repetition in the details.
 const EPOCHS_SHOWN: usize = 20;
@@ -135,7 +135,17 @@ pub(super) fn detail_rows(record: &Record, training: &TrainingRecord) -> Vec<(&'
         // The values are text from outside; a section escapes them.
         rows.extend(round.reported.iter().map(|(name, value)| ("reported by the program", format!("{name} {value}"))));
     }
+    rows.extend(training.communication.map(|own| ("communication", communication(own))));
     rows
+}
+
+/// `4.0% of a step is not overlapped: median 58.2 ms, and 55.9 ms in 50 steps without exchange`.
+fn communication(own: Communication) -> String {
+    let Communication { local_steps, local_core_s, core_s } = own;
+    let share = percent(own.exposed_share());
+    let steps = plural(local_steps, "step", "steps");
+    let (with, without) = (duration(core_s), duration(local_core_s));
+    format!("{share} of a step is not overlapped: median {with}, and {without} in {steps} without exchange")
 }
 
 /// Returns a row for each of the last epochs: its loss, and the metrics of the evaluation after it.

@@ -119,6 +119,10 @@ impl PhaseCollector {
             }
             Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
             Event::TrainingResumed(resumed) => record.training.get_or_insert_default().resumed = Some(*resumed),
+            Event::LocalSteps(steps) => {
+                let added = record.training.get_or_insert_default().add_local_steps(steps);
+                self.note_contradiction(added);
+            }
             Event::TrainingReplay(replay) => {
                 record.training.get_or_insert_default().replay = Some((**replay).clone());
             }

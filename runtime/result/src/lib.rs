@@ -71,8 +71,8 @@ pub use scripts::{ScriptHashes, hash_scripts};
 pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use step_time_change::{step_time_change_text, step_time_changes};
-pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
-pub use training::{TrainingRecord, TrainingRound, hardware_warning};
+pub use summary::{GroupCommunication, ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
+pub use training::{Communication, TrainingRecord, TrainingRound, hardware_warning};
 pub use training_log::{LogText, TrainingLog};
 pub use validity::{
     OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,

@@ -7,7 +7,7 @@ use flagperf_core::event::{
     LoadingTrial, ModelFacts, Protection, Step,
 };
 use flagperf_core::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, QueryTimes, ReplayedValue, ScenarioReport,
+    AuditReport, EpochLosses, Evaluation, LocalSteps, PassReport, QueryColumns, QueryTimes, ReplayedValue, ScenarioReport,
     SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
     VendorTime,
 };
@@ -54,6 +54,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrialEnd(_) => 34,
         Event::Scenario(_) => 35,
         Event::TrialBegin { .. } => 36,
+        Event::LocalSteps(_) => 37,
     }
 }
 
@@ -155,6 +156,7 @@ fn events(x: f64) -> Vec<Event> {
             ..ScenarioReport::default()
         })),
         Event::TrialBegin { trial: 1, scheduled: Some(96), queries_per_s: Some(12.5) },
+        Event::LocalSteps(LocalSteps { core_s: vec![Seconds(x)] }),
     ]
 }
 
@@ -193,7 +195,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 37);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 38);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Record, ShortTime, Status, Validity};
+use super::{Communication, Record, ShortTime, Status, Validity};
 use flagperf_config::{CaseKey, Replica};
+use flagperf_core::measure::Latency;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
@@ -99,6 +100,9 @@ pub struct ReplicaMeasurement {
     pub window_s: Option<[Seconds; 2]>,
     /// Energy of the devices per sample, in joules; `None` when no monitor reports it.
     pub device_energy_j_per_sample: Option<f64>,
+    /// What training together costs the replica; `None` unless it is one of several processes that trained a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Communication>,
 }
 
 impl ReplicaSummary {
@@ -120,6 +124,7 @@ impl ReplicaSummary {
                 samples: found.samples,
                 window_s: window(phase),
                 device_energy_j_per_sample: usage(phase).and_then(|usage| usage.device_energy_j_per_sample),
+                communication: record.communication(),
             })
         });
         ReplicaSummary {
@@ -165,9 +170,42 @@ pub struct StepSummary {
     pub common_share: Option<f64>,
     /// Energy of all devices divided by the samples of all replicas, in joules; `None` unless it is known for each replica.
     pub device_energy_j_per_sample: Option<f64>,
+    /// What training together costs; `None` unless it is known of all processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication: Option<GroupCommunication>,
     /// Whether several replicas used the same device. The sums are then not sums over devices.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_devices: bool,
+}
+
+/// What training together costs the processes that train a model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct GroupCommunication {
+    /// The longest median core time of a step.
+    pub core_s: Seconds,
+    /// The longest median core time of a step without exchange.
+    pub local_core_s: Seconds,
+    /// The part of a step by which it is longer than one without exchange on the slowest rank: communication that does not overlap with
+    /// computation, and what it takes from computation. Negative if steps without exchange took longer.
+    pub exposed_share: f64,
+    /// The rank whose steps without exchange take longest.
+    pub slowest_rank: u32,
+    /// By how much they are longer than those of the median of all ranks, as a share.
+    pub slower_by: f64,
+}
+
+impl GroupCommunication {
+    /// Returns the figures of a group from those of its ranks in order; `None` for one process.
+    pub fn of(ranks: &[Communication]) -> Option<Self> {
+        let local: Vec<Seconds> = ranks.iter().map(|own| own.local_core_s).collect();
+        let Latency { p50_s, max_s, .. } = Latency::of(&local).filter(|_| ranks.len() > 1)?;
+        let core_s = Seconds(ranks.iter().map(|own| own.core_s.0).fold(0.0, f64::max));
+        let slowest_rank = local.iter().position(|time| *time == max_s)? as u32;
+        let group = Communication { core_s, local_core_s: max_s, ..Communication::default() };
+        let (exposed_share, slower_by) = (group.exposed_share(), max_s.0 / p50_s.0 - 1.0);
+        Some(GroupCommunication { core_s, local_core_s: max_s, exposed_share, slowest_rank, slower_by })
+    }
 }
 
 /// What a record calls the file of the trained parameters and running statistics.
@@ -245,6 +283,11 @@ impl StepSummary {
                 .and_then(|windows| SamplesPerSecond::of(samples, Seconds(span(windows)))),
             common_share: windows.as_ref().map(|windows| common_share(windows)),
             device_energy_j_per_sample: energy.filter(|_| samples > 0).map(|energy| energy / samples as f64),
+            communication: measured
+                .iter()
+                .map(|found| found.communication)
+                .collect::<Option<Vec<_>>>()
+                .and_then(|ranks| GroupCommunication::of(&ranks)),
             shares_devices: false,
         })
     }
@@ -326,6 +369,20 @@ mod tests {
     use super::*;
     use crate::testing;
 
+    #[test]
+    fn the_share_of_communication_is_that_of_the_slowest_rank_which_is_known() {
+        let rank = |core: f64, local: f64| Communication {
+            local_steps: 50,
+            local_core_s: Seconds(local),
+            core_s: Seconds(core),
+        };
+        let group = GroupCommunication::of(&[rank(0.100, 0.080), rank(0.099, 0.095), rank(0.1, 0.080)]).unwrap();
+        assert_eq!((group.core_s, group.local_core_s, group.slowest_rank), (Seconds(0.100), Seconds(0.095), 1));
+        assert!((group.exposed_share - 0.05).abs() < 1e-12, "{}", group.exposed_share);
+        assert!((group.slower_by - 0.1875).abs() < 1e-12, "{}", group.slower_by);
+        assert_eq!(GroupCommunication::of(&[rank(0.1, 0.08)]), None);
+    }
+
     fn replica(rate: f64, window: Option<[f64; 2]>) -> ReplicaSummary {
         ReplicaSummary {
             host: "h".into(),
@@ -347,6 +404,7 @@ mod tests {
                 samples: 100,
                 window_s: window.map(|window| window.map(Seconds)),
                 device_energy_j_per_sample: Some(rate / 10.0),
+                communication: None,
             }],
         }
     }

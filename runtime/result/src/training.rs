@@ -8,7 +8,9 @@ use super::Record;
 use flagperf_config::CaseKey;
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::DatasetFacts;
-use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
+use flagperf_core::measure::{
+    EpochLosses, Evaluation, Latency, LocalSteps, Measurement, TrainingEnd, TrainingProgress, TrainingReplay,
+};
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
 /// Returns a warning if the hardware in the key of a training is part of the name of no device on which it ran.
@@ -33,9 +35,32 @@ pub struct TrainingRecord {
     pub resumed: Option<TrainingProgress>,
     /// One training for each repetition, in order.
     pub rounds: Vec<TrainingRound>,
+    /// What training together costs this process; `None` for one process, and if it could not be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication: Option<Communication>,
     /// What another engine computed again; `None` in an older record and for a training that did not end.
     #[serde(default)]
     pub replay: Option<TrainingReplay>,
+}
+
+/// What training together with other processes costs a process: the part of a step that it would not take alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Communication {
+    /// Number of timed steps without exchange.
+    pub local_steps: u64,
+    /// Median of their core times.
+    pub local_core_s: Seconds,
+    /// Median core time of the steps of the training; 0 before its end.
+    pub core_s: Seconds,
+}
+
+impl Communication {
+    /// Returns the share of a step of `core_s` that exceeds a step without exchange: communication that does not overlap with computation,
+    /// waiting for slower processes, and what communication takes from computation. Negative if steps without exchange took longer.
+    pub fn exposed_share(self) -> f64 {
+        1.0 - self.local_core_s.0 / self.core_s.0
+    }
 }
 
 /// One training from its first step to its last evaluation.
@@ -191,6 +216,20 @@ impl TrainingRecord {
         round.train_s = Some(end.train_s);
     }
 
+    /// Adds the times of steps without exchange, which come once and after every training.
+    ///
+    /// # Errors
+    /// When they were added before, a training has not ended, or there is no finite time.
+    pub(super) fn add_local_steps(&mut self, steps: &LocalSteps) -> Result<(), String> {
+        let has_ended = !self.rounds.is_empty() && self.rounds.iter().all(|round| round.train_s.is_some());
+        let is_finite = steps.core_s.iter().all(|time| time.0.is_finite() && time.0 >= 0.0);
+        let latency = Latency::of(&steps.core_s).filter(|_| has_ended && is_finite && self.communication.is_none());
+        let latency = latency.ok_or("the times of steps without exchange are not finite, or did not follow the trainings")?;
+        let (local_steps, local_core_s) = (steps.core_s.len() as u64, latency.p50_s);
+        self.communication = Some(Communication { local_steps, local_core_s, core_s: Seconds(0.0) });
+        Ok(())
+    }
+
     pub(super) fn add_reported(&mut self, round: u32, values: &IndexMap<String, Value>) {
         self.round(round).reported.clone_from(values);
     }
@@ -209,6 +248,9 @@ impl TrainingRecord {
             let samples = own.iter().map(|pass| pass.samples).sum();
             round.set_rates(samples, own.iter().map(|pass| pass.core_s).sum());
         }
+        if let (Some(communication), Some(latency)) = (&mut self.communication, measured.and_then(|own| own.latency)) {
+            communication.core_s = latency.p50_s;
+        }
     }
 }
 
@@ -218,6 +260,11 @@ impl Record {
     pub fn is_reported_by_program(&self) -> bool {
         let mut engines = self.phases.iter().filter_map(|phase| phase.engine.as_ref());
         engines.any(|engine| engine.name == PROGRAM_ENGINE)
+    }
+
+    /// Returns what training together with other processes costs; `None` if it was not measured.
+    pub fn communication(&self) -> Option<Communication> {
+        self.headline_phase()?.training.as_ref()?.communication
     }
 
     /// Returns the number of processes that trained the model together: 1 for one, and for an inference.

@@ -85,6 +85,15 @@ pub fn differentiates(job: &Job) -> Result<bool, Failure> {
     engine.differentiates(&load_options(job)).map_err(|error| failure(&error, error.hint()))
 }
 
+/// Returns whether the engine of a job describes an option of this name.
+///
+/// # Errors
+/// As [`differentiates`].
+pub fn has_option(job: &Job, name: &str) -> Result<bool, Failure> {
+    let engine = flagperf_engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
+    engine.has_option(name, &load_options(job)).map_err(|error| failure(&error, error.hint()))
+}
+
 /// Returns where the code of the engine of a job comes from; `None` for an engine that is not in the table.
 pub fn delivery(job: &Job) -> Option<Delivery> {
     flagperf_engine::find(&job.engine.engine).ok().map(|engine| engine.description().delivery)

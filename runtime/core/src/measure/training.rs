@@ -77,6 +77,13 @@ pub struct TrainingProgress {
     pub seed: u64,
 }
 
+/// Steps of one of the processes that train together without any exchange between them, timed after the training.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LocalSteps {
+    /// Core time of each step.
+    pub core_s: Vec<Seconds>,
+}
+
 /// Steps of a training and outputs of its last evaluation, computed again by another engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]

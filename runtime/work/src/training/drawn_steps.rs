@@ -193,6 +193,11 @@ impl DrawnSteps {
         self.remembered = remembered;
     }
 
+    /// Forgets the last steps, whose states are in the engine.
+    pub fn forget_recent(&mut self) {
+        self.recent.clear();
+    }
+
     /// Adds a step with the states after it. `is_last` states whether an evaluation follows.
     ///
     /// # Errors

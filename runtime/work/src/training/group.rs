@@ -40,6 +40,12 @@ impl Group {
         Ok(Group { rank, size, writes_checkpoints, sessions: Mutex::new(sessions) })
     }
 
+    /// Returns this process without the others: it takes its own samples, and exchanges nothing.
+    pub fn alone(&self) -> Self {
+        let Group { rank, size, .. } = *self;
+        Group { rank, size, writes_checkpoints: false, sessions: Mutex::default() }
+    }
+
     /// Returns the newest checkpoint that every process can use, and why newer ones were not used; `None` without checkpoints. `hashes`
     /// has the same names in every process.
     ///

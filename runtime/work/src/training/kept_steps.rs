@@ -29,7 +29,7 @@ impl TrainingLoop<'_> {
             loader.start_epoch(&TrainingSampler { seed, rank, ..self.sampler }, epoch, batch..batch + 1);
             let batch = loader.next().expect("the batch was read before").map_err(|e| failure(&e, e.hint()))?;
             let fields = self
-                .batch_inputs(&batch, kept.inputs.len())?
+                .batch_inputs(&batch)?
                 .iter()
                 .map(read_value)
                 .collect::<Result<Vec<_>, Failure>>()?;

@@ -6,6 +6,8 @@ mod evaluation;
 mod group;
 mod kept_steps;
 mod labels;
+mod loaded_batch;
+mod local_steps;
 mod model;
 mod program;
 mod reach;
@@ -14,6 +16,7 @@ mod replay;
 mod session;
 mod step_parts;
 mod training_loop;
+mod transfer;
 
 use std::sync::Arc;
 
@@ -40,6 +43,7 @@ use group::Group;
 use model::TrainingModel;
 use replay::StepReplayer;
 use training_loop::TrainingLoop;
+use transfer::Transfer;
 
 /// The outputs of a step before the states: the loss and the norm of the gradients.
 const RESULTS: usize = 2;
@@ -63,17 +67,18 @@ impl Worker<'_> {
                 self.warn_of_untrained(&model);
                 Ok((training, evaluation, model))
             })?;
-        let (evaluator, training) =
+        let (evaluator, mut training) =
             self.run_step(Step::Training, &format!("training with {}", job.engine.name), || {
                 // Whoever joins the group late makes the others wait.
                 self.wait_for_others();
                 let group = Group::join(job, role)?;
                 let sessions = self.load_timed(|| model.load_step(job, role))?;
+                let transfer = Transfer::load(model.fields(), &sessions, job, role)?;
                 let mut evaluated = job.clone();
                 evaluated.settings.batch_size = settings.eval_batch_size;
                 evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
-                let mut training = TrainingLoop::new(job, settings, &model, (sessions, group), training_data)?;
+                let mut training = TrainingLoop::new(job, settings, &model, (sessions, transfer, group), training_data)?;
                 training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
                 let mut resumed = self.find_checkpoint(&training, &model)?;
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
@@ -97,6 +102,7 @@ impl Worker<'_> {
             (self.emit)(Event::Log { level: Level::Warning, source: "trace".to_owned(), message });
         }
         self.keep_memory_peak();
+        self.time_local_steps(&scripts, settings, &mut training, role)?;
         let (engine, _) = replay::replay_engine(&job.engine.engine);
         self.run_step(Step::Training, &format!("computing some steps again with {engine}"), || {
             let replay = self.replay(&scripts, &model, &evaluator, &training);

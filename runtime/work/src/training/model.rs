@@ -8,7 +8,7 @@ use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Bytes;
-use flagperf_onnx::{Graph, Model, Optimizer, Schedule, State, StateKind, TrainingStep, ValueInfo, WeightReader};
+use flagperf_onnx::{Graph, Model, Optimizer, Schedule, State, StateKind, StepScalars, TrainingStep, ValueInfo, WeightReader};
 use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
 
@@ -67,6 +67,12 @@ impl TrainingModel {
             schedule,
             model,
         })
+    }
+
+    /// Returns the inputs of the step that are fields of a batch.
+    pub fn fields(&self) -> &[ValueInfo] {
+        let inputs = &self.step.graph.inputs;
+        &inputs[..inputs.len() - StepScalars::NAMES.len() - self.step.states.len()]
     }
 
     /// Returns the size of the states.

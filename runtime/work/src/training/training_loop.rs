@@ -26,6 +26,8 @@ use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
 use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps, pairs_max};
 use super::remembered::RememberedNorms;
+use super::loaded_batch::LoadedBatch;
+use super::transfer::Transfer;
 use super::{Evaluator, Group, RESULTS, TrainingModel};
 
 /// Updates in a row that may be skipped. The scale of the loss is then less than the first one by a factor of four thousand
@@ -36,12 +38,16 @@ const SKIPPED_MAX: u32 = 32;
 pub struct TrainingLoop<'a> {
     pub(super) job: &'a Job,
     settings: &'a TrainingSettings,
-    model: &'a TrainingModel,
+    pub(super) model: &'a TrainingModel,
     sessions: Sessions,
+    /// Copies batches during steps; `None` if the steps read them from host memory.
+    pub(super) transfer: Option<Transfer>,
+    /// The batch of the next step, which was copied during the last one.
+    pub(super) ahead: Option<Result<LoadedBatch, Failure>>,
     /// The processes that train together.
     group: Group,
     pub(super) dataset: Arc<dyn Dataset>,
-    loader: Loader,
+    pub(super) loader: Loader,
     /// Draws samples by the seed of the current round.
     pub(super) sampler: TrainingSampler,
     /// When evaluations, checkpoints and the end are due.
@@ -59,7 +65,7 @@ pub struct TrainingLoop<'a> {
 }
 
 /// What changes while a training runs.
-struct Progress {
+pub(super) struct Progress {
     round: u32,
     /// Steps done: batches.
     steps: u64,
@@ -73,6 +79,13 @@ struct Progress {
 }
 
 impl Progress {
+    /// Returns the progress of a training before its first step, with these states.
+    pub(super) fn first(states: Vec<Tensor>, clock: &dyn Clock) -> Self {
+        let states = states.into_iter().map(Value::Host).collect();
+        let (start, earlier) = (clock.now(), Seconds(0.0));
+        Progress { round: 0, steps: 0, skipped: 0, skipped_in_a_row: 0, states, start, earlier }
+    }
+
     /// Reads the states back from the engine.
     fn read_states(&self) -> Result<Vec<Tensor>, Failure> {
         self.states.iter().map(read_value).collect()
@@ -91,7 +104,7 @@ impl<'a> TrainingLoop<'a> {
         job: &'a Job,
         settings: &'a TrainingSettings,
         model: &'a TrainingModel,
-        (sessions, group): (Sessions, Group),
+        (sessions, transfer, group): (Sessions, Option<Transfer>, Group),
         dataset: Arc<dyn Dataset>,
     ) -> Result<Self, Failure> {
         let batch = job.settings.batch_size as usize;
@@ -115,6 +128,8 @@ impl<'a> TrainingLoop<'a> {
             settings,
             model,
             sessions,
+            transfer,
+            ahead: None,
             group,
             dataset,
             loader,
@@ -148,9 +163,8 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
         let TrainingProgress { rounds: round, epochs: _, steps, skipped, train_s: earlier, seed } = begin.progress;
-        let states = begin.states.into_iter().map(Value::Host).collect();
-        let start = clock.now();
-        let mut progress = Progress { round, steps, skipped, skipped_in_a_row: 0, states, start, earlier };
+        let first = Progress::first(begin.states, clock);
+        let mut progress = Progress { round, steps, skipped, earlier, ..first };
         self.sampler.seed = seed;
         // A norm is that of one batch, and the optimizer of a checkpoint remembers earlier ones.
         let is_known = steps == 0 && self.settings.gradient_accumulation_steps == 1;
@@ -258,10 +272,10 @@ impl<'a> TrainingLoop<'a> {
         emit(Event::PassBegin { step: Step::Training, pass });
         let mut mark = clock.now();
         self.loader.start_epoch(&self.sampler, epoch, batches);
-        while let Some(batch) = self.loader.next().transpose().map_err(|e| failure(&e, e.hint()))? {
+        while let Some(LoadedBatch { batch, fields }) = self.next_batch()? {
             let loaded = clock.now();
             let step = progress.steps + 1;
-            let (results, inputs) = self.run_step(&batch, progress, &mut losses).map_err(|failed| {
+            let (results, inputs) = self.run_step(&batch, fields, progress, &mut losses).map_err(|failed| {
                 let reason = format!("step {step} of the training: {}", failed.reason);
                 Failure { reason, ..failed }
             })?;
@@ -319,6 +333,13 @@ impl<'a> TrainingLoop<'a> {
         &self.sessions
     }
 
+    /// Ends the sessions that train, with what they keep on the device. Steps and evaluations that were kept stay.
+    pub fn free_device(&mut self) {
+        self.drawn.forget_recent();
+        self.transfer = None;
+        self.sessions.clear();
+    }
+
     /// Returns the processes that train together.
     pub fn group(&self) -> &Group {
         &self.group
@@ -335,21 +356,26 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Runs one step, and returns its loss, the norm of its gradients and its inputs.
-    fn run_step(
-        &self,
+    pub(super) fn run_step(
+        &mut self,
         batch: &Batch,
+        fields: Vec<Value>,
         progress: &mut Progress,
         losses: &mut EpochLosses,
     ) -> Result<([f64; RESULTS], Vec<Value>), Failure> {
         self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
         let scalars = self.scalars(progress, losses).values();
-        let mut inputs = self.batch_inputs(batch, scalars.len() + progress.states.len())?;
+        let mut inputs = fields;
         inputs.extend(scalars.map(|scalar| Value::Host(Tensor::scalar(scalar))));
         inputs.append(&mut progress.states);
-        let session = self.sessions.values().next().expect("a training step is one graph");
+        let session = Arc::clone(self.sessions.values().next().expect("a training step is one graph"));
         let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
         let mut outputs = session.submit(&inputs).map_err(|e| failure(&e, ""))?;
+        self.copy_next();
         session.sync().map_err(|e| failure(&e, ""))?;
+        if let Some(transfer) = &self.transfer {
+            transfer.finish()?;
+        }
         progress.states = outputs.split_off(RESULTS);
         let mut results = [0.0; RESULTS];
         for (result, output) in results.iter_mut().zip(&outputs) {
@@ -392,23 +418,6 @@ impl<'a> TrainingLoop<'a> {
         let reason = format!("step {step}: the loss is {loss} and the norm of the gradients {norm}");
         let hint = "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite, if the data have no NaN";
         Err(failure(&reason, hint))
-    }
-
-    /// Returns the fields of the batch that the step reads; the last `others` inputs are no fields.
-    pub(super) fn batch_inputs(&self, batch: &Batch, others: usize) -> Result<Vec<Value>, Failure> {
-        let inputs = &self.model.step.graph.inputs;
-        let field = |name: &String| {
-            let tensor = batch.inputs.get(name).or_else(|| batch.truth.get(name));
-            tensor.map(|tensor| Value::Host(tensor.clone())).ok_or_else(|| {
-                let known: Vec<&str> = batch.inputs.keys().chain(batch.truth.keys()).map(String::as_str).collect();
-                let reason = format!(
-                    "the training step has the input `{name}`, but the batches of training.rhai have {}",
-                    known.join(", ")
-                );
-                failure(&reason, "inputs of the graph have the names of fields of the dataset")
-            })
-        };
-        inputs[..inputs.len() - others].iter().map(|input| field(&input.name)).collect()
     }
 
     fn report(&self, progress: &Progress, (clock, emit): Output<'_>) {
