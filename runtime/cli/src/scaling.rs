@@ -46,7 +46,8 @@ pub(super) fn scaling(arguments: &ScalingArguments) -> anyhow::Result<ExitCode> 
 
 fn scaling_text(table: &ScalingTable, columns: u16) -> String {
     let head = ["devices", "batch", "samples/s", "efficiency", "not overlapped", "slowest alone", "memory", "energy"];
-    let mut text = headed_table(std::iter::once(head.map(str::to_owned)).chain(table.rows.iter().map(row)).collect(), columns);
+    let mut text =
+        headed_table(std::iter::once(head.map(str::to_owned)).chain(table.rows.iter().map(row)).collect(), columns);
     text += "\n";
     for (index, ScalingRow { communication, slowest, .. }) in table.rows.iter().enumerate() {
         let (Some(group), Some(slowest)) = (communication, slowest) else { continue };
@@ -66,8 +67,10 @@ fn row(row: &ScalingRow) -> [String; 8] {
         format!("{:.1}", row.throughput_samples_per_s),
         percent(row.efficiency),
         row.communication.map_or_else(unknown, |group| percent(group.exposed_share)),
-        row.communication.map_or_else(unknown, |group| format!("rank {} +{}", group.slowest_rank, percent(group.slower_by))),
-        row.device_memory_bytes_max.map_or_else(|| "unknown".to_owned(), |bytes| format!("{} GB", digits(bytes.0 as f64 / 1e9))),
+        row.communication
+            .map_or_else(unknown, |group| format!("rank {} +{}", group.slowest_rank, percent(group.slower_by))),
+        row.device_memory_bytes_max
+            .map_or_else(|| "unknown".to_owned(), |bytes| format!("{} GB", digits(bytes.0 as f64 / 1e9))),
         row.device_energy_j_per_sample.map_or_else(|| "unknown".to_owned(), |energy| format!("{} J", digits(energy))),
     ]
 }

@@ -72,13 +72,18 @@ impl ScalingRow {
         let devices = records.len() as u64;
         if first.processes() > 1 && first.processes() != devices {
             let all = first.processes();
-            return Err(unusable(format!("it has the results of {devices} of {all} devices: give the folder of the case")));
+            return Err(unusable(format!(
+                "it has the results of {devices} of {all} devices: give the folder of the case"
+            )));
         }
         let place = |record: &Record| (record.hosts.first().map(|host| host.name.clone()), record.device);
-        if let Some(again) = (1..records.len()).find(|i| records[..*i].iter().any(|other| place(other) == place(records[*i])))
+        if let Some(again) =
+            (1..records.len()).find(|i| records[..*i].iter().any(|other| place(other) == place(records[*i])))
         {
             let path = side.results[again].0.display();
-            return Err(unusable(format!("`{path}` ran on the same device as another result: give the folder of one case")));
+            return Err(unusable(format!(
+                "`{path}` ran on the same device as another result: give the folder of one case"
+            )));
         }
         let mut rows = Vec::new();
         for (path, record) in &side.results {
@@ -102,7 +107,11 @@ impl ScalingRow {
             efficiency: 1.0,
             communication,
             slowest,
-            device_memory_bytes_max: rows.iter().filter_map(|(measured, _)| measured.device_memory_bytes_max).max(),
+            device_memory_bytes_max: rows
+                .iter()
+                .filter_map(|(measured, _)| Some(measured.device_memory_bytes_max?.0))
+                .max()
+                .map(Bytes),
             device_energy_j_per_sample: energy.map(|energy| energy / samples as f64),
         })
     }

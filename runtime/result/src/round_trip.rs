@@ -7,9 +7,9 @@ use flagperf_core::event::{
     LoadingTrial, ModelFacts, Protection, Step,
 };
 use flagperf_core::measure::{
-    AuditReport, EpochLosses, Evaluation, LocalSteps, PassReport, QueryColumns, QueryTimes, ReplayedValue, ScenarioReport,
-    SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
-    VendorTime,
+    AuditReport, EpochLosses, Evaluation, LocalSteps, PassReport, QueryColumns, QueryTimes, ReplayedValue,
+    ScenarioReport, SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainingEnd, TrainingProgress,
+    TrainingReplay, TrialEnd, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};

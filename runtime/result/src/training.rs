@@ -224,7 +224,8 @@ impl TrainingRecord {
         let has_ended = !self.rounds.is_empty() && self.rounds.iter().all(|round| round.train_s.is_some());
         let is_finite = steps.core_s.iter().all(|time| time.0.is_finite() && time.0 >= 0.0);
         let latency = Latency::of(&steps.core_s).filter(|_| has_ended && is_finite && self.communication.is_none());
-        let latency = latency.ok_or("the times of steps without exchange are not finite, or did not follow the trainings")?;
+        let latency =
+            latency.ok_or("the times of steps without exchange are not finite, or did not follow the trainings")?;
         let (local_steps, local_core_s) = (steps.core_s.len() as u64, latency.p50_s);
         self.communication = Some(Communication { local_steps, local_core_s, core_s: Seconds(0.0) });
         Ok(())

@@ -183,6 +183,7 @@ mod tests {
         let mut training = TrainingRecord {
             dataset: Some(DatasetFacts { samples: 320, index_sha256: "ab".to_owned(), ..DatasetFacts::default() }),
             rounds: vec![round],
+            communication: None,
             replay: Some(TrainingReplay {
                 engine: "rten".to_owned(),
                 steps: (1..=14).map(step).collect(),

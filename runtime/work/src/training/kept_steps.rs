@@ -28,11 +28,7 @@ impl TrainingLoop<'_> {
             let BatchPlace { seed, epoch, batch } = kept.place;
             loader.start_epoch(&TrainingSampler { seed, rank, ..self.sampler }, epoch, batch..batch + 1);
             let batch = loader.next().expect("the batch was read before").map_err(|e| failure(&e, e.hint()))?;
-            let fields = self
-                .batch_inputs(&batch)?
-                .iter()
-                .map(read_value)
-                .collect::<Result<Vec<_>, Failure>>()?;
+            let fields = self.batch_inputs(&batch)?.iter().map(read_value).collect::<Result<Vec<_>, Failure>>()?;
             loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             Ok(fields)
         };

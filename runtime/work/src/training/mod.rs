@@ -78,7 +78,8 @@ impl Worker<'_> {
                 evaluated.settings.batch_size = settings.eval_batch_size;
                 evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
-                let mut training = TrainingLoop::new(job, settings, &model, (sessions, transfer, group), training_data)?;
+                let mut training =
+                    TrainingLoop::new(job, settings, &model, (sessions, transfer, group), training_data)?;
                 training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
                 let mut resumed = self.find_checkpoint(&training, &model)?;
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);

@@ -8,7 +8,9 @@ use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Bytes;
-use flagperf_onnx::{Graph, Model, Optimizer, Schedule, State, StateKind, StepScalars, TrainingStep, ValueInfo, WeightReader};
+use flagperf_onnx::{
+    Graph, Model, Optimizer, Schedule, State, StateKind, StepScalars, TrainingStep, ValueInfo, WeightReader,
+};
 use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
 

@@ -25,8 +25,8 @@ use super::super::phase::{Emit, failure, peak_memory};
 use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
 use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps, pairs_max};
-use super::remembered::RememberedNorms;
 use super::loaded_batch::LoadedBatch;
+use super::remembered::RememberedNorms;
 use super::transfer::Transfer;
 use super::{Evaluator, Group, RESULTS, TrainingModel};
 

@@ -59,10 +59,7 @@ impl Transfer {
         self.with_session(|session| session.sync())
     }
 
-    fn with_session<T>(
-        &self,
-        call: impl FnOnce(&mut dyn Session) -> Result<T, EngineError>,
-    ) -> Result<T, Failure> {
+    fn with_session<T>(&self, call: impl FnOnce(&mut dyn Session) -> Result<T, EngineError>) -> Result<T, Failure> {
         let session = self.sessions.values().next().expect("copies are one graph");
         let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
         call(session.as_mut()).map_err(|e| failure(&e, ""))
