@@ -223,6 +223,14 @@ pub const TRAINING_SETTINGS: &[ConfigKey] = &[
                 uses its own",
         owner: Owner::Case,
     },
+    ConfigKey {
+        name: "shard_optimizer",
+        kind: ValueKind::Flag,
+        default: Some("false"),
+        about: "whether each of the devices that train together keeps what the optimizer remembers of its part of the parameters only (ZeRO \
+                stage 1)",
+        owner: Owner::CaseOrVendor,
+    },
     FP16,
     ConfigKey {
         about: "the precision of products; losses, normalizations, parameters and the optimizer stay in fp32. null: as `fp16` \

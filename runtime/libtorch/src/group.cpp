@@ -19,35 +19,43 @@
 
 namespace {
 
-// Tensors that are reduced together, in one block of memory.
-class Bucket {
-public:
-    Bucket(const Group &group, const std::vector<at::Tensor> &shapes) : group_(group), missing_(shapes.size()) {
+// Tensors in one block of memory.
+struct Block {
+    explicit Block(const std::vector<at::Tensor> &shapes) {
         int64_t count = 0;
         for (const auto &shape : shapes) {
             count += shape.numel();
         }
-        memory_ = at::empty({count}, shapes[0].options());
+        memory = at::empty({count}, shapes[0].options());
         int64_t offset = 0;
         for (const auto &shape : shapes) {
-            views_.push_back(memory_.narrow(0, offset, shape.numel()).view(shape.sizes()));
+            views.push_back(memory.narrow(0, offset, shape.numel()).view(shape.sizes()));
             offset += shape.numel();
         }
     }
 
+    at::Tensor memory;
+    std::vector<at::Tensor> views;
+};
+
+// Tensors that are reduced together.
+class Bucket {
+public:
+    Bucket(const Group &group, const std::vector<at::Tensor> &shapes) : group_(group), block_(shapes), missing_(shapes.size()) {}
+
     // Sets a tensor; the last one starts the reduction.
     void set(size_t index, const at::Tensor &value) {
-        views_[index].copy_(value, true);
+        block_.views[index].copy_(value, true);
         if (--missing_ == 0) {
             // Gloo has no mean. Division first keeps sums of large gradients finite.
-            memory_.div_(group_.size);
-            std::vector<at::Tensor> tensors{memory_};
+            block_.memory.div_(group_.size);
+            std::vector<at::Tensor> tensors{block_.memory};
             work_ = group_.backend->allreduce(tensors);
         }
     }
 
     // The tensors, which the reduction overwrites.
-    const at::Tensor &at(size_t index) const { return views_[index]; }
+    const at::Tensor &at(size_t index) const { return block_.views[index]; }
 
     // Waits for the reduction: on a CUDA device, lets what follows on this stream wait.
     void wait() {
@@ -57,8 +65,7 @@ public:
 
 private:
     const Group &group_;
-    std::vector<at::Tensor> views_;
-    at::Tensor memory_;
+    Block block_;
     c10::intrusive_ptr<c10d::Work> work_;
     size_t missing_;
 };
@@ -144,6 +151,30 @@ const char *flagperf_all_reduce(const Group *group, const at::Tensor *const *ten
         auto results = c10::GradMode::is_enabled() ? MeanOverProcesses::apply(at::TensorList(inputs), group) : reduce(*group, inputs);
         for (size_t i = 0; i < count; i++) {
             means[i] = new at::Tensor(results[i]);
+        }
+    });
+}
+
+// Writes the tensors of the process `root`: views of one block of memory.
+const char *flagperf_broadcast(const Group *group, int root, const at::Tensor *const *tensors, size_t count, at::Tensor **sent) {
+    return catch_error([&] {
+        c10::NoGradGuard no_gradient;
+        std::vector<at::Tensor> inputs;
+        for (size_t i = 0; i < count; i++) {
+            inputs.push_back(*tensors[i]);
+        }
+        Block block(inputs);
+        if (group->backend->getRank() == root) {
+            for (size_t i = 0; i < count; i++) {
+                block.views[i].copy_(inputs[i], true);
+            }
+        }
+        c10d::BroadcastOptions options;
+        options.rootRank = root;
+        std::vector<at::Tensor> memory{block.memory};
+        group->backend->broadcast(memory, options)->wait();
+        for (size_t i = 0; i < count; i++) {
+            sent[i] = new at::Tensor(block.views[i].detach());
         }
     });
 }

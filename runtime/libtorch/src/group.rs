@@ -35,6 +35,13 @@ unsafe extern "C" {
         count: usize,
         means: *mut *mut c_void,
     ) -> *const c_char;
+    fn flagperf_broadcast(
+        group: *const c_void,
+        root: c_int,
+        tensors: *const *const c_void,
+        count: usize,
+        sent: *mut *mut c_void,
+    ) -> *const c_char;
     fn flagperf_reduced_gradients(
         group: *const c_void,
         loss: *const c_void,
@@ -182,6 +189,18 @@ impl Group {
                 .map_err(lost_process)?;
         }
         Ok(means.into_iter().map(own).collect())
+    }
+
+    /// Returns the tensors of the process with the number `root`.
+    pub fn broadcast(&self, tensors: &[TorchTensor], root: u32) -> Result<Vec<TorchTensor>, OpError> {
+        let inputs: Vec<*const c_void> = tensors.iter().map(address).collect();
+        let mut sent = vec![null_mut(); tensors.len()];
+        let (inputs, out, root) = (inputs.as_ptr(), sent.as_mut_ptr(), root as c_int);
+        // SAFETY: the tensors live until the call returns, which writes as many.
+        unsafe {
+            check(flagperf_broadcast(self.handle.as_ptr(), root, inputs, tensors.len(), out)).map_err(lost_process)?;
+        }
+        Ok(sent.into_iter().map(own).collect())
     }
 
     /// Returns the gradients of a loss. Those in each list of `reduced` are the means over the processes.

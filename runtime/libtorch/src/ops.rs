@@ -241,6 +241,10 @@ impl TensorOps for TorchOps {
         self.group()?.all_reduce(tensors)
     }
 
+    fn broadcast(&self, tensors: &[TorchTensor], root: u32) -> Result<Vec<TorchTensor>, OpError> {
+        self.group()?.broadcast(tensors, root)
+    }
+
     fn norm(&self, tensors: &[TorchTensor]) -> OpResult {
         wrap(shim::norm(tensors))
     }

@@ -88,6 +88,10 @@ pub(super) enum Op {
     },
     /// The means of the inputs over the processes.
     AllReduce,
+    /// The inputs of the process with the number `root`.
+    Broadcast {
+        root: u32,
+    },
     /// The norm of all inputs together.
     Norm,
     /// Updates parameters by an optimizer.
@@ -229,7 +233,7 @@ impl Op {
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
             Op::BatchNormalizationInTraining { .. } => declared.min(3),
-            Op::Gradient { .. } | Op::AllReduce | Op::Update(_) => declared,
+            Op::Gradient { .. } | Op::AllReduce | Op::Broadcast { .. } | Op::Update(_) => declared,
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),
         }

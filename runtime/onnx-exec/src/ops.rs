@@ -172,6 +172,11 @@ pub trait TensorOps: Send + Sync {
         let _ = tensors;
         Err(OpError::unsupported("a training by several processes"))
     }
+    /// Returns the tensors of the process with the number `root` of the group, as [`TensorOps::all_reduce`] does the means.
+    fn broadcast(&self, tensors: &[Self::Tensor], root: u32) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = (tensors, root);
+        Err(OpError::unsupported("a training by several processes"))
+    }
     /// Returns the root of the sum of the squares of all elements of tensors: one f32 number.
     fn norm(&self, tensors: &[Self::Tensor]) -> Result<Self::Tensor, OpError> {
         let _ = tensors;

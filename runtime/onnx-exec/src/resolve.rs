@@ -22,7 +22,9 @@ use super::host::{
 use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Bitwise, Reduce, Unary};
 use super::{ExecError, OpError};
-use flagperf_onnx::{ALL_REDUCE, GRADIENT, NORM, Node, OWN_DOMAIN, TRAINING_DOMAIN, UPDATE, UpdateRule};
+use flagperf_onnx::{
+    ALL_REDUCE, Attribute, BROADCAST, GRADIENT, NORM, Node, OWN_DOMAIN, ROOT, TRAINING_DOMAIN, UPDATE, UpdateRule,
+};
 
 /// How a node of an operator becomes an [`Op`].
 enum Kernel {
@@ -238,6 +240,14 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     }
     if node.domain == OWN_DOMAIN && node.op == ALL_REDUCE {
         return Ok(Op::AllReduce);
+    }
+    if node.domain == OWN_DOMAIN && node.op == BROADCAST {
+        let root = match node.attributes.get(ROOT) {
+            Some(Attribute::Int(root)) => u32::try_from(*root).ok(),
+            _ => None,
+        };
+        let reason = || OpError::invalid_operands("`root` is not the number of a process");
+        return root.map(|root| Op::Broadcast { root }).ok_or_else(|| node_error(&node.name, &node.op, reason()));
     }
     if node.domain == OWN_DOMAIN && node.op == NORM {
         return Ok(Op::Norm);

@@ -199,6 +199,9 @@ pub struct TrainingSettings {
     /// Whether batch normalizations use the statistics of the batches of all processes.
     #[serde(default)]
     pub sync_batch_norm: bool,
+    /// Whether each process keeps what the optimizer remembers of its part of the parameters only.
+    #[serde(default)]
+    pub shard_optimizer: bool,
     /// The training program and its arguments, with placeholders: see [`Job::program`]. Empty if an engine trains.
     #[serde(default)]
     pub command: Vec<String>,
@@ -211,10 +214,11 @@ pub struct TrainingSettings {
 }
 
 impl TrainingSettings {
-    /// Returns the batches of an update, each of `size` samples.
-    pub fn batches(&self, size: u32) -> TrainingBatches {
+    /// Returns the batches of an update of the process with this number, each of `size` samples.
+    pub fn batches(&self, size: u32, rank: u32) -> TrainingBatches {
         let TrainingSettings { gradient_accumulation_steps: accumulated, processes, sync_batch_norm, .. } = *self;
-        TrainingBatches { size, accumulated, processes, sync_batch_norm }
+        let shard = (self.shard_optimizer && processes > 1).then_some(rank);
+        TrainingBatches { size, accumulated, processes, sync_batch_norm, shard }
     }
 }
 

@@ -35,6 +35,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         hardware: "A100".to_owned(),
         processes: 1,
         sync_batch_norm: false,
+        shard_optimizer: false,
         command: Vec::new(),
         command_folder: None,
         patterns: IndexMap::new(),

@@ -283,7 +283,7 @@ impl Checker<'_> {
         };
         if let Some((settings, training)) = &self.request.training {
             let built =
-                scripts.build_training(&model, config, settings.precision, &training.batches(settings.batch_size));
+                scripts.build_training(&model, config, settings.precision, &training.batches(settings.batch_size, 0));
             match built {
                 Ok(built) => self.check_inputs(scripts, &built.with_loss),
                 Err(error) => self.faults.push(error.into()),

@@ -317,7 +317,7 @@ fn an_operator_without_a_derivative_is_an_error_at_its_line() {
         )
     };
     let config = ScriptConfig::from([("weights".to_owned(), json!(null))]);
-    let batches = TrainingBatches { size: 4, accumulated: 1, processes: 1, sync_batch_norm: false };
+    let batches = TrainingBatches { size: 4, accumulated: 1, processes: 1, sync_batch_norm: false, shard: None };
     let error = |operator: &str, loss: &str| {
         let (_dir, scripts) = load(&[("model.rhai", &model(operator)), ("training.rhai", &training(loss))]);
         let model = scripts.create_model(&config, Path::new(".")).unwrap();

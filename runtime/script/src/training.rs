@@ -76,6 +76,7 @@ impl CaseScripts {
             accumulated_batches: batches.accumulated,
             processes: batches.processes,
             sync_batch_norm: batches.sync_batch_norm,
+            shard: batches.shard,
             ..TrainingOptions::new(optimizer.clone())
         };
         let step = training_step(&with_loss, CaseScripts::LOSS, &options)

@@ -7,7 +7,7 @@ use rten_shape_inference::{SymExpr, SymTensor, SymbolGen};
 
 use super::shapes::{ShapedNode, output_shapes};
 use super::{Attributes, InferError, dtypes, symbols};
-use crate::{ALL_REDUCE, DType, Dim, Node, OWN_DOMAIN, Tensor, TensorSpec, find_operator};
+use crate::{ALL_REDUCE, BROADCAST, DType, Dim, Node, OWN_DOMAIN, Tensor, TensorSpec, find_operator};
 
 /// A value as far as it is known: its type, and its shape or (for small integer tensors) its elements.
 #[derive(Clone, Debug)]
@@ -99,9 +99,9 @@ impl ShapeInference {
     }
 
     fn infer_outputs(&mut self, node: &Node) -> Result<Vec<KnownValue>, InferError> {
-        if node.domain == OWN_DOMAIN && node.op == ALL_REDUCE {
-            let mean = |name| self.input(name).map(|known| KnownValue { numbers: None, ..known });
-            return Ok(node.inputs.iter().map(|name| mean(name).unwrap_or_else(KnownValue::unknown)).collect());
+        if node.domain == OWN_DOMAIN && [ALL_REDUCE, BROADCAST].contains(&node.op.as_str()) {
+            let exchanged = |name| self.input(name).map(|known| KnownValue { numbers: None, ..known });
+            return Ok(node.inputs.iter().map(|name| exchanged(name).unwrap_or_else(KnownValue::unknown)).collect());
         }
         if !node.domain.is_empty() && node.domain != "ai.onnx" {
             return Err(InferError::UnknownOperator(format!("{}.{}", node.domain, node.op)));

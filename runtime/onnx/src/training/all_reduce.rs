@@ -1,8 +1,8 @@
 //! The means over the processes that train one model together, each on batches of its own.
 
-use super::list_operators::{OWN_DOMAIN, all_reduce_node};
+use super::list_operators::{ALL_REDUCE, BROADCAST, OWN_DOMAIN, all_reduce_node};
 use super::parts::BatchResults;
-use crate::{DType, Dim, Graph, TensorSpec, ValueInfo};
+use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
 
 /// The size of the gradients in one node: that of the buckets of PyTorch's `DistributedDataParallel`.
 const BUCKET_BYTES: usize = 25 << 20;
@@ -32,10 +32,34 @@ pub(super) fn all_reduce(graph: &mut Graph, results: &mut BatchResults, loss: &s
     reduce_weights(graph, &mut results.gradients, &bucket);
     let statistics = results.statistics.keys().filter(|_| !equal_statistics).cloned().collect::<Vec<String>>();
     reduce_weights(graph, &mut results.statistics, &statistics);
-    let mean = format!("{loss}.mean");
+    mean_of_number(graph, loss)
+}
+
+/// Adds the mean of a number over the processes, and returns its name.
+pub(super) fn mean_of_number(graph: &mut Graph, name: &str) -> String {
+    let mean = format!("{name}.mean");
     let number = TensorSpec::new(Vec::<Dim>::new(), DType::F32);
-    add_node(graph, vec![loss.to_owned()], vec![(mean.clone(), number)]);
+    add_node(graph, vec![name.to_owned()], vec![(mean.clone(), number)]);
     mean
+}
+
+/// Returns the graph of a process that exchanges nothing with the others: it takes its own values for those of all.
+pub fn without_exchange(graph: &Graph) -> Graph {
+    let mut alone = Graph { nodes: Vec::new(), ..graph.clone() };
+    for node in &graph.nodes {
+        if node.domain != OWN_DOMAIN || ![ALL_REDUCE, BROADCAST].contains(&node.op.as_str()) {
+            alone.nodes.push(node.clone());
+            continue;
+        }
+        alone.nodes.extend(node.inputs.iter().zip(&node.outputs).map(|(own, exchanged)| Node {
+            name: exchanged.clone(),
+            op: "Identity".to_owned(),
+            inputs: vec![own.clone()],
+            outputs: vec![exchanged.clone()],
+            ..Node::default()
+        }));
+    }
+    alone
 }
 
 /// Replaces what a batch computes of these weights by the means.
@@ -70,8 +94,8 @@ pub fn all_reduce_model(count: usize) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::{ALL_REDUCE, Optimizer};
-    use crate::{GraphBuilder, Node, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
+    use crate::training::Optimizer;
+    use crate::{GraphBuilder, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
 
     /// A layer whose weight is larger than a bucket, one with a normalization, and one more.
     fn step(processes: u32, sync_batch_norm: bool) -> crate::TrainingStep {
@@ -108,6 +132,8 @@ mod tests {
             ];
             assert_eq!(outputs, expected.iter().map(|names| names.to_vec()).collect::<Vec<_>>());
             assert_eq!(graph.outputs[0].name, "loss.mean");
+            let alone = without_exchange(graph);
+            assert!(alone.nodes.iter().all(|node| node.op != ALL_REDUCE) && alone.outputs == graph.outputs);
         }
         for part in [&step.gradients, &step.perturbed, &step.update] {
             assert!(part.nodes.iter().all(|node| node.op != ALL_REDUCE), "the parts are those of one process");

@@ -22,6 +22,20 @@ pub(crate) fn all_reduce_node(inputs: Vec<String>, outputs: Vec<String>) -> Node
     Node { name, op, domain, inputs, outputs, ..Node::default() }
 }
 
+/// The operator of a group of processes that returns the inputs of the process whose number is the attribute `root`. Those of the other
+/// processes have the same shapes, and are not read.
+pub const BROADCAST: &str = "Broadcast";
+
+/// The attribute of a [`BROADCAST`].
+pub const ROOT: &str = "root";
+
+/// Returns a [`BROADCAST`].
+pub(crate) fn broadcast_node(root: u32, inputs: Vec<String>, outputs: Vec<String>) -> Node {
+    let (name, op, domain) = (format!("broadcast.{}", outputs[0]), BROADCAST.to_owned(), OWN_DOMAIN.to_owned());
+    let attributes = IndexMap::from([(ROOT.to_owned(), Attribute::Int(root.into()))]);
+    Node { name, op, domain, inputs, outputs, attributes }
+}
+
 /// Adds the mean of a value over the processes.
 pub(crate) fn mean_over_processes(n: &mut NodeList<'_>, x: &str) -> String {
     let mean = n.name(ALL_REDUCE);

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::TrainingError;
-use super::all_reduce::all_reduce;
+use super::all_reduce::{all_reduce, mean_of_number};
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
@@ -15,6 +15,7 @@ use super::loss_scale::{LossScale, scale_loss};
 use super::optimizer::{Optimizer, StepScalars};
 use super::parts::BatchResults;
 use super::perturbed::Perturbed;
+use super::shard::{Shard, owners};
 use super::update::Update;
 use crate::lower::Rewriting;
 use crate::operator_set::set_version;
@@ -42,6 +43,8 @@ pub struct TrainingOptions {
     pub processes: u32,
     /// Whether batch normalizations use the statistics of the batches of all processes.
     pub sync_batch_norm: bool,
+    /// The number of this process, if each remembers what belongs to its part of the parameters only.
+    pub shard: Option<u32>,
 }
 
 /// The batches of which a training makes an update.
@@ -55,6 +58,8 @@ pub struct TrainingBatches {
     pub processes: u32,
     /// Whether batch normalizations use the statistics of the batches of all processes.
     pub sync_batch_norm: bool,
+    /// The number of this process, if each remembers what belongs to its part of the parameters only.
+    pub shard: Option<u32>,
 }
 
 impl TrainingOptions {
@@ -69,6 +74,7 @@ impl TrainingOptions {
             accumulated_batches: 1,
             processes: 1,
             sync_batch_norm: false,
+            shard: None,
         }
     }
 
@@ -81,7 +87,8 @@ impl TrainingOptions {
 /// A model with its loss as one graph for each step.
 ///
 /// The inputs are those of the model, then the numbers of [`StepScalars`], then the states; the outputs are the loss, the
-/// norm of the gradients before clipping, then the next states in the same order. With several processes, the first two and the next
+/// norm of the gradients before clipping, then the next states in the same order. If the memory of the optimizer is divided among
+/// processes, the step has the states of its process. With several processes, the first two and the next
 /// statistics are those of all batches together, as the gradients are.
 #[derive(Clone, Debug)]
 pub struct TrainingStep {
@@ -101,8 +108,10 @@ pub struct TrainingStep {
     /// The second part of `graph`: its inputs are the outputs of `gradients` but the loss, then those of `graph` after the model's own;
     /// its outputs are those of `graph` but the loss.
     pub update: Graph,
-    /// The states, in the order of their inputs.
+    /// The states. All are inputs of `gradients`, `perturbed` and `update`, in this order.
     pub states: Vec<State>,
+    /// Which of them are inputs of `graph` and `undifferentiated`; `None` for all.
+    pub shard: Option<Shard>,
     /// The parameters that the loss does not depend on: they stay as they are.
     pub untrained: Vec<String>,
 }
@@ -173,9 +182,9 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         parameters.into_iter().partition(|name| differentiated.gradients.contains_key(*name));
     let untrained = untrained.into_iter().map(str::to_owned).collect();
     let with_operators = TrainedModel::new(&model, loss, options, true)?;
-    let updated = |graph: Graph, model: &Graph, mut results: BatchResults, uses_lists| {
+    let updated = |graph: Graph, model: &Graph, mut results: BatchResults, uses_lists, shard| {
         let mut rewriting = Rewriting::new(&graph);
-        let update = Update { graph: model, options, decays: &decays, uses_lists };
+        let update = Update { graph: model, options, decays: &decays, uses_lists, shard };
         let (norm, states) = update.add(&mut rewriting, &mut results.gradients, results.statistics);
         (rewriting.finish(), ValueInfo { name: norm, spec: number() }, states)
     };
@@ -188,7 +197,11 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
             0 | 1 => loss.to_owned(),
             _ => all_reduce(&mut reduced, &mut results, loss, together > 1),
         };
-        let (graph, norm, states) = updated(reduced, model, results, uses_lists);
+        let (mut graph, mut norm, states) = updated(reduced, model, results, uses_lists, options.shard);
+        if options.shard.is_some() {
+            // All processes decide by it which states they exchange, and another kind of device may round it differently.
+            norm.name = mean_of_number(&mut graph, &norm.name);
+        }
         let outputs = [loss_info(loss), norm].into_iter().chain(next_states(&states));
         (assemble(graph, &states, outputs), states)
     };
@@ -200,7 +213,15 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
 
     let Differentiated { graph: model, gradients } = differentiated;
     let results = BatchResults { gradients, statistics: written_out.statistics };
-    let (graph, states) = whole(&model, results.clone(), false);
+    let (graph, own_states) = whole(&model, results.clone(), false);
+    let (states, shard) = match options.shard {
+        None => (own_states, None),
+        Some(rank) => {
+            let (_, _, states) = updated(model.clone(), &model, results.clone(), false, None);
+            let owners = owners(&model, &results, options);
+            (states.clone(), Some(Shard::of(rank, &owners, &states, options.optimizer.kind)))
+        }
+    };
     let named = results.with_own_names();
     let (part, results, loss) = match together {
         1 => (model.clone(), results, loss.to_owned()),
@@ -218,7 +239,8 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let mut perturbed = Perturbed::new(&part, results.values().chain([&*loss]), options.half.is_some());
     let perturbed = first_part(std::mem::take(&mut perturbed.graph), &|value| perturbed.name(value));
     let gradients = first_part(part.clone(), &str::to_owned);
-    let (update, norm, updated_states) = updated(named.before_update(&model, &states), &model, named.clone(), false);
+    let (update, norm, updated_states) =
+        updated(named.before_update(&model, &states), &model, named.clone(), false, None);
     let update = assemble(update, &states, [norm].into_iter().chain(next_states(&updated_states)));
     Ok(TrainingStep {
         graph,
@@ -228,6 +250,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         perturbed,
         update,
         states,
+        shard,
         untrained,
     })
 }

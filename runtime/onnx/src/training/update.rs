@@ -6,6 +6,8 @@ use super::clip::{clip, total_norm};
 use super::decay::Decays;
 use super::list_operators::{NORM, OWN_DOMAIN, UpdateRule};
 use super::loss_scale::{is_finite, next_scale, unscale};
+use super::parts::BatchResults;
+use super::shard::{exchange, owners};
 use super::step::{State, StateKind};
 use super::{OptimizerKind, StepScalars, TrainingOptions};
 use crate::lower::{NodeList, Rewriting};
@@ -19,6 +21,8 @@ pub(super) struct Update<'a> {
     pub decays: &'a Decays<'a>,
     /// Whether the operators [`super::UPDATE`], where it can express the update, and [`NORM`] are used.
     pub uses_lists: bool,
+    /// The process that updates its part of the parameters; `None` if each updates all.
+    pub shard: Option<u32>,
 }
 
 impl Update<'_> {
@@ -32,17 +36,18 @@ impl Update<'_> {
     ) -> (String, Vec<State>) {
         let mut states = Vec::new();
         let (norm, condition) = rewriting.extend("optimizer", |n| self.prepare(n, gradients, &mut states));
-        if self.uses_lists && self.is_expressible(&condition) {
-            states.extend(rewriting.extend("update", |n| self.by_operator(n, gradients, &condition)));
-        } else {
-            for (name, gradient) in gradients {
-                let updated = |n: &mut NodeList<'_>| {
-                    let states = self.parameter(n, name, gradient);
-                    states.into_iter().map(|state| condition.limit(n, state)).collect::<Vec<_>>()
-                };
-                states.extend(rewriting.extend(&format!("optimizer.{name}"), updated));
+        states.extend(match self.shard {
+            None => self.update_all(rewriting, gradients, &condition),
+            Some(rank) => {
+                let results = BatchResults { gradients: gradients.clone(), statistics: IndexMap::new() };
+                let owners = owners(self.graph, &results, self.options);
+                let own = gradients.iter().filter(|(name, _)| owners[*name] == rank);
+                let own = own.map(|(name, gradient)| (name.clone(), gradient.clone())).collect();
+                let own = self.update_all(rewriting, &own, &condition);
+                let owners = gradients.keys().map(|name| (name.as_str(), owners[name])).collect();
+                exchange(rewriting, self.graph, rank, &owners, &own)
             }
-        }
+        });
         states.extend(rewriting.extend("statistics", |n| {
             let state = |(name, next): (String, String)| {
                 let initial = self.graph.weights[name.as_str()].clone();
@@ -55,6 +60,27 @@ impl Update<'_> {
             states.extend(rewriting.extend("loss_scale", next));
         }
         (norm, states)
+    }
+
+    /// Adds the update of parameters, and returns their states in the order of the parameters.
+    fn update_all(
+        &self,
+        rewriting: &mut Rewriting,
+        gradients: &IndexMap<String, String>,
+        condition: &Condition,
+    ) -> Vec<State> {
+        if self.uses_lists && self.is_expressible(condition) {
+            return rewriting.extend("update", |n| self.by_operator(n, gradients, condition));
+        }
+        let mut states = Vec::new();
+        for (name, gradient) in gradients {
+            let updated = |n: &mut NodeList<'_>| {
+                let states = self.parameter(n, name, gradient);
+                states.into_iter().map(|state| condition.limit(n, state)).collect::<Vec<_>>()
+            };
+            states.extend(rewriting.extend(&format!("optimizer.{name}"), updated));
+        }
+        states
     }
 
     /// Returns whether the operator can express the update. Libraries have kernels that skip an update for three rules only.

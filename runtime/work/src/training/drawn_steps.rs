@@ -5,15 +5,14 @@ use std::collections::VecDeque;
 use flagperf_core::event::Failure;
 use flagperf_core::hash::Seed;
 use flagperf_core::tensor::Tensor;
-use flagperf_core::units::Bytes;
 use flagperf_engine::Value;
 use flagperf_onnx::{OptimizerKind, StepScalars};
-use flagperf_plan::{AuditScope, Job};
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+use flagperf_plan::AuditScope;
 
 use super::super::order::SampleOrder;
 use super::super::step::read_value;
 use super::remembered::RememberedNorms;
+use super::state_reader::StateReader;
 
 /// What is kept of each training, in the order of its importance: with memory for `n` pairs, the first `n` of these, and with memory for
 /// more, more drawn steps.
@@ -25,14 +24,8 @@ const KINDS: [&str; 5] = [
     "the step with the largest gradients",
 ];
 
-/// Returns for how many pairs of steps there is memory: a quarter of the worker's.
-pub fn pairs_max(job: &Job, states: Bytes) -> usize {
-    let limit = Some(job.limits.worker_memory_bytes.0).filter(|limit| *limit > 0);
-    let wanted = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    let machine = || System::new_with_specifics(wanted).map_or(0, |system| system.total_memory());
-    // A pair consists of the states before, between and after its steps.
-    (limit.unwrap_or_else(machine) / 4 / (3 * states.0).max(1)) as usize
-}
+/// Steps that the full audit draws.
+const DRAWN_MAX_FULL: usize = 12;
 
 /// Which batch a step trained on, so that it can be read again: an engine may write to the memory of the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,17 +98,13 @@ impl ComputedStep {
 
     /// Returns the step of a training with the states before and after it.
     fn with_states(&self, round: u32, before: &[Tensor], states: Vec<Tensor>) -> Result<DrawnStep, Failure> {
-        let numbers = read(&self.numbers)?;
+        let numbers = self.numbers.iter().map(read_value).collect::<Result<Vec<_>, _>>()?;
         let inputs = numbers.into_iter().chain(before.iter().cloned()).collect();
         let ComputedStep { step, place, remembered, remembered_after, .. } = *self;
         let results = self.results.clone();
         let (is_drawn, others) = (false, Vec::new());
         Ok(DrawnStep { round, step, is_drawn, place, inputs, others, results, states, remembered, remembered_after })
     }
-}
-
-fn read(values: &[Value]) -> Result<Vec<Tensor>, Failure> {
-    values.iter().map(read_value).collect()
 }
 
 /// Draws steps of all trainings of a case, each of which is among the kept ones with the same probability in the end (Vitter,
@@ -155,12 +144,15 @@ pub struct DrawnSteps {
 }
 
 impl DrawnSteps {
+    /// Most pairs of one training.
+    pub const PAIRS_MAX: usize = KINDS.len() + DRAWN_MAX_FULL;
+
     /// Draws from the seed of a run. The full audit of an official result finds an engine that computes a fifth of the steps wrongly. There
     /// is memory for `pairs_max` pairs.
     pub fn new(seed: Seed, scope: AuditScope, optimizer: OptimizerKind, pairs_max: usize) -> Self {
         let drawn_max = match scope {
             AuditScope::Standard => 5,
-            AuditScope::Full => 12,
+            AuditScope::Full => DRAWN_MAX_FULL,
         };
         let more_drawn = pairs_max.saturating_sub(KINDS.len());
         let drawn_max = drawn_max.min(more_drawn + usize::from(pairs_max > 1));
@@ -202,7 +194,13 @@ impl DrawnSteps {
     ///
     /// # Errors
     /// When a state cannot be read.
-    pub fn add(&mut self, mut step: ComputedStep, states: &[Value], is_last: bool) -> Result<(), Failure> {
+    pub fn add(
+        &mut self,
+        mut step: ComputedStep,
+        states: &[Value],
+        is_last: bool,
+        reader: &StateReader,
+    ) -> Result<(), Failure> {
         let place = self.draw();
         let norm = step.results[1];
         step.remembered = self.remembered;
@@ -219,7 +217,7 @@ impl DrawnSteps {
         let is_largest = self.has_first && norm > self.norm && norm.is_finite() && self.pairs_max > 4;
         self.has_first = previous.is_some();
         if place.is_some() || is_first || is_steepest || is_largest {
-            let pair = self.read_pair(read(states)?)?;
+            let pair = self.read_pair(reader.read(states)?, reader)?;
             if is_first {
                 self.first.push(pair.clone());
             }
@@ -247,9 +245,9 @@ impl DrawnSteps {
     ///
     /// # Errors
     /// When a state cannot be read.
-    pub fn keep_last(&mut self, states: &[Tensor]) -> Result<(), Failure> {
+    pub fn keep_last(&mut self, states: &[Tensor], reader: &StateReader) -> Result<(), Failure> {
         if self.pairs_max > 0 && !self.recent.is_empty() {
-            let pair = self.read_pair(states.to_vec())?;
+            let pair = self.read_pair(states.to_vec(), reader)?;
             keep_one(&mut self.last, pair);
             self.forget();
         }
@@ -291,11 +289,11 @@ impl DrawnSteps {
     }
 
     /// Reads the states before the last two steps; `states` are those after them.
-    fn read_pair(&self, states: Vec<Tensor>) -> Result<Pair, Failure> {
+    fn read_pair(&self, states: Vec<Tensor>, reader: &StateReader) -> Result<Pair, Failure> {
         let mut after = states;
         let mut pair = Vec::new();
         for step in self.recent.iter().rev() {
-            let before = read(&step.before)?;
+            let before = reader.read(&step.before)?;
             pair.insert(0, step.with_states(self.round, &before, after)?);
             after = before;
         }
@@ -343,9 +341,9 @@ mod tests {
         drawn.start(round, None);
         for step in 1..=steps {
             let is_last = step % 20 == 0;
-            drawn.add(computed(step, 1.0), &[], is_last).unwrap();
+            drawn.add(computed(step, 1.0), &[], is_last, &StateReader::default()).unwrap();
             if is_last {
-                drawn.keep_last(&[]).unwrap();
+                drawn.keep_last(&[], &StateReader::default()).unwrap();
             }
         }
     }
@@ -398,7 +396,7 @@ mod tests {
         for step in 1..=500 {
             // Earlier losses fell by more, but not relative to them.
             let loss = 100.0 * 0.97f64.powf(step as f64) * if step < 300 { 1.0 } else { 0.2 };
-            drawn.add(computed(step, loss), &[], false).unwrap();
+            drawn.add(computed(step, loss), &[], false, &StateReader::default()).unwrap();
         }
         let kept: Vec<u64> = drawn.kept().iter().map(|kept| kept.step).collect();
         assert!(kept.contains(&299) && kept.contains(&300), "{kept:?}");
@@ -411,7 +409,7 @@ mod tests {
         for step in 1..=500 {
             let mut computed = computed(step, 1.0);
             computed.results[1] = if step == 333 { 40.0 } else { 100.0f64.powf(1.0 / step as f64) };
-            drawn.add(computed, &[], false).unwrap();
+            drawn.add(computed, &[], false, &StateReader::default()).unwrap();
         }
         let kept = drawn.kept();
         let step =
@@ -428,9 +426,9 @@ mod tests {
                 for step in 1..=60 {
                     let mut computed = computed(step, 1.0 / step as f64);
                     computed.results[1] = step as f64;
-                    drawn.add(computed, &[], step == 60).unwrap();
+                    drawn.add(computed, &[], step == 60, &StateReader::default()).unwrap();
                 }
-                drawn.keep_last(&[]).unwrap();
+                drawn.keep_last(&[], &StateReader::default()).unwrap();
             }
             let lists = [&drawn.last, &drawn.drawn, &drawn.first, &drawn.steepest, &drawn.largest];
             let lengths = lists.map(Vec::len);

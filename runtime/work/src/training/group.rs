@@ -81,6 +81,19 @@ impl Group {
         }
     }
 
+    /// Returns the smallest number of all processes, each of which has one of at most `most`. All of them must ask at the same time.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn smallest(&self, own: usize, most: usize) -> Result<usize, Failure> {
+        for number in (1..=most).rev() {
+            if self.is_true_everywhere(own >= number)? {
+                return Ok(number);
+            }
+        }
+        Ok(0)
+    }
+
     /// Returns whether a condition holds in every process. All of them must ask at the same time.
     ///
     /// # Errors

@@ -4,15 +4,27 @@ use std::sync::Arc;
 
 use flagperf_core::event::Failure;
 use flagperf_core::tensor::Tensor;
+use flagperf_core::units::Bytes;
 use flagperf_data::{Field, Loader, TrainingSampler};
 use flagperf_engine::{HeapMemory, LentMemory};
 use flagperf_onnx::StepScalars;
+use flagperf_plan::Job;
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use super::super::measured_loop::loader_options;
 use super::super::phase::failure;
 use super::super::step::read_value;
 use super::drawn_steps::{BatchPlace, DrawnStep};
 use super::training_loop::TrainingLoop;
+
+/// Returns for how many pairs of steps there is memory: a quarter of the worker's.
+pub fn pairs_max(job: &Job, states: Bytes) -> usize {
+    let limit = Some(job.limits.worker_memory_bytes.0).filter(|limit| *limit > 0);
+    let wanted = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    let machine = || System::new_with_specifics(wanted).map_or(0, |system| system.total_memory());
+    // A pair consists of the states before, between and after its steps.
+    (limit.unwrap_or_else(machine) / 4 / (3 * states.0).max(1)) as usize
+}
 
 impl TrainingLoop<'_> {
     /// Returns at most `max` steps that another engine computes again, with all their inputs: their batches are read again.

@@ -6,12 +6,11 @@ use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{Clock, EpochLosses, LocalSteps};
 use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::Seconds;
-use flagperf_plan::{Job, TrainingSettings};
-use flagperf_script::CaseScripts;
 
 use super::super::phase::{Worker, failure};
 use super::loaded_batch::LoadedBatch;
-use super::model::TrainingModel;
+use super::model::LoadedStep;
+use super::state_reader::StateReader;
 use super::training_loop::{Progress, TrainingLoop};
 use super::transfer::Transfer;
 
@@ -28,24 +27,14 @@ impl Worker<'_> {
     ///
     /// # Errors
     /// When another process cannot be reached.
-    pub(super) fn time_local_steps(
-        &self,
-        scripts: &CaseScripts,
-        settings: &TrainingSettings,
-        training: &mut TrainingLoop<'_>,
-        role: EngineRole,
-    ) -> Result<(), Failure> {
+    pub(super) fn time_local_steps(&self, training: &mut TrainingLoop<'_>, role: EngineRole) -> Result<(), Failure> {
         if training.group().size == 1 {
             return Ok(());
         }
         self.run_step(Step::Training, "timing steps without communication", || {
             training.free_device();
-            let job = Job { process_group: None, ..self.job.clone() };
-            let settings = TrainingSettings { processes: 1, ..settings.clone() };
             training.group().is_true_everywhere(true)?;
-            let timed = TrainingModel::build(scripts, &job.with_seed(job.training_seed(0)), &settings)
-                .and_then(|model| self.time_steps_of(&model, &job, &settings, training, role));
-            (self.emit)(match timed {
+            (self.emit)(match self.time_steps_alone(training, role) {
                 Ok(core_s) => Event::LocalSteps(LocalSteps { core_s }),
                 Err(failed) => {
                     let reason = failed.reason.lines().next().unwrap_or_default();
@@ -57,18 +46,13 @@ impl Worker<'_> {
         })
     }
 
-    fn time_steps_of(
-        &self,
-        model: &TrainingModel,
-        job: &Job,
-        settings: &TrainingSettings,
-        training: &TrainingLoop<'_>,
-        role: EngineRole,
-    ) -> Result<Vec<Seconds>, Failure> {
-        let sessions = model.load_step(job, role)?;
+    fn time_steps_alone(&self, training: &TrainingLoop<'_>, role: EngineRole) -> Result<Vec<Seconds>, Failure> {
+        let (job, model) = (self.job, training.model);
+        let sessions = model.load_local_step(job, role)?;
         let transfer = Transfer::load(model.fields(), &sessions, job, role)?;
-        let (group, dataset) = (training.group().alone(), Arc::clone(&training.dataset));
-        let mut alone = TrainingLoop::new(job, settings, model, (sessions, transfer, group), dataset)?;
+        let (group, reader) = (training.group().alone(), StateReader::default());
+        let loaded = LoadedStep { sessions, transfer, reader, group };
+        let mut alone = TrainingLoop::new(job, training.settings, model, loaded, Arc::clone(&training.dataset))?;
         alone.time_steps(self.clock.as_ref())
     }
 }
@@ -76,7 +60,7 @@ impl Worker<'_> {
 impl TrainingLoop<'_> {
     /// Trains from the first states, and returns the core times of steps after the warm-up.
     fn time_steps(&mut self, clock: &dyn Clock) -> Result<Vec<Seconds>, Failure> {
-        let mut progress = Progress::first(self.model.first_states.clone(), clock);
+        let mut progress = Progress::first(self.model.kept_states(self.model.first_states.clone()), clock);
         let (mut losses, mut times) = (EpochLosses::default(), Vec::new());
         // A training keeps the states before a step until the next one has been computed.
         let mut kept = Vec::new();

@@ -14,6 +14,7 @@ mod reach;
 mod remembered;
 mod replay;
 mod session;
+mod state_reader;
 mod step_parts;
 mod training_loop;
 mod transfer;
@@ -40,8 +41,9 @@ use checkpoint::{Checkpoint, MODEL_FILE, write_model};
 use drawn_steps::DrawnStep;
 use evaluation::Evaluator;
 use group::Group;
-use model::TrainingModel;
+use model::{LoadedStep, TrainingModel};
 use replay::StepReplayer;
+use state_reader::StateReader;
 use training_loop::TrainingLoop;
 use transfer::Transfer;
 
@@ -74,12 +76,13 @@ impl Worker<'_> {
                 let group = Group::join(job, role)?;
                 let sessions = self.load_timed(|| model.load_step(job, role))?;
                 let transfer = Transfer::load(model.fields(), &sessions, job, role)?;
+                let reader = StateReader::load(&model, job, role)?;
+                let loaded = LoadedStep { sessions, transfer, reader, group };
                 let mut evaluated = job.clone();
                 evaluated.settings.batch_size = settings.eval_batch_size;
                 evaluated.settings.precision = job.value_precision();
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
-                let mut training =
-                    TrainingLoop::new(job, settings, &model, (sessions, transfer, group), training_data)?;
+                let mut training = TrainingLoop::new(job, settings, &model, loaded, training_data)?;
                 training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
                 let mut resumed = self.find_checkpoint(&training, &model)?;
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
@@ -103,7 +106,7 @@ impl Worker<'_> {
             (self.emit)(Event::Log { level: Level::Warning, source: "trace".to_owned(), message });
         }
         self.keep_memory_peak();
-        self.time_local_steps(&scripts, settings, &mut training, role)?;
+        self.time_local_steps(&mut training, role)?;
         let (engine, _) = replay::replay_engine(&job.engine.engine);
         self.run_step(Step::Training, &format!("computing some steps again with {engine}"), || {
             let replay = self.replay(&scripts, &model, &evaluator, &training);

@@ -10,6 +10,7 @@ use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Bytes;
 use flagperf_onnx::{
     Graph, Model, Optimizer, Schedule, State, StateKind, StepScalars, TrainingStep, ValueInfo, WeightReader,
+    without_exchange,
 };
 use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
@@ -17,8 +18,11 @@ use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
 use super::super::export::write_model;
 use super::super::load::{differentiates, load_model, load_model_input};
 use super::super::phase::failure;
+use super::group::Group;
 use super::labels::ClassRange;
+use super::state_reader::StateReader;
 use super::step_parts::StepParts;
+use super::transfer::Transfer;
 
 /// A model that can be trained.
 pub struct TrainingModel {
@@ -42,6 +46,14 @@ pub struct TrainingModel {
     pub schedule: Schedule,
 }
 
+/// The sessions of a training step, and the processes that train together.
+pub struct LoadedStep {
+    pub sessions: Sessions,
+    pub transfer: Option<Transfer>,
+    pub reader: StateReader,
+    pub group: Group,
+}
+
 impl TrainingModel {
     /// Builds the training step from the case's scripts, for the batch size of the job.
     ///
@@ -50,8 +62,9 @@ impl TrainingModel {
     pub fn build(scripts: &CaseScripts, job: &Job, settings: &TrainingSettings) -> Result<Self, Failure> {
         let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
         let CaseSettings { batch_size, precision, .. } = job.settings;
+        let rank = job.process_group.as_ref().map_or(0, |group| group.rank);
         let ScriptedTraining { with_loss, step, converted, optimizer, schedule, scales_loss } = scripts
-            .build_training(&model, &job.config, precision, &settings.batches(batch_size))
+            .build_training(&model, &job.config, precision, &settings.batches(batch_size, rank))
             .map_err(|e| failure(&e, ""))?;
         let graph = model.graphs.values().next().expect("a model that is trained has one graph");
         let first_states = first_states(&with_loss, &step.states)?;
@@ -74,7 +87,14 @@ impl TrainingModel {
     /// Returns the inputs of the step that are fields of a batch.
     pub fn fields(&self) -> &[ValueInfo] {
         let inputs = &self.step.graph.inputs;
-        &inputs[..inputs.len() - StepScalars::NAMES.len() - self.step.states.len()]
+        let states = self.step.shard.as_ref().map_or(self.step.states.len(), |shard| shard.kept().count());
+        &inputs[..inputs.len() - StepScalars::NAMES.len() - states]
+    }
+
+    /// Returns the states that the step takes, of all states.
+    pub fn kept_states(&self, all: Vec<Tensor>) -> Vec<Tensor> {
+        let Some(shard) = &self.step.shard else { return all };
+        shard.kept().map(|index| all[index].clone()).collect()
     }
 
     /// Returns the size of the states.
@@ -87,9 +107,20 @@ impl TrainingModel {
     /// # Errors
     /// When the engine refuses the step.
     pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(self.step_graph(job)?, "step", &with_group(job), role)
+    }
+
+    /// Loads the training step without any exchange with other processes.
+    ///
+    /// # Errors
+    /// When the engine refuses the step.
+    pub fn load_local_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
+        load_graph(&without_exchange(self.step_graph(job)?), "local_step", job, role)
+    }
+
+    fn step_graph(&self, job: &Job) -> Result<&Graph, Failure> {
         let step = self.converted.as_ref().unwrap_or(&self.step);
-        let step = if differentiates(job)? { &step.undifferentiated } else { &step.graph };
-        load_graph(step, "step", &with_group(job), role)
+        Ok(if differentiates(job)? { &step.undifferentiated } else { &step.graph })
     }
 
     /// Loads the parts of the standard case's training step into another engine.

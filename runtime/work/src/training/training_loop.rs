@@ -22,11 +22,13 @@ use indexmap::IndexMap;
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
 use super::super::phase::{Emit, failure, peak_memory};
-use super::super::step::read_value;
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
-use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps, pairs_max};
+use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps};
+use super::kept_steps::pairs_max;
 use super::loaded_batch::LoadedBatch;
+use super::model::LoadedStep;
 use super::remembered::RememberedNorms;
+use super::state_reader::StateReader;
 use super::transfer::Transfer;
 use super::{Evaluator, Group, RESULTS, TrainingModel};
 
@@ -37,13 +39,14 @@ const SKIPPED_MAX: u32 = 32;
 /// A training that is ready to run.
 pub struct TrainingLoop<'a> {
     pub(super) job: &'a Job,
-    settings: &'a TrainingSettings,
+    pub(super) settings: &'a TrainingSettings,
     pub(super) model: &'a TrainingModel,
     sessions: Sessions,
     /// Copies batches during steps; `None` if the steps read them from host memory.
     pub(super) transfer: Option<Transfer>,
     /// The batch of the next step, which was copied during the last one.
     pub(super) ahead: Option<Result<LoadedBatch, Failure>>,
+    reader: StateReader,
     /// The processes that train together.
     group: Group,
     pub(super) dataset: Arc<dyn Dataset>,
@@ -85,11 +88,6 @@ impl Progress {
         let (start, earlier) = (clock.now(), Seconds(0.0));
         Progress { round: 0, steps: 0, skipped: 0, skipped_in_a_row: 0, states, start, earlier }
     }
-
-    /// Reads the states back from the engine.
-    fn read_states(&self) -> Result<Vec<Tensor>, Failure> {
-        self.states.iter().map(read_value).collect()
-    }
 }
 
 /// Where the events of a loop go, and its clock.
@@ -104,7 +102,7 @@ impl<'a> TrainingLoop<'a> {
         job: &'a Job,
         settings: &'a TrainingSettings,
         model: &'a TrainingModel,
-        (sessions, transfer, group): (Sessions, Option<Transfer>, Group),
+        LoadedStep { sessions, transfer, reader, group }: LoadedStep,
         dataset: Arc<dyn Dataset>,
     ) -> Result<Self, Failure> {
         let batch = job.settings.batch_size as usize;
@@ -121,7 +119,12 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs_max(job, model.state_bytes()));
+        let mut pairs = pairs_max(job, model.state_bytes());
+        if model.step.shard.is_some() {
+            // What is kept is read by all processes together.
+            pairs = group.smallest(pairs, DrawnSteps::PAIRS_MAX)?;
+        }
+        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs);
         let evaluated = Vec::new();
         Ok(TrainingLoop {
             job,
@@ -130,6 +133,7 @@ impl<'a> TrainingLoop<'a> {
             sessions,
             transfer,
             ahead: None,
+            reader,
             group,
             dataset,
             loader,
@@ -163,7 +167,7 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
         let TrainingProgress { rounds: round, epochs: _, steps, skipped, train_s: earlier, seed } = begin.progress;
-        let first = Progress::first(begin.states, clock);
+        let first = Progress::first(self.model.kept_states(begin.states), clock);
         let mut progress = Progress { round, steps, skipped, earlier, ..first };
         self.sampler.seed = seed;
         // A norm is that of one batch, and the optimizer of a checkpoint remembers earlier ones.
@@ -182,11 +186,14 @@ impl<'a> TrainingLoop<'a> {
             if is_reached || end == self.steps.all {
                 break;
             }
-            if self.steps.has_checkpoint(end) && self.group.writes_checkpoints {
+            let reads = self.group.writes_checkpoints || self.model.step.shard.is_some();
+            if self.steps.has_checkpoint(end) && reads {
                 // An evaluation has read the states already.
-                let read = if is_due { Vec::new() } else { progress.read_states()? };
+                let read = if is_due { Vec::new() } else { self.reader.read(&progress.states)? };
                 let states = if is_due { &self.evaluated } else { &read };
-                self.write_checkpoint(&progress, states, output);
+                if self.group.writes_checkpoints {
+                    self.write_checkpoint(&progress, states, output);
+                }
             }
         }
         emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
@@ -241,8 +248,8 @@ impl<'a> TrainingLoop<'a> {
         (clock, emit): Output<'_>,
     ) -> Result<IndexMap<String, f64>, Failure> {
         let start = clock.now();
-        self.evaluated = progress.read_states()?;
-        self.drawn.keep_last(&self.evaluated)?;
+        self.evaluated = self.reader.read(&progress.states)?;
+        self.drawn.keep_last(&self.evaluated, &self.reader)?;
         let metrics = evaluator.evaluate(self.passes - 1, &self.evaluated, clock)?;
         let time_s = clock.now().since(start);
         let shown: Vec<String> = metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect();
@@ -284,7 +291,7 @@ impl<'a> TrainingLoop<'a> {
             let place =
                 BatchPlace { seed: self.sampler.seed, epoch, batch: ((step - 1) % self.steps.per_epoch) as usize };
             let computed_step = ComputedStep::new(step, place, inputs, &results, progress.states.len());
-            self.drawn.add(computed_step, &progress.states, is_last)?;
+            self.drawn.add(computed_step, &progress.states, is_last, &self.reader)?;
             let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             self.check_finite([loss, norm], progress)?;
@@ -336,7 +343,7 @@ impl<'a> TrainingLoop<'a> {
     /// Ends the sessions that train, with what they keep on the device. Steps and evaluations that were kept stay.
     pub fn free_device(&mut self) {
         self.drawn.forget_recent();
-        self.transfer = None;
+        (self.transfer, self.reader) = (None, StateReader::default());
         self.sessions.clear();
     }
 

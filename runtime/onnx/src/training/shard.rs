@@ -1,0 +1,152 @@
+//! What an optimizer remembers, divided among the processes that train together (ZeRO stage 1: Rajbhandari et al., "ZeRO: Memory
+//! Optimizations Toward Training Trillion Parameter Models", 2020). Each process updates its own parameters, and sends them to the others.
+
+use indexmap::IndexMap;
+
+use super::list_operators::{OWN_DOMAIN, broadcast_node};
+use super::optimizer::OptimizerKind;
+use super::parts::BatchResults;
+use super::step::{State, StateKind, TrainingOptions};
+use crate::lower::Rewriting;
+use crate::{Graph, Node, OPSET, Tensor, ValueInfo, Weight};
+
+/// Which process remembers what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// This process.
+    pub rank: u32,
+    /// The process that has a state; `None` if all have it. In the order of the states.
+    pub owners: Vec<Option<u32>>,
+}
+
+impl Shard {
+    /// Returns which process has which state, from the owners of the parameters.
+    pub(super) fn of(rank: u32, owners: &IndexMap<String, u32>, states: &[State], optimizer: OptimizerKind) -> Self {
+        let owner = |state: &State| {
+            // The sums of gradients are those of all processes.
+            let (parameter, kind) = state.name.rsplit_once(':').filter(|_| state.kind == StateKind::Memory)?;
+            optimizer.memory().contains(&kind).then(|| owners[parameter])
+        };
+        Shard { rank, owners: states.iter().map(owner).collect() }
+    }
+
+    /// Returns the indices of the states that this process has.
+    pub fn kept(&self) -> impl Iterator<Item = usize> {
+        let is_here =
+            |(index, owner): (usize, &Option<u32>)| owner.is_none_or(|owner| owner == self.rank).then_some(index);
+        self.owners.iter().enumerate().filter_map(is_here)
+    }
+
+    /// Returns the graph by which a process gets the states of the others: its inputs are the states that this process alone has, its outputs
+    /// those of which some process alone has each, both in the order of the states.
+    pub fn gather_model(&self, states: &[State]) -> Graph {
+        let mut graph = Graph { name: "gather".to_owned(), opset: OPSET, ..Graph::default() };
+        graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
+        let mut lists: IndexMap<u32, [Vec<String>; 2]> = IndexMap::new();
+        for (state, owner) in states.iter().zip(&self.owners) {
+            let Some(owner) = *owner else { continue };
+            let (name, spec) = (state.name.clone(), state.initial.spec.clone());
+            let gathered = format!("gathered.{name}");
+            if owner == self.rank {
+                graph.inputs.push(ValueInfo { name: name.clone(), spec: spec.clone() });
+            } else {
+                // What has the right shape and is not read.
+                let shape: Vec<i64> =
+                    spec.fixed_shape().unwrap_or_default().into_iter().map(|size| size as i64).collect();
+                let shape = Tensor::from_vec([shape.len()], shape).expect("the shape is the length of the list");
+                let (size, zero) = (format!("{name}.shape"), "zero".to_owned());
+                graph.weights.insert(size.clone(), Weight::constant(shape));
+                graph.weights.insert(zero.clone(), Weight::constant(Tensor::scalar(0f32)));
+                graph.nodes.push(Node {
+                    name: name.clone(),
+                    op: "Expand".to_owned(),
+                    inputs: vec![zero, size],
+                    outputs: vec![name.clone()],
+                    ..Node::default()
+                });
+                graph.values.insert(name.clone(), spec.clone());
+            }
+            graph.values.insert(gathered.clone(), spec.clone());
+            graph.outputs.push(ValueInfo { name: gathered.clone(), spec });
+            let [inputs, outputs] = lists.entry(owner).or_default();
+            inputs.push(name);
+            outputs.push(gathered);
+        }
+        // All processes exchange in the same order.
+        lists.sort_unstable_keys();
+        graph.nodes.extend(lists.into_iter().map(|(owner, [inputs, outputs])| broadcast_node(owner, inputs, outputs)));
+        graph
+    }
+}
+
+/// Returns the process that remembers what belongs to each parameter: of all parameters from the largest to the smallest, each is the
+/// part of the process that has least.
+pub(super) fn owners(model: &Graph, results: &BatchResults, options: &TrainingOptions) -> IndexMap<String, u32> {
+    let size = |name: &String| {
+        let elements = model.weights[name.as_str()].spec.fixed_shape().unwrap_or_default().iter().product();
+        (name.clone(), elements)
+    };
+    divide(results.gradients.keys().map(size).collect(), options.processes)
+}
+
+fn divide(mut sizes: Vec<(String, usize)>, processes: u32) -> IndexMap<String, u32> {
+    sizes.sort_by(|(name, size), (other, of_other)| of_other.cmp(size).then_with(|| name.cmp(other)));
+    let mut loads = vec![0usize; processes.max(1) as usize];
+    let mut owners = IndexMap::new();
+    for (name, size) in sizes {
+        let least = (0..loads.len()).min_by_key(|rank| loads[*rank]).expect("there is a process");
+        loads[least] += size;
+        owners.insert(name, least as u32);
+    }
+    owners
+}
+
+/// Lets each process send the parameters that it has updated. `own` are the states of its parameters, `owners` the processes of all in
+/// their order. Returns the states of all parameters, with the memory of its own.
+pub(super) fn exchange(
+    rewriting: &mut Rewriting,
+    graph: &Graph,
+    rank: u32,
+    owners: &IndexMap<&str, u32>,
+    own: &[State],
+) -> Vec<State> {
+    let next = |name: &str| {
+        let state = own.iter().find(|state| state.name == name);
+        state.map_or_else(|| name.to_owned(), |state| state.next.clone())
+    };
+    let mut lists: IndexMap<u32, Vec<&str>> = IndexMap::new();
+    owners.iter().for_each(|(name, owner)| lists.entry(*owner).or_default().push(name));
+    lists.sort_unstable_keys();
+    for (owner, names) in lists {
+        let inputs = names.iter().map(|name| next(name)).collect();
+        let outputs = names.iter().map(|name| shared(name)).collect();
+        rewriting.keep(broadcast_node(owner, inputs, outputs));
+    }
+    let states = owners.iter().flat_map(|(name, owner)| {
+        let initial = graph.weights[*name].clone();
+        let parameter = State { name: (*name).to_owned(), kind: StateKind::Parameter, next: shared(name), initial };
+        let is_memory = |state: &&State| {
+            state.kind == StateKind::Memory && state.name.rsplit_once(':').is_some_and(|(of, _)| of == *name)
+        };
+        let memory = own.iter().filter(move |state| *owner == rank && is_memory(state)).cloned();
+        [parameter].into_iter().chain(memory)
+    });
+    states.collect()
+}
+
+fn shared(parameter: &str) -> String {
+    format!("shared.{parameter}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_parameter_belongs_to_the_process_that_has_least() {
+        let sizes = [("a", 10), ("b", 70), ("c", 40), ("d", 30), ("e", 10)];
+        let owners = divide(sizes.map(|(name, size)| (name.to_owned(), size)).to_vec(), 2);
+        let of = |name: &str| owners[name];
+        assert_eq!(["a", "b", "c", "d", "e"].map(of), [0, 0, 1, 1, 1]);
+    }
+}
