@@ -79,23 +79,28 @@ fn losses(record: &Value) -> Vec<f64> {
 
 #[test]
 fn two_processes_train_as_one() {
-    assert_trained_as_one(false);
+    assert_trained_as_one(false, "shard_optimizer=false");
 }
 
 #[test]
 fn two_processes_that_share_the_statistics_of_their_batches_train_as_one() {
-    assert_trained_as_one(true);
+    assert_trained_as_one(true, "shard_optimizer=false");
+}
+
+#[test]
+fn two_processes_that_divide_the_memory_of_the_optimizer_train_as_one() {
+    assert_trained_as_one(false, "shard_optimizer=true");
 }
 
 /// Asserts that two processes have the losses of one, end with the same parameters, and can be checked.
-fn assert_trained_as_one(normalizes: bool) {
+fn assert_trained_as_one(normalizes: bool, shard: &str) {
     let (Some(alone), Some(together)) = (digits(normalizes), digits(normalizes)) else { return };
     let (expected, code) = program::record(alone.path(), &[&ONE[..], &SETTINGS].concat());
     assert_eq!(code, Some(0), "{}", expected["failures"]);
     let (data, sync) =
         (data(together.path()), ["--set", if normalizes { "sync_batch_norm=true" } else { "sync_batch_norm=false" }]);
-    let output =
-        program::flagperf(together.path(), &[&["run"], &TWO[..], &SETTINGS, &sync, &["--data", &data]].concat());
+    let settings = [&SETTINGS[..], &sync, &["--set", shard, "--data", &data]].concat();
+    let output = program::flagperf(together.path(), &[&["run"], &TWO[..], &settings].concat());
     let text = [&output.stdout[..], &output.stderr].concat();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&text));
     let run = run_folder(together.path()).expect("a run");
@@ -116,14 +121,26 @@ fn assert_trained_as_one(normalizes: bool) {
     assert!(text.contains("consistent") && !text.contains("WRONG"), "{text}");
     let run_alone = run_folder(alone.path()).expect("a run");
     let run_alone = run_alone.to_str().expect("text");
-    let compared = program::flagperf(alone.path(), &["compare", run_alone, run_of_all, "--json"]);
-    let json: Value = serde_json::from_slice(&compared.stdout).expect("a comparison");
-    let [one, two] = [0, 1].map(|side| json["core"]["throughput_samples_per_s"][side].as_f64().expect("a number"));
-    let efficiency = json["scaling"]["efficiency"].as_f64().expect("the numbers of devices differ");
-    assert!((efficiency - two / one / 2.0).abs() < 1e-9, "{json}");
+    let scaling = program::flagperf(alone.path(), &["scaling", run_alone, run_of_all, "--json"]);
+    let json: Value = serde_json::from_slice(&scaling.stdout).expect("a table");
+    let [one, two] = [0, 1].map(|row| json["rows"][row]["throughput_samples_per_s"].as_f64().expect("a number"));
+    let efficiency = json["rows"][1]["efficiency"].as_f64().expect("a number");
+    assert!((efficiency - two / one / 2.0).abs() < 1e-9 && json["rows"][0]["efficiency"] == 1.0, "{json}");
     let summary = self::json(&run.join(format!("{GROUP}/summary.json")));
-    let sum = summary["steps"][0]["throughput_core_samples_per_s"].as_f64().expect("a sum");
+    let step = &summary["steps"][0];
+    let sum = step["throughput_core_samples_per_s"].as_f64().expect("a sum");
     assert!((two - sum).abs() < 1e-6 * sum, "{two} {sum}");
+    assert_eq!(json["rows"][1]["communication"], step["communication"]);
+    let times = |key: &str| {
+        records.iter().map(move |record| {
+            let own = &record["phases"][0]["training"]["communication"];
+            assert_eq!(own["local_steps"], 50, "{own}");
+            own[key].as_f64().expect("a time")
+        })
+    };
+    let [local, core] = ["local_core_s", "core_s"].map(|key| times(key).fold(0.0, f64::max));
+    let share = step["communication"]["exposed_share"].as_f64().expect("a share");
+    assert!((share - (1.0 - local / core)).abs() < 1e-9 && local > 0.0, "{step}");
     let rank = run.join(format!("{GROUP}/localhost_noderank0_device0"));
     let refused = program::flagperf(alone.path(), &["compare", run_alone, rank.to_str().expect("text")]);
     let text = String::from_utf8_lossy(&refused.stderr);

@@ -1,6 +1,6 @@
 //! A comparison as text.
 
-use flagperf_comparison::{Comparison, RatioInterval, Scaling, ScenarioPair, Speed, SpeedVerdict};
+use flagperf_comparison::{Comparison, RatioInterval, ScenarioPair, Speed, SpeedVerdict};
 
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
@@ -24,12 +24,6 @@ pub(super) fn comparison_text(comparison: &Comparison, columns: u16) -> String {
         let note =
             "The sides were measured at different times: how the machine changed in between is not in the interval.";
         text += &format!("{}\n", wrap(note, columns.into()));
-    }
-    if let Some(Scaling { devices: [first, second], efficiency }) = comparison.scaling {
-        text += &format!(
-            "scaling efficiency from {first} to {second} devices: {:.1} % (the speed for each device, second by first)\n",
-            100.0 * efficiency
-        );
     }
     text += &comparison.scenario.as_ref().map(|pair| scenario(pair, columns)).unwrap_or_default();
     text += &outputs(comparison, columns);

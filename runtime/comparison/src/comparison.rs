@@ -32,9 +32,6 @@ pub struct Comparison {
     pub core: Option<Speed>,
     /// Throughput of whole passes.
     pub whole: Option<Speed>,
-    /// How a training scales from one side to the other; `None` if both have equally many devices.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scaling: Option<Scaling>,
     /// How far outputs differ, by name.
     pub outputs: IndexMap<String, OutputErrors>,
     /// Why outputs were not compared; `None` if they were.
@@ -56,15 +53,6 @@ pub struct Speed {
     pub verdict: Option<SpeedVerdict>,
     /// The blocks in pairs, in the order in which they were measured.
     pub blocks: Vec<[f64; 2]>,
-}
-
-/// How a training scales from one number of devices to another.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Scaling {
-    /// The devices of each side, each with a process of its own.
-    pub devices: [u64; 2],
-    /// The core throughput for each device of the second side by that of the first.
-    pub efficiency: f64,
 }
 
 /// The scenarios of both sides. Their figures have no interval, so that there is no verdict about them.
@@ -142,16 +130,9 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
         return Err(ComparisonError::NotComparable(prevented));
     }
     let devices = last.map(|(_, record)| record.processes());
-    let scales = devices[0] != devices[1];
-    if scales {
+    if devices[0] != devices[1] {
         sides.into_iter().zip(devices).try_for_each(|(side, devices)| check_complete(side, devices))?;
     }
-    let core = speed(sides, interleaved, core);
-    let scaling = core.as_ref().filter(|_| scales).map(|core| {
-        let [first, second] = core.throughput_samples_per_s;
-        let efficiency = second / devices[1] as f64 / (first / devices[0] as f64);
-        Scaling { devices, efficiency }
-    });
     let (outputs, outputs_unknown) = match compare_outputs(&last[0].0, &last[1].0) {
         Ok(outputs) => (outputs, None),
         Err(reason) => (IndexMap::new(), Some(reason)),
@@ -159,9 +140,8 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
     Ok(Comparison {
         sides: sides.map(|side| side.name.clone()),
         differences,
-        core,
+        core: speed(sides, interleaved, core),
         whole: speed(sides, interleaved, whole),
-        scaling,
         outputs,
         outputs_unknown,
         scenario: ScenarioPair::of(last.map(|(_, record)| record)),

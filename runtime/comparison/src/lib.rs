@@ -17,7 +17,7 @@ mod variant;
 
 pub use ablation::{Ablation, Combination, CombinationFigures, MeasuredCombination, SwitchEffects, combinations};
 pub use comparable::{Difference, differences};
-pub use comparison::{Comparison, ComparisonError, MetricPair, Scaling, ScenarioPair, Side, Speed, compare};
+pub use comparison::{Comparison, ComparisonError, MetricPair, ScenarioPair, Side, Speed, compare};
 pub use history::{ChangePoint, History, HistoryResult, Series, UnusedResult};
 pub use outputs::{Errors, OutputErrors};
 pub use ratio::{RatioInterval, SpeedVerdict};

@@ -141,6 +141,7 @@ fn shared(parameter: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DType, GraphBuilder, Moments, Optimizer, TensorSpec, layers, training_step};
 
     #[test]
     fn each_parameter_belongs_to_the_process_that_has_least() {
@@ -148,5 +149,48 @@ mod tests {
         let owners = divide(sizes.map(|(name, size)| (name.to_owned(), size)).to_vec(), 2);
         let of = |name: &str| owners[name];
         assert_eq!(["a", "b", "c", "d", "e"].map(of), [0, 0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_process_remembers_its_part_and_gets_all_parameters() {
+        let step = |shard: Option<u32>| {
+            let mut graph = GraphBuilder::new("network");
+            let g = &mut graph;
+            let x = g.input("x", TensorSpec::new([2, 8], DType::F32)).unwrap();
+            let y = layers::linear(g, "large", &x, layers::Linear::new(8, 16)).unwrap();
+            let y = layers::linear(g, "small", &y, layers::Linear::new(16, 4)).unwrap();
+            let loss = layers::mean(g, "mean", &y, &[0, 1], false).unwrap();
+            g.output("loss", &loss).unwrap();
+            let kind = OptimizerKind::Adam(Moments { beta1: 0.9, beta2: 0.999, eps: 1e-8 });
+            let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
+            let options = TrainingOptions { processes: 2, shard, ..TrainingOptions::new(optimizer) };
+            training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
+        };
+        let (whole, parts) = (step(None), [0, 1].map(|rank| step(Some(rank))));
+        assert_eq!((whole.states.len(), &whole.shard), (12, &None));
+        let mut remembered = Vec::new();
+        for part in &parts {
+            let names = |states: &[State]| states.iter().map(|state| state.name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(&part.states), names(&whole.states), "another rank computes with all states");
+            let shard = part.shard.as_ref().unwrap();
+            let kept: Vec<&State> = shard.kept().map(|index| &part.states[index]).collect();
+            for graph in [&part.graph, &part.undifferentiated] {
+                let inputs = graph.inputs.iter().rev().take(kept.len()).rev().map(|input| &input.name);
+                assert!(inputs.eq(kept.iter().map(|state| &state.name)), "{:?}", graph.inputs);
+                assert_eq!(graph.outputs.len(), 2 + kept.len());
+            }
+            assert_eq!(kept.iter().filter(|state| state.kind == StateKind::Parameter).count(), 4);
+            let own: Vec<String> =
+                kept.iter().filter(|state| state.kind == StateKind::Memory).map(|s| s.name.clone()).collect();
+            let gather = shard.gather_model(&part.states);
+            assert!(gather.inputs.iter().map(|input| &input.name).eq(&own), "{:?}", gather.inputs);
+            assert_eq!(gather.outputs.len(), 8);
+            remembered.extend(own);
+        }
+        remembered.sort();
+        let mut all: Vec<String> =
+            whole.states.iter().filter(|s| s.kind == StateKind::Memory).map(|s| s.name.clone()).collect();
+        all.sort();
+        assert_eq!(remembered, all);
     }
 }

@@ -119,11 +119,14 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        let mut pairs = pairs_max(job, model.state_bytes());
-        if model.step.shard.is_some() {
-            // What is kept is read by all processes together.
-            pairs = group.smallest(pairs, DrawnSteps::PAIRS_MAX)?;
-        }
+        // Rank 0 computes steps again. What is read from several processes together, all of them keep.
+        let pairs = match &model.step.shard {
+            Some(_) => {
+                group.smallest(pairs_max(job, model.state_bytes()) / group.size as usize, DrawnSteps::PAIRS_MAX)?
+            }
+            None if group.rank > 0 => 0,
+            None => pairs_max(job, model.state_bytes()),
+        };
         let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs);
         let evaluated = Vec::new();
         Ok(TrainingLoop {
