@@ -105,6 +105,25 @@ fn every_sample_is_returned_once_per_pass_and_in_order() {
 }
 
 #[test]
+fn a_batch_that_is_not_read_yet_is_not_waited_for() {
+    let mut loader = loader(Numbers::new(6), options(2));
+    assert!(loader.next_if_ready().is_none(), "no pass has begun");
+    loader.start_pass().unwrap();
+    let mut found = Vec::new();
+    while found.len() < 3 {
+        match loader.next_if_ready() {
+            Some(batch) => found.push(values(&batch.unwrap())),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    assert_eq!(found, [vec![0, 1], vec![2, 3], vec![4, 5]]);
+    assert!(loader.next_if_ready().is_none() && loader.next().is_none(), "the pass has ended");
+    let mut loader = self::loader(Numbers::new(6), LoaderOptions { workers: 0, ..options(2) });
+    loader.start_pass().unwrap();
+    assert!(loader.next_if_ready().is_none(), "without threads nothing is read ahead");
+}
+
+#[test]
 fn without_workers_a_batch_is_read_by_the_thread_that_requests_it() {
     for preloaded in [false, true] {
         let numbers = Arc::new(Numbers::new(7));
