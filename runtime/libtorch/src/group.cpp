@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/Functions.h>
+#include <ATen/ScalarOps.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -37,10 +38,9 @@ public:
 
     // Sets a tensor; the last one starts the reduction.
     void set(size_t index, const at::Tensor &value) {
-        views_[index].copy_(value, true);
+        // Gloo has no mean. Division first keeps sums of large gradients finite.
+        at::div_out(views_[index], value, at::native::wrapped_scalar_tensor(group_.size));
         if (--missing_ == 0) {
-            // Gloo has no mean. Division first keeps sums of large gradients finite.
-            memory_.div_(group_.size);
             std::vector<at::Tensor> tensors{memory_};
             work_ = group_.backend->allreduce(tensors);
         }
