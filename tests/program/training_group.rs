@@ -1,7 +1,6 @@
 //! Trainings by several processes on this machine, which exchange their gradients.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::training::drawn_digits;
-use crate::support::{checkout_with_libtorch, program};
+use crate::support::{checkout_with_libtorch, give_devices, program};
 
 const ONE: [&str; 2] = ["--case", "digits:pytorch:cpu:1:1:1"];
 const TWO: [&str; 2] = ["--case", "digits:pytorch:cpu:1:2:1"];
@@ -32,14 +31,7 @@ fn digits(normalizes: bool) -> Option<TempDir> {
         let text = text.replace(".batch_norm(\"bn1\")", "").replace(".batch_norm(\"bn2\")", "");
         fs::write(&model, text).expect("the temporary folder can be written");
     }
-    let site = digits.path().join("configs/host.yaml");
-    let text = fs::read_to_string(&site).expect("the site");
-    let variable = "ACCE_VISIBLE_DEVICE_ENV_NAME: ";
-    let text = text.replace(&format!("{variable}null"), &format!("{variable}TEST_DEVICES"));
-    // Other tests train at the same time.
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
-    let text = text.replace("#MASTER_PORT: \"29501\"", &format!("MASTER_PORT: \"{free}\""));
-    fs::write(&site, text).expect("the temporary folder can be written");
+    give_devices(digits.path());
     Some(digits)
 }
 

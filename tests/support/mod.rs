@@ -24,6 +24,7 @@ pub mod slurm;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use flagperf_engine::Unavailable;
@@ -155,6 +156,17 @@ pub fn checkout_with_libtorch() -> Option<TempDir> {
     let named = text.replace("backend:libtorch", library.to_str().expect("a path that is text"));
     fs::write(file, named).expect("the temporary folder can be written");
     Some(checkout)
+}
+
+/// Names the variable by which the processes of a checkout get devices, and a port of their own: other tests run at the same time.
+pub fn give_devices(checkout: &Path) {
+    let site = checkout.join("configs/host.yaml");
+    let text = fs::read_to_string(&site).expect("the site");
+    let variable = "ACCE_VISIBLE_DEVICE_ENV_NAME: ";
+    let text = text.replace(&format!("{variable}null"), &format!("{variable}TEST_DEVICES"));
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+    let text = text.replace("#MASTER_PORT: \"29501\"", &format!("MASTER_PORT: \"{free}\""));
+    fs::write(&site, text).expect("the temporary folder can be written");
 }
 
 /// Returns whether an engine of the table works on this machine (`flagperf backend install NAME` fetches its library).

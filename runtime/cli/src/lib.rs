@@ -36,6 +36,7 @@ mod list;
 mod measured_peaks;
 mod microbenchmark;
 mod microbenchmark_page;
+mod microbenchmark_processes;
 mod microbenchmark_selection;
 mod microbenchmark_text;
 mod new;
@@ -130,7 +131,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Graph { command } => graph::graph(&command),
         Command::Peak(arguments) => microbenchmark::peak(&arguments),
-        Command::Microbenchmark { results } => microbenchmark::measure_job(&results),
+        Command::Microbenchmark { results } => microbenchmark_processes::measure_job(&results),
         Command::Operator { command } => operator::operator(&command),
         Command::Decoder { command } => decoder::decoder(&command),
         Command::Key { command } => key::key(&command),

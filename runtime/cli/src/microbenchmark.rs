@@ -1,32 +1,32 @@
 //! `flagperf run --operator` and `flagperf peak`: one operator at a time, and the limits of a device.
 
-use std::ffi::OsString;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, ValueHint};
-use flagperf_config::{Config, Environment, Overrides, Vendor, env, list_known, load};
+use flagperf_config::{Config, Environment, Overrides, Vendor, VisibleDevices, env, list_known, load};
 use flagperf_core::exit_code;
+use flagperf_core::hash::hash_bytes;
 use flagperf_core::measure::MonotonicClock;
+use flagperf_core::process_group::ProcessGroup;
 use flagperf_core::text::one_line;
-use flagperf_core::units::Seconds;
+use flagperf_core::units::{Bytes, Seconds};
 use flagperf_engine::EngineSource;
-use flagperf_host::{CapturedCommand, capture};
 use flagperf_microbenchmark::{
-    DataSheet, Format, LIMITS, Limit, LimitJob, LimitTimes, OperatorFigures, OperatorJob, OperatorTimes, Sizes,
-    measure_limit, measure_operator,
+    AllReduceFigures, DataSheet, Format, Limit, LimitJob, LimitTimes, LimitValue, OperatorFigures, OperatorJob,
+    OperatorTimes, Reason, Sizes,
 };
 use flagperf_report::columns;
 use flagperf_run::{HostBusy, HostLock, Interrupt, LockNotice};
 use indexmap::IndexMap;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::arguments::RunArguments;
 use super::microbenchmark_page::{operators_page, peak_page};
-use super::microbenchmark_selection::{chosen_operators, find_engine};
+use super::microbenchmark_processes::{Job, ProcessJob, measure};
+use super::microbenchmark_selection::{check_devices, chosen_limits, chosen_operators, find_engine};
 use super::microbenchmark_text::{operators_text, peak_text};
 use super::output::{check_page_file, print_message, print_mistake, print_now, print_result, write_file};
 use super::setup::{find_checkout, print_findings};
@@ -35,9 +35,9 @@ use super::setup::{find_checkout, print_findings};
 const EXIT_UNSOUND: u8 = 1;
 /// The time of each of the two measurements of an operator, in seconds.
 const TIME_S: f64 = 1.0;
-/// The most that a process may print, and its time limit in seconds.
-const OUTPUT_BYTES_MAX: u64 = 16 << 20;
-const TIME_LIMIT_S: f64 = 1800.0;
+
+/// The most devices that are measured together.
+const DEVICES_MAX: i64 = 128;
 
 /// The arguments of `flagperf peak`.
 #[derive(Debug, Args)]
@@ -45,6 +45,9 @@ pub(super) struct PeakArguments {
     /// Measure only this limit, such as `computation-FP16`; repeatable
     #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
     only: Vec<String>,
+    /// Measure what the first N devices of this machine reach together
+    #[arg(long, value_name = "N", value_hint = ValueHint::Other, value_parser = clap::value_parser!(u32).range(2..=DEVICES_MAX))]
+    devices: Option<u32>,
     #[command(flatten)]
     engine: EngineArguments,
     /// Print the results as JSON, with every time that was measured
@@ -93,30 +96,21 @@ pub(super) struct LimitResult {
     pub(super) unit: &'static str,
     /// The device, as its driver names it, or else as the engine does.
     pub(super) device: Option<String>,
+    /// The number of these devices that were measured together.
+    pub(super) devices: usize,
     pub(super) value: Option<f64>,
     /// The size at which it was reached, and the figures there, if it was measured by an operator.
     pub(super) size: Option<usize>,
     pub(super) figures: Option<OperatorFigures>,
+    /// The bytes of the tensors by which it was reached, and the figures of each size, if it is that of several devices.
+    pub(super) bytes: Option<Bytes>,
+    pub(super) all_reduce: Vec<AllReduceFigures>,
+    /// Why it does not count; empty if it does.
+    pub(super) reasons: Vec<Reason>,
     pub(super) data_sheet_value: Option<f64>,
     pub(super) data_sheet: DataSheet,
     pub(super) times: Option<LimitTimes>,
     pub(super) failure: Option<String>,
-}
-
-/// What the process of a measurement receives.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Job {
-    Operator(OperatorJob),
-    Limit(LimitJob),
-}
-
-/// What it writes.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Outcome<T> {
-    Measured(T),
-    Failed(String),
 }
 
 /// Measures the operators that `--operator` names, in each shape, and prints their figures.
@@ -132,7 +126,7 @@ pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode
         set: overrides.set,
         config: overrides.config,
     };
-    let bench = match Bench::new(&engine, arguments.html.as_deref())? {
+    let bench = match Bench::new(&engine, arguments.html.as_deref(), None)? {
         Ok(bench) => bench,
         Err(code) => return Ok(code),
     };
@@ -143,7 +137,7 @@ pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode
         bench.announce(&format!("{}{gradient}", name.trim_end()));
         let job = OperatorJob { operator: operator.name.to_owned(), sizes, ..bench.settings(format)? };
         let flops = Sizes::of(operator, &job.sizes).ok().and_then(|sizes| Some(operator.flops?(&sizes)));
-        let measured = bench.measure::<OperatorTimes>(&Job::Operator(job.clone()))?;
+        let measured = bench.measure::<OperatorTimes>(vec![Job::Operator(job.clone())])?.map(|mut all| all.remove(0));
         let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (Some(times), None));
         let sheet = bench.data_sheet(times.as_ref().and_then(|times| times.device_name.as_deref()), format);
         let figures = times.as_ref().map(|times| OperatorFigures::of(times, flops, &sheet));
@@ -160,15 +154,12 @@ pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode
 
 /// Measures the limits of a device, and prints them.
 pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
-    let chosen: Result<Vec<&Limit>, String> = match arguments.only.is_empty() {
-        true => Ok(LIMITS.iter().collect()),
-        false => arguments.only.iter().map(|name| Limit::find(name)).collect(),
-    };
-    let chosen = match chosen {
+    let devices = arguments.devices;
+    let chosen = match chosen_limits(&arguments.only, devices.is_some()) {
         Ok(chosen) => chosen,
         Err(message) => return Ok(print_mistake(&message)),
     };
-    let bench = match Bench::new(&arguments.engine, arguments.html.as_deref())? {
+    let bench = match Bench::new(&arguments.engine, arguments.html.as_deref(), devices)? {
         Ok(bench) => bench,
         Err(code) => return Ok(code),
     };
@@ -176,36 +167,21 @@ pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
     for limit in chosen {
         bench.announce(limit.name);
         let format = limit.operator().map_or(Format::FP32, |(_, format)| format);
-        let job = Job::Limit(LimitJob { limit: limit.name.to_owned(), settings: bench.settings(format)? });
-        let measured = bench.measure::<LimitTimes>(&job)?;
-        results.push(bench.limit_result(limit, format, measured));
+        let job = |group| {
+            let settings = bench.settings(format)?;
+            Ok(Job::Limit(LimitJob { limit: limit.name.to_owned(), settings, group }))
+        };
+        let jobs = bench.groups(devices).into_iter().map(job).collect::<anyhow::Result<_>>()?;
+        let measured = bench.measure::<LimitTimes>(jobs)?;
+        results.push(bench.limit_result(limit, format, measured.map(LimitTimes::merge)));
         if bench.interrupt.is_set() {
             break;
         }
     }
-    let is_sound = |result: &LimitResult| {
-        result.failure.is_none() && result.figures.as_ref().is_none_or(|figures| figures.reasons.is_empty())
-    };
+    let is_sound = |result: &LimitResult| result.failure.is_none() && result.reasons.is_empty();
     // What a device does not have is no failure, as long as something was measured.
     let sound = results.iter().any(is_sound) && results.iter().all(|r| r.failure.is_some() || is_sound(r));
     bench.print(arguments.json, &results, peak_text(&results, columns()), peak_page, sound)
-}
-
-/// Measures what the job on standard input says, and writes the outcome to a file.
-pub(super) fn measure_job(results: &Path) -> anyhow::Result<ExitCode> {
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("cannot read the job from standard input")?;
-    let job: Job = serde_json::from_str(&text).context("standard input contains no job")?;
-    let clock = MonotonicClock::start();
-    fn outcome<T>(measured: Result<T, flagperf_microbenchmark::MeasureError>) -> Outcome<T> {
-        measured.map_or_else(|error| Outcome::Failed(error.to_string()), Outcome::Measured)
-    }
-    let outcome = match &job {
-        Job::Operator(job) => serde_json::to_vec(&outcome(measure_operator(job, &clock))),
-        Job::Limit(job) => serde_json::to_vec(&outcome(measure_limit(job, &clock))),
-    };
-    std::fs::write(results, outcome?).with_context(|| format!("cannot write `{}`", results.display()))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints why the vendor cannot be read: its file is wrong, or there is no such vendor.
@@ -230,6 +206,9 @@ fn print_vendor_mistake(root: &Path, config: &Config) -> ExitCode {
 struct Bench {
     vendor: Vendor,
     engine: EngineSource,
+    /// The variable by which a process gets one of several devices, and the port at which the processes meet.
+    visible: Option<VisibleDevices>,
+    master_port: u16,
     page: Option<PathBuf>,
     interrupt: Interrupt,
     clock: MonotonicClock,
@@ -240,7 +219,11 @@ struct Bench {
 
 impl Bench {
     /// Finds the engine, and waits for the host as `BUSY_HOST` says.
-    fn new(arguments: &EngineArguments, page: Option<&Path>) -> anyhow::Result<Result<Self, ExitCode>> {
+    fn new(
+        arguments: &EngineArguments,
+        page: Option<&Path>,
+        devices: Option<u32>,
+    ) -> anyhow::Result<Result<Self, ExitCode>> {
         let root = find_checkout()?;
         let overrides = Overrides {
             vendor: arguments.vendor.clone(),
@@ -255,7 +238,7 @@ impl Bench {
                 return Ok(Err(ExitCode::from(exit_code::MISTAKE)));
             }
         };
-        let Config { vendor: Some(vendor), site, findings, .. } = config else {
+        let Config { vendor: Some(vendor), site, findings, visible, .. } = config else {
             return Ok(Err(print_vendor_mistake(&root, &config)));
         };
         // Those of the cases in host.yaml are none of this command's business.
@@ -264,6 +247,9 @@ impl Bench {
             Ok(engine) => engine,
             Err(message) => return Ok(Err(print_mistake(&message))),
         };
+        if let Some(Err(message)) = devices.map(|_| check_devices(&engine, visible.as_ref())) {
+            return Ok(Err(print_mistake(&message)));
+        }
         if let Some(Err(message)) = page.map(check_page_file) {
             return Ok(Err(print_mistake(&message)));
         }
@@ -282,7 +268,8 @@ impl Bench {
         let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
         let (page, clock) = (page.map(Path::to_owned), MonotonicClock::start());
         let seed = u64::from(std::process::id());
-        Ok(Ok(Bench { vendor, engine, page, interrupt, clock, seed, scratch, _host: host }))
+        let master_port = site.master_port;
+        Ok(Ok(Bench { vendor, engine, visible, master_port, page, interrupt, clock, seed, scratch, _host: host }))
     }
 
     fn announce(&self, what: &str) {
@@ -304,23 +291,32 @@ impl Bench {
         })
     }
 
-    /// Runs a job in a process of its own, because an engine may crash or never end.
-    fn measure<T: DeserializeOwned>(&self, job: &Job) -> anyhow::Result<Result<T, String>> {
-        let results = self.scratch.path().join("results.json");
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let argv: Vec<OsString> = vec![program.into(), "microbenchmark".into(), results.clone().into()];
-        let input = serde_json::to_vec(job)?;
-        let time_max = Seconds(TIME_LIMIT_S);
-        let command = CapturedCommand { argv, folder: None, input, bytes_max: OUTPUT_BYTES_MAX, time_max };
-        let ended = capture(&command, &self.clock, || self.interrupt.is_set());
-        let text = std::fs::read_to_string(&results).unwrap_or_default();
-        let _ = std::fs::remove_file(&results);
-        Ok(match (ended, serde_json::from_str::<Outcome<T>>(&text)) {
-            (_, Ok(Outcome::Measured(measured))) => Ok(measured),
-            (_, Ok(Outcome::Failed(reason))) => Err(one_line(&reason).into_owned()),
-            (Err(error), Err(_)) => Err(one_line(&error.to_string()).into_owned()),
-            (Ok(_), Err(_)) => Err("its process ended without a result".to_owned()),
-        })
+    /// Returns the groups of the processes that measure together: one process without a group, unless there are several devices.
+    fn groups(&self, devices: Option<u32>) -> Vec<Option<ProcessGroup>> {
+        let Some(size) = devices else { return vec![None] };
+        let id: String = hash_bytes(self.scratch.path().as_os_str().as_encoded_bytes()).chars().take(16).collect();
+        let group = |rank| ProcessGroup {
+            rank,
+            size,
+            id: id.clone(),
+            master_address: "127.0.0.1".to_owned(),
+            master_port: self.master_port,
+            peer_address: "127.0.0.1".to_owned(),
+            ..ProcessGroup::default()
+        };
+        (0..size).map(|rank| Some(group(rank))).collect()
+    }
+
+    /// Runs jobs at the same time; of several, each gets the device of its place in the list, as those of a training do.
+    fn measure<T: DeserializeOwned>(&self, jobs: Vec<Job>) -> anyhow::Result<Result<Vec<T>, String>> {
+        let are_several = jobs.len() > 1;
+        let environment = |device: u32| {
+            let visible = self.visible.clone().filter(|_| are_several);
+            visible.and_then(|visible| VisibleDevices { device: Some(device), ..visible }.worker_variable())
+        };
+        let with_device = |(job, device)| ProcessJob { job, environment: environment(device).into_iter().collect() };
+        let jobs: Vec<ProcessJob> = jobs.into_iter().zip(0..).map(with_device).collect();
+        measure(&jobs, self.scratch.path(), self.clock, || self.interrupt.is_set())
     }
 
     /// Returns what vendor.yaml says of a device in a format.
@@ -335,20 +331,25 @@ impl Bench {
         }
     }
 
-    fn limit_result(&self, limit: &Limit, format: Format, measured: Result<LimitTimes, String>) -> LimitResult {
-        let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (Some(times), None));
+    fn limit_result(&self, limit: &Limit, format: Format, measured: Result<Option<LimitTimes>, String>) -> LimitResult {
+        let (times, failure) = measured.map_or_else(|reason| (None, Some(reason)), |times| (times, None));
         let device = times.as_ref().map(|times| times.device_name().unwrap_or(times.device()).to_owned());
         let data_sheet = self.data_sheet(device.as_deref(), format);
-        let (value, best) = times.as_ref().and_then(|times| times.value(&data_sheet)).unzip();
-        let (size, figures) = best.flatten().unzip();
+        let found = times.as_ref().and_then(|times| times.value(&data_sheet));
+        let value = found.as_ref().map(|found| found.value);
+        let LimitValue { size, figures, bytes, all_reduce, reasons, .. } = found.unwrap_or_default();
         LimitResult {
             limit: limit.name,
             row: limit.row,
             unit: limit.unit(),
             device,
+            devices: times.as_ref().map_or(1, LimitTimes::devices),
             value,
             size,
             figures,
+            bytes,
+            all_reduce,
+            reasons,
             data_sheet_value: limit.data_sheet_value(&data_sheet),
             data_sheet,
             times,

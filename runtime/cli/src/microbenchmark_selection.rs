@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use flagperf_config::{Vendor, list_known, parse_yaml};
+use flagperf_config::{Vendor, VisibleDevices, list_known, parse_yaml};
+use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::tensor::DType;
 use flagperf_core::text::one_line;
 use flagperf_engine::{EngineSource, check_options};
-use flagperf_microbenchmark::{FORMATS, Format, Operator, Sizes};
+use flagperf_microbenchmark::{FORMATS, Format, LIMITS, Limit, Operator, Sizes};
+use flagperf_plan::DEVICE_VARIABLE_HINT;
 use indexmap::IndexMap;
 
 use super::microbenchmark::EngineArguments;
@@ -40,6 +42,35 @@ pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArgume
     let options = engine.load_options(DType::F32, Path::new(""));
     check_options(row, &options).map_err(|error| error.to_string())?;
     Ok(engine)
+}
+
+/// Returns the limits with these names, or all: of one device, or of several that are measured together.
+pub(super) fn chosen_limits(names: &[String], of_several: bool) -> Result<Vec<&'static Limit>, String> {
+    if names.is_empty() {
+        return Ok(LIMITS.iter().filter(|limit| limit.is_of_several_devices() == of_several).collect());
+    }
+    let chosen = |name: &String| match Limit::find(name)? {
+        limit if limit.is_of_several_devices() == of_several => Ok(limit),
+        _ if of_several => Err(format!("limit `{name}` is that of one device: measure it without `--devices`")),
+        _ => Err(format!("limit `{name}` is that of several devices: `--devices 2` measures it on two")),
+    };
+    names.iter().map(chosen).collect()
+}
+
+/// Checks that an engine can measure on several devices: each of its processes must see its own, and join the others.
+pub(super) fn check_devices(engine: &EngineSource, visible: Option<&VisibleDevices>) -> Result<(), String> {
+    if visible.is_none() {
+        return Err(format!("--devices: no variable selects the device of a process\n  hint: {DEVICE_VARIABLE_HINT}"));
+    }
+    let description = engine.find_engine().map_err(|unknown| unknown.to_string())?.description();
+    if description.options.is_some() && description.option(PROCESS_GROUP_OPTION).is_none() {
+        return Err(format!(
+            "--devices: engine `{}` cannot exchange tensors between devices\n  hint: engines that can have the option \
+             `{PROCESS_GROUP_OPTION}`, as `--compiler pytorch` has",
+            description.name
+        ));
+    }
+    Ok(())
 }
 
 /// An operator, its format, and the sizes that are not FlagPerf's.

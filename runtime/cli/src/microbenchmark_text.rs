@@ -8,6 +8,8 @@ use super::microbenchmark::{LimitResult, OperatorResult, sizes_text};
 
 /// The bytes of a GiB.
 const GIBI: f64 = (1u64 << 30) as f64;
+/// The bytes of a MiB.
+const MEBI: f64 = (1u64 << 20) as f64;
 
 /// Returns a table of operators with what is wrong.
 pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String {
@@ -66,10 +68,12 @@ pub(super) fn peak_text(results: &[LimitResult], columns: u16) -> String {
     let mut rows = vec![["limit", "measured", "data sheet", "share", "at"].map(str::to_owned)];
     for result in results {
         let Some(value) = result.value else { continue };
-        let at = result.size.map_or_else(String::new, |size| match result.unit {
-            "FLOP/s" => format!("{size} x {size} x {size}"),
-            _ => format!("{size} Mi elements"),
-        });
+        let at = match (result.size, result.bytes) {
+            (Some(size), _) if result.unit == "FLOP/s" => format!("{size} x {size} x {size}"),
+            (Some(size), _) => format!("{size} Mi elements"),
+            (None, Some(bytes)) => format!("tensors of {} MiB", digits(bytes.0 as f64 / MEBI)),
+            (None, None) => String::new(),
+        };
         rows.push([
             result.limit.to_owned(),
             value_text(value, result.unit),
@@ -79,13 +83,19 @@ pub(super) fn peak_text(results: &[LimitResult], columns: u16) -> String {
         ]);
     }
     let mut text = headed_table(rows, columns);
-    let device = results.iter().find_map(|result| result.device.as_ref());
-    device.iter().for_each(|device| text += &format!("device  {}\n", one_line(device)));
+    if let Some((result, device)) = results.iter().find_map(|result| Some((result, result.device.as_ref()?))) {
+        let several = if result.devices > 1 { format!("{} x ", result.devices) } else { String::new() };
+        text += &format!("device  {several}{}\n", one_line(device));
+        if result.devices > 1 && result.times.as_ref().is_some_and(|times| times.device() == "cpu") {
+            text +=
+                "note: the processes share the processor: the figure is that of their memory, and of no interconnect\n";
+        }
+    }
     for result in results {
         if let Some(failure) = &result.failure {
             text += &format!("not measured: {}: {}\n", result.limit, one_line(failure));
         }
-        for reason in result.figures.iter().flat_map(|figures| &figures.reasons) {
+        for reason in &result.reasons {
             text += &format!("does not count: {}: {}\n", result.limit, one_line(reason));
         }
     }
@@ -95,8 +105,7 @@ pub(super) fn peak_text(results: &[LimitResult], columns: u16) -> String {
 
 /// Returns the rows that FlagPerf prints for a limit, with its spelling.
 fn flagperf_rows(result: &LimitResult) -> String {
-    let counts = result.figures.as_ref().is_none_or(|figures| figures.reasons.is_empty());
-    let Some(value) = result.value.filter(|_| counts) else { return String::new() };
+    let Some(value) = result.value.filter(|_| result.reasons.is_empty()) else { return String::new() };
     let in_units: &[(f64, &str)] = match result.unit {
         "FLOP/s" => &[(1e12, "TFLOPS")],
         "B/s" => &[(1e9, "GB/s"), (GIBI, "GiB/s")],

@@ -23,7 +23,7 @@ pub(super) fn print_reply<T: Serialize>(work: impl FnOnce() -> T) -> anyhow::Res
 }
 
 /// Returns whether standard input is a pipe, whose other end may close.
-fn input_is_a_pipe() -> io::Result<bool> {
+pub(super) fn input_is_a_pipe() -> io::Result<bool> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     Ok(input.metadata()?.file_type().is_fifo())
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/Functions.h>
+#include <ATen/ScalarOps.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -45,10 +46,9 @@ public:
 
     // Sets a tensor; the last one starts the reduction.
     void set(size_t index, const at::Tensor &value) {
-        block_.views[index].copy_(value, true);
+        // Gloo has no mean. Division first keeps sums of large gradients finite.
+        at::div_out(block_.views[index], value, at::native::wrapped_scalar_tensor(group_.size));
         if (--missing_ == 0) {
-            // Gloo has no mean. Division first keeps sums of large gradients finite.
-            block_.memory.div_(group_.size);
             std::vector<at::Tensor> tensors{block_.memory};
             work_ = group_.backend->allreduce(tensors);
         }

@@ -77,6 +77,12 @@ impl Reference {
         Ok(Reference { outputs, scales: tile.scales.clone(), tiles, limit, magnitude })
     }
 
+    /// Returns the reference of an output that repeats `tile`, of which rounding explains an error of `limit`.
+    pub fn repeated(tile: Tensor, limit: f64) -> Self {
+        let magnitude = largest(&tile.to_f64());
+        Reference { outputs: vec![tile], scales: vec![Scale::Same], tiles: 1.0, limit, magnitude }
+    }
+
     /// Compares the outputs of whole inputs.
     pub fn compare(&self, outputs: &[Tensor]) -> Comparison {
         let mut all = Comparison { error: 0.0, limit: self.limit, compared: 0, elements: 0, wrong: None };

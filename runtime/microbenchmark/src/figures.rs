@@ -4,6 +4,7 @@ use flagperf_core::measure::Latency;
 use flagperf_core::units::Seconds;
 use serde::{Deserialize, Serialize};
 
+use super::check::Comparison;
 use super::times::{OperatorTimes, Round};
 
 /// By how much reading an output may take longer the first time, as a share of a call.
@@ -76,11 +77,43 @@ impl OperatorFigures {
     }
 }
 
+/// What is checked of every measurement.
+pub(crate) struct RawChecks<'c> {
+    pub comparison: &'c Comparison,
+    pub comparison_of_new_inputs: &'c Comparison,
+    /// By how much reading an output took longer the first time.
+    pub deferred: Seconds,
+    /// The time of a call with new inputs, that of a usual call, and that of the slowest.
+    pub new_inputs: Seconds,
+    pub call: Seconds,
+    pub slowest_call: Seconds,
+}
+
 fn reasons(times: &OperatorTimes, call: f64, peak_share: Option<f64>, sheet: &DataSheet) -> Vec<Reason> {
+    let mut reasons = reasons_of_checks(&RawChecks {
+        comparison: &times.comparison,
+        comparison_of_new_inputs: &times.comparison_of_new_inputs,
+        deferred: times.deferred_s,
+        new_inputs: times.new_inputs_s,
+        call: Seconds(call),
+        slowest_call: Seconds(times.calls_s.iter().fold(call, |slowest, time| slowest.max(time.0))),
+    });
+    if let Some(share) = peak_share.filter(|share| *share > 1.0) {
+        reasons.push(format!(
+            "it is faster than the device can be: {:.0} % of the figure in {}",
+            share * 100.0,
+            sheet.source
+        ));
+    }
+    reasons
+}
+
+/// Returns why a measurement does not count, whatever it measured.
+pub(crate) fn reasons_of_checks(checks: &RawChecks<'_>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for (what, comparison) in [
-        ("the outputs of a measured call", &times.comparison),
-        ("the outputs of a call with new inputs", &times.comparison_of_new_inputs),
+        ("the outputs of a measured call", checks.comparison),
+        ("the outputs of a call with new inputs", checks.comparison_of_new_inputs),
     ] {
         match &comparison.wrong {
             Some(wrong) => reasons.push(format!("{what} are wrong: {wrong}")),
@@ -91,26 +124,18 @@ fn reasons(times: &OperatorTimes, call: f64, peak_share: Option<f64>, sheet: &Da
             None => {}
         }
     }
-    if times.deferred_s.0 > DEFERRED_MAX * call {
+    if checks.deferred.0 > DEFERRED_MAX * checks.call.0 {
         reasons.push(format!(
             "reading outputs took {:.3} ms longer the first time, so the engine computes when they are read (a call: {:.3} ms)",
-            times.deferred_s.0 * 1e3,
-            call * 1e3
+            checks.deferred.0 * 1e3,
+            checks.call.0 * 1e3
         ));
     }
-    let slowest = times.calls_s.iter().fold(call, |slowest, time| slowest.max(time.0));
-    if times.new_inputs_s.0 > NEW_INPUTS_MAX * slowest {
+    if checks.new_inputs.0 > NEW_INPUTS_MAX * checks.slowest_call.0 {
         reasons.push(format!(
             "a call with new inputs took {:.3} ms, {:.0} times as long as the slowest with known ones",
-            times.new_inputs_s.0 * 1e3,
-            times.new_inputs_s.0 / slowest
-        ));
-    }
-    if let Some(share) = peak_share.filter(|share| *share > 1.0) {
-        reasons.push(format!(
-            "it is faster than the device can be: {:.0} % of the figure in {}",
-            share * 100.0,
-            sheet.source
+            checks.new_inputs.0 * 1e3,
+            checks.new_inputs.0 / checks.slowest_call.0
         ));
     }
     reasons

@@ -2,6 +2,8 @@
 //!
 //! The inputs lie where the engine keeps its own outputs: on its device. Knows no vendor, no case and no record.
 
+mod all_reduce;
+mod all_reduce_figures;
 mod check;
 mod figures;
 mod format;
@@ -15,11 +17,13 @@ mod sizes;
 mod tests;
 mod times;
 
+pub use all_reduce::{ProcessTimes, SeriesTimes};
+pub use all_reduce_figures::AllReduceFigures;
 pub use check::Comparison;
 pub use figures::{DataSheet, OperatorFigures, Reason};
 pub use format::{FORMATS, Format};
 pub use graph::GraphFailure;
-pub use limits::{LIMITS, Limit, LimitJob, LimitTimes, SizeTimes, measure_limit};
+pub use limits::{LIMITS, Limit, LimitJob, LimitTimes, LimitValue, SizeTimes, measure_limit};
 pub use measure::{MeasureError, OperatorJob, measure_operator};
 pub use operators::{OPERATORS, Operator};
 pub use sizes::{SizeError, Sizes};

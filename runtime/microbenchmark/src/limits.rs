@@ -1,15 +1,19 @@
 //! The limits of a device: FlagPerf's `base`, by its names.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use flagperf_core::measure::Clock;
+use flagperf_core::process_group::ProcessGroup;
 use flagperf_core::tensor::{DType, HostMemory, Tensor, TensorSpec};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_engine::{EngineError, Session, Value};
 use flagperf_onnx::ValueInfo;
 use serde::{Deserialize, Serialize};
 
-use super::figures::{DataSheet, OperatorFigures};
+use super::all_reduce::{ProcessTimes, measure_all_reduce};
+use super::all_reduce_figures::AllReduceFigures;
+use super::figures::{DataSheet, OperatorFigures, Reason};
 use super::format::Format;
 use super::graph::{first_row_graph, tile_graph};
 use super::measure::{Loader, MeasureError, OperatorJob, PROCESSOR, measure_operator};
@@ -18,7 +22,7 @@ use super::sizes::Sizes;
 use super::times::OperatorTimes;
 
 /// The time of a call from which no larger size is tried.
-const CALL_MAX: f64 = 0.3;
+pub(crate) const CALL_MAX: f64 = 0.3;
 /// The sizes of the three dimensions of a product, and of a copy in units of 2^20 elements.
 const PRODUCT_SIZES: [usize; 5] = [1024, 2048, 4096, 8192, 16384];
 const COPY_SIZES: [usize; 4] = [16, 64, 256, 1024];
@@ -56,15 +60,17 @@ enum LimitKind {
     HostToDevice,
     /// By copies of an output.
     DeviceToHost,
+    /// By the means of tensors over several processes, each with a device of its own.
+    AllReduce,
 }
 
 const fn limit(name: &'static str, row: &'static str, kind: LimitKind) -> Limit {
     Limit { name, row, kind }
 }
 
-/// Every limit that can be measured on one device. FlagPerf's names of some rows differ from those of their cases.
+/// Every limit that can be measured. FlagPerf's names of some rows differ from those of their cases.
 #[rustfmt::skip]
-pub const LIMITS: [Limit; 9] = [
+pub const LIMITS: [Limit; 10] = [
     limit("computation-FP64", "computation-FP64", LimitKind::Product("FP64")),
     limit("computation-FP32", "computation-FP32", LimitKind::Product("FP32")),
     limit("computation-TF32", "computation-TF32", LimitKind::Product("TF32")),
@@ -74,15 +80,15 @@ pub const LIMITS: [Limit; 9] = [
     limit("main_memory-capacity", "main_memory-capacity", LimitKind::Capacity),
     limit("interconnect-h2d", "transfer-bandwidth", LimitKind::HostToDevice),
     limit("interconnect-d2h", "transfer-bandwidth-d2h", LimitKind::DeviceToHost),
+    limit("interconnect-MPI_intraserver", "interconnect-MPI_intraserver-bandwidth", LimitKind::AllReduce),
 ];
 
 /// FlagPerf's cases that cannot be measured yet.
-const MISSING: [&str; 6] = [
+const MISSING: [&str; 5] = [
     "computation-FP8",
     "computation-INT8",
     "interconnect-P2P_intraserver",
     "interconnect-P2P_interserver",
-    "interconnect-MPI_intraserver",
     "interconnect-MPI_interserver",
 ];
 
@@ -104,9 +110,14 @@ impl Limit {
         let (name, format) = match self.kind {
             LimitKind::Product(format) => ("mm", format),
             LimitKind::Copy => ("neg", "FP32"),
-            LimitKind::Capacity | LimitKind::HostToDevice | LimitKind::DeviceToHost => return None,
+            _ => return None,
         };
         Some((Operator::find(name).ok()?, Format::find(format)?))
+    }
+
+    /// Returns whether the limit is that of several devices of one host.
+    pub fn is_of_several_devices(&self) -> bool {
+        matches!(self.kind, LimitKind::AllReduce)
     }
 
     /// Returns what the data sheet says of the limit. It has nothing about transfers.
@@ -115,7 +126,7 @@ impl Limit {
             LimitKind::Product(_) => sheet.flops_per_s,
             LimitKind::Copy => sheet.bytes_per_s,
             LimitKind::Capacity => sheet.memory_bytes,
-            LimitKind::HostToDevice | LimitKind::DeviceToHost => None,
+            LimitKind::HostToDevice | LimitKind::DeviceToHost | LimitKind::AllReduce => None,
         }
     }
 
@@ -123,8 +134,8 @@ impl Limit {
     pub fn unit(&self) -> &'static str {
         match self.kind {
             LimitKind::Product(_) => "FLOP/s",
-            LimitKind::Copy | LimitKind::HostToDevice | LimitKind::DeviceToHost => "B/s",
             LimitKind::Capacity => "B",
+            _ => "B/s",
         }
     }
 }
@@ -136,6 +147,9 @@ pub struct LimitJob {
     pub limit: String,
     /// The engine and the settings. The operator, its format and its sizes are those of the limit.
     pub settings: OperatorJob,
+    /// The processes of a limit of several devices.
+    #[serde(default)]
+    pub group: Option<ProcessGroup>,
 }
 
 /// What is measured of a limit.
@@ -148,6 +162,23 @@ pub enum LimitTimes {
     Transfers { device: String, device_name: Option<String>, bytes: Bytes, times_s: Vec<Seconds> },
     /// The bytes of all blocks that could be allocated at once.
     Capacity { device: String, device_name: Option<String>, bytes: Bytes },
+    /// The means of tensors over these processes.
+    AllReduce(Vec<ProcessTimes>),
+}
+
+/// A limit, from what was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LimitValue {
+    /// The highest rate of operations or bytes per second, or the bytes.
+    pub value: f64,
+    /// The size that reached it, and the figures there, if it was measured by an operator.
+    pub size: Option<usize>,
+    pub figures: Option<OperatorFigures>,
+    /// The bytes of the tensor that reached it, and the figures of each size, if it is that of several devices.
+    pub bytes: Option<Bytes>,
+    pub all_reduce: Vec<AllReduceFigures>,
+    /// Why it does not count; empty if it does.
+    pub reasons: Vec<Reason>,
 }
 
 /// The times of an operator in one size.
@@ -161,22 +192,46 @@ pub struct SizeTimes {
 }
 
 impl LimitTimes {
-    /// Returns the limit: the highest rate of operations or bytes per second, or the bytes. With it, the size that reached it and its figures.
-    pub fn value(&self, sheet: &DataSheet) -> Option<(f64, Option<(usize, OperatorFigures)>)> {
+    /// Returns the limit; `None` if nothing was measured.
+    pub fn value(&self, sheet: &DataSheet) -> Option<LimitValue> {
         match self {
             LimitTimes::Operator(sizes) => {
                 let figures = sizes.iter().map(|one| (one.size, OperatorFigures::of(&one.times, one.flops, sheet)));
                 let rate = |figures: &OperatorFigures| figures.flops_per_s.unwrap_or(figures.bytes_per_s);
-                let best = figures.max_by(|(_, a), (_, b)| rate(a).total_cmp(&rate(b)))?;
-                Some((rate(&best.1), Some(best)))
+                let (size, best) = figures.max_by(|(_, a), (_, b)| rate(a).total_cmp(&rate(b)))?;
+                let (value, reasons) = (rate(&best), best.reasons.clone());
+                Some(LimitValue { value, size: Some(size), figures: Some(best), reasons, ..LimitValue::default() })
             }
             LimitTimes::Transfers { bytes, times_s, .. } => {
                 let mut times: Vec<f64> = times_s.iter().map(|time| time.0).collect();
                 times.sort_unstable_by(f64::total_cmp);
-                Some((bytes.0 as f64 / times.get(times.len() / 2)?, None))
+                let value = bytes.0 as f64 / times.get(times.len() / 2)?;
+                Some(LimitValue { value, ..LimitValue::default() })
             }
-            LimitTimes::Capacity { bytes, .. } => Some((bytes.0 as f64, None)),
+            LimitTimes::Capacity { bytes, .. } => Some(LimitValue { value: bytes.0 as f64, ..LimitValue::default() }),
+            LimitTimes::AllReduce(processes) => {
+                let all_reduce = AllReduceFigures::of(processes);
+                let best = all_reduce.iter().max_by(|a, b| a.bus_bytes_per_s.total_cmp(&b.bus_bytes_per_s))?;
+                let (value, bytes, reasons) = (best.bus_bytes_per_s, Some(best.bytes), best.reasons.clone());
+                Some(LimitValue { value, bytes, all_reduce, reasons, ..LimitValue::default() })
+            }
         }
+    }
+
+    /// Returns what several processes measured as one; `None` if they are none.
+    pub fn merge(times: Vec<LimitTimes>) -> Option<LimitTimes> {
+        times.into_iter().reduce(|all, own| match (all, own) {
+            (LimitTimes::AllReduce(mut all), LimitTimes::AllReduce(own)) => {
+                all.extend(own);
+                LimitTimes::AllReduce(all)
+            }
+            (all, _) => all,
+        })
+    }
+
+    /// Returns the number of devices.
+    pub fn devices(&self) -> usize {
+        if let LimitTimes::AllReduce(processes) = self { processes.len() } else { 1 }
     }
 
     /// Returns the name of the device in its driver.
@@ -186,6 +241,7 @@ impl LimitTimes {
             LimitTimes::Transfers { device_name, .. } | LimitTimes::Capacity { device_name, .. } => {
                 device_name.as_deref()
             }
+            LimitTimes::AllReduce(processes) => processes.first()?.device_name.as_deref(),
         }
     }
 
@@ -194,15 +250,16 @@ impl LimitTimes {
         match self {
             LimitTimes::Operator(sizes) => sizes.first().map_or("", |one| one.times.device.as_str()),
             LimitTimes::Transfers { device, .. } | LimitTimes::Capacity { device, .. } => device,
+            LimitTimes::AllReduce(processes) => processes.first().map_or("", |process| process.device.as_str()),
         }
     }
 }
 
-/// Measures a limit.
+/// Measures a limit. `begun` counts the calls in which this process meets the others.
 ///
 /// # Errors
 /// When the engine fails, or the limit does not exist on its device.
-pub fn measure_limit(job: &LimitJob, clock: &dyn Clock) -> Result<LimitTimes, MeasureError> {
+pub fn measure_limit(job: &LimitJob, clock: &dyn Clock, begun: &AtomicU64) -> Result<LimitTimes, MeasureError> {
     let limit = Limit::find(&job.limit).map_err(MeasureError::Operator)?;
     match limit.kind {
         LimitKind::Product(_) => measure_sizes(limit, &["M", "N", "K"], &PRODUCT_SIZES, &job.settings, clock),
@@ -210,6 +267,11 @@ pub fn measure_limit(job: &LimitJob, clock: &dyn Clock) -> Result<LimitTimes, Me
         LimitKind::Capacity => measure_capacity(&job.settings),
         LimitKind::HostToDevice => measure_to_device(&job.settings, clock),
         LimitKind::DeviceToHost => measure_to_host(&job.settings, clock),
+        LimitKind::AllReduce => {
+            let alone = || MeasureError::Operator(format!("`{}` is a limit of several devices", limit.name));
+            let group = job.group.as_ref().ok_or_else(alone)?;
+            Ok(LimitTimes::AllReduce(vec![measure_all_reduce(&job.settings, group, clock, begun)?]))
+        }
     }
 }
 
@@ -242,7 +304,7 @@ fn measure_sizes(
     Ok(LimitTimes::Operator(measured))
 }
 
-fn is_memory(error: &MeasureError) -> bool {
+pub(crate) fn is_memory(error: &MeasureError) -> bool {
     matches!(error, MeasureError::Memory { .. } | MeasureError::Engine(EngineError::OutOfMemory { .. }))
 }
 

@@ -45,7 +45,7 @@ const ROUND_SHARE: f64 = 0.1;
 const ROUNDS_MIN: usize = 5;
 const ROUND_CALLS_MAX: u64 = 100_000;
 /// The number of calls whose outputs are read twice, of which the least difference but the first counts.
-const DEFERRED_SAMPLES: usize = 4;
+pub(crate) const DEFERRED_SAMPLES: usize = 4;
 /// The size of a dimension at which an operator without tiles is compared.
 const SMALL: usize = 512;
 /// What engines call the processor.
@@ -76,7 +76,7 @@ pub struct OperatorJob {
 
 impl OperatorJob {
     /// Returns what the monitor knows of a device, which the engine names.
-    fn monitored(&self, device: &str) -> Option<DeviceFacts> {
+    pub(crate) fn monitored(&self, device: &str) -> Option<DeviceFacts> {
         flagperf_monitor::find(self.monitor.as_deref()?)?.device(device)
     }
 
@@ -299,16 +299,16 @@ impl<'j> Loader<'j> {
 }
 
 /// Calls of an operator with the sets of inputs in turn.
-struct Calls<'s> {
-    session: &'s mut dyn Session,
-    sets: Vec<Vec<Value>>,
-    next: usize,
-    clock: &'s dyn Clock,
+pub(crate) struct Calls<'s> {
+    pub session: &'s mut dyn Session,
+    pub sets: Vec<Vec<Value>>,
+    pub next: usize,
+    pub clock: &'s dyn Clock,
 }
 
 impl Calls<'_> {
     /// Submits calls, of which only the outputs of the last are kept, and waits for all.
-    fn timed(&mut self, calls: u64) -> Result<(Round, Vec<Value>), EngineError> {
+    pub fn timed(&mut self, calls: u64) -> Result<(Round, Vec<Value>), EngineError> {
         let begin = self.clock.now();
         let mut outputs = Vec::new();
         for _ in 0..calls {
@@ -357,7 +357,11 @@ impl Calls<'_> {
 }
 
 /// Reads the first row of outputs on a device twice, and returns by how much the first reading took longer.
-fn read_twice(first_row: &mut dyn Session, outputs: &[Value], clock: &dyn Clock) -> Result<Seconds, EngineError> {
+pub(crate) fn read_twice(
+    first_row: &mut dyn Session,
+    outputs: &[Value],
+    clock: &dyn Clock,
+) -> Result<Seconds, EngineError> {
     if outputs.iter().all(|output| matches!(output, Value::Host(_))) {
         return Ok(Seconds(0.0));
     }
@@ -380,7 +384,7 @@ fn draw_inputs(operator: &Operator, inputs: &[ValueInfo], seed: u64) -> Vec<Tens
     drawn.collect::<Option<Vec<_>>>().expect("the shapes of an operator are fixed")
 }
 
-fn to_host(outputs: &[Value]) -> Result<Vec<Tensor>, EngineError> {
+pub(crate) fn to_host(outputs: &[Value]) -> Result<Vec<Tensor>, EngineError> {
     outputs.iter().map(Value::to_host).collect()
 }
 

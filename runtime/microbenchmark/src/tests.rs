@@ -1,6 +1,7 @@
 //! Every operator on an engine of this program, and what makes a measurement not count.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use flagperf_core::measure::{FixedClock, MonotonicClock};
 use flagperf_core::tensor::{DType, Tensor};
@@ -199,15 +200,15 @@ fn a_limit_is_the_fastest_size_of_its_operator() {
         SizeTimes { size, flops: Some(100.0), times: OperatorTimes { rounds, ..times() } }
     };
     let measured = LimitTimes::Operator(vec![size(1024, 10), size(2048, 30), size(4096, 20)]);
-    let (value, best) = measured.value(&DataSheet::default()).unwrap();
-    assert_eq!((value, best.unwrap().0), (3000.0, 2048));
+    let best = measured.value(&DataSheet::default()).unwrap();
+    assert_eq!((best.value, best.size), (3000.0, Some(2048)));
     let transfers = LimitTimes::Transfers {
         device: String::new(),
         device_name: None,
         bytes: Bytes(600),
         times_s: [1.0, 2.0, 50.0].map(Seconds).to_vec(),
     };
-    assert_eq!(transfers.value(&DataSheet::default()).unwrap().0, 300.0, "of the median time");
+    assert_eq!(transfers.value(&DataSheet::default()).unwrap().value, 300.0, "of the median time");
 }
 
 #[test]
@@ -215,8 +216,8 @@ fn limits_of_memory_need_a_device_with_its_own() {
     let scratch = tempfile::tempdir().unwrap();
     let settings = job(Operator::find("abs").unwrap(), "FP32", "interpreter", scratch.path());
     for limit in ["main_memory-capacity", "interconnect-h2d", "interconnect-d2h"] {
-        let job = LimitJob { limit: limit.to_owned(), settings: settings.clone() };
-        let error = measure_limit(&job, &FixedClock::stepping(1000)).unwrap_err().to_string();
+        let job = LimitJob { limit: limit.to_owned(), settings: settings.clone(), group: None };
+        let error = measure_limit(&job, &FixedClock::stepping(1000), &AtomicU64::new(0)).unwrap_err().to_string();
         assert_eq!(error, "`cpu` has no memory of its own: the engine computes in host memory", "{limit}");
     }
 }

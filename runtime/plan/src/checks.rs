@@ -107,13 +107,15 @@ fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Find
     }
 }
 
+/// What to do if no variable selects the device of a process.
+pub const DEVICE_VARIABLE_HINT: &str = "name the environment variable by which the driver selects devices, for example \
+     `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES` in host.yaml, or `visible_devices` in vendor.yaml";
+
 fn no_device_variable(case: &Sourced<CaseKey>) -> Finding {
     let (key, devices) = (&case.value, case.value.scale.devices);
     let message =
         format!("case `{key}` needs {devices} devices of each host, but no variable selects the device of a worker");
-    let hint = "name the environment variable by which the driver selects devices, for example \
-                `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES` in host.yaml, or `visible_devices` in vendor.yaml";
-    Finding::error(case.origin.clone(), message).with_hint(hint)
+    Finding::error(case.origin.clone(), message).with_hint(DEVICE_VARIABLE_HINT)
 }
 
 fn unidentified_devices(case: &Sourced<CaseKey>, vendor: &str) -> Finding {

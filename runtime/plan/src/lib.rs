@@ -40,7 +40,7 @@ pub use catalogue::{
     CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, FULL_BATCHES_MIN, RefusedOption,
     UnavailableEngine, is_generated_on_first_use,
 };
-pub use checks::unknown_vendor;
+pub use checks::{DEVICE_VARIABLE_HINT, unknown_vendor};
 pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use container::{CaseContainer, Preparation};
 pub use effective_values::{EffectiveValue, effective_values};

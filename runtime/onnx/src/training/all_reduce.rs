@@ -80,10 +80,10 @@ fn add_node(graph: &mut Graph, inputs: Vec<String>, outputs: Vec<(String, Tensor
     graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
 }
 
-/// Returns a graph that computes the means of `count` numbers (f32) over the processes: with it, a host makes a decision together with
-/// the others.
-pub fn all_reduce_model(count: usize) -> Graph {
-    let spec = TensorSpec::new([count], DType::F32);
+/// Returns a graph that computes the mean of a tensor of f32 over the processes: with it, a host makes a decision together with the
+/// others, or measures how fast they exchange tensors.
+pub fn all_reduce_model(shape: &[usize]) -> Graph {
+    let spec = TensorSpec::new(shape.iter().copied(), DType::F32);
     let mut graph = Graph { name: "all_reduce".to_owned(), opset: crate::OPSET, ..Graph::default() };
     graph.inputs.push(ValueInfo { name: "own".to_owned(), spec: spec.clone() });
     add_node(&mut graph, vec!["own".to_owned()], vec![("mean".to_owned(), spec.clone())]);

@@ -36,7 +36,7 @@ impl Group {
         let Some(ProcessGroup { rank, size, writes_checkpoints, .. }) = job.process_group else {
             return Ok(Group { rank: 0, size: 1, writes_checkpoints: true, sessions: Mutex::default() });
         };
-        let sessions = load_graph(&all_reduce_model(1), "all_reduce", &with_group(job), role)?;
+        let sessions = load_graph(&all_reduce_model(&[1]), "all_reduce", &with_group(job), role)?;
         Ok(Group { rank, size, writes_checkpoints, sessions: Mutex::new(sessions) })
     }
 
