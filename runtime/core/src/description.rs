@@ -22,8 +22,8 @@ use crate::tensor::DType;
 /// it from `precision`, so a configuration may not.
 pub const TF32_OPTION: &str = "tf32";
 
-/// The option with which an engine computes a session beside the others of its device: `true` or `false`. The host sets it for the
-/// session that copies the next batch of a training to the device, so a configuration may not.
+/// The option with which an engine computes a session beside the others of its device: `true` or `false`. The host sets it for
+/// sessions that copy batches of a training to the device or exchange its states, so a configuration may not.
 pub const OWN_STREAM_OPTION: &str = "own_stream";
 
 /// The engine that starts the training program of a case and runs no model itself.

@@ -27,7 +27,7 @@ pub struct TorchOptions {
     pub operators: BTreeMap<String, PathBuf>,
     /// Where the tensors lie that an operator of the vendor receives.
     pub placement: Placement,
-    /// Whether runs are computed beside those of other sessions, on a stream of their own. The host sets it.
+    /// Whether runs are computed beside those of other sessions, on a stream of their own, and never captured. The host sets it.
     pub own_stream: bool,
     /// The processes that train together. The host sets it.
     pub group: Option<GroupOptions>,
@@ -41,7 +41,7 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"},
     {"name": "tf32", "kind": "boolean", "default": false, "about": "whether products of fp32 are computed in TF32; set by the case's `precision`"},
     {"name": "operators", "kind": "map", "default": "{}", "about": "the folders of the libraries of the vendor's operators; set if the model uses operators"},
-    {"name": "own_stream", "kind": "boolean", "default": false, "about": "whether runs are computed beside those of other sessions; set where a training copies its next batch to the device during a step"},
+    {"name": "own_stream", "kind": "boolean", "default": false, "about": "whether runs are computed beside those of other sessions and never replayed; set for the copies and exchanges of a training"},
     {"name": "process_group", "kind": "map", "default": "{}", "about": "the processes that train the model together; set in a training on several devices"},
     {"name": "operator_memory", "kind": "choice", "values": ["plain", "guarded", "shifted"], "default": "plain", "about": "`guarded` gives the vendor's operators memory between margins and checks them after each call, `shifted` also moves it by one element; for tests"}
 ]"#;
@@ -106,7 +106,7 @@ impl TorchOptions {
             };
             *target = value.as_bool().ok_or_else(|| option_error(format!("`{value}` is not true or false")))?;
         }
-        let for_devices = [("cuda_graph", options.cuda_graph), ("tf32", options.tf32), ("own_stream", options.own_stream)];
+        let for_devices = [("cuda_graph", options.cuda_graph), ("tf32", options.tf32)];
         let unsupported = for_devices.into_iter().find(|(_, set)| *set && options.device == Device::Cpu);
         if let Some((option, _)) = unsupported {
             let reason = "needs a CUDA device (`device` is `cpu`)".to_owned();
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(refusal(&format!(r#"{{"device": {device}}}"#)), expected);
         }
         assert_eq!(refusal(r#"{"channels_last": 1}"#), "option `channels_last`: `1` is not true or false");
-        for option in ["cuda_graph", "tf32", "own_stream"] {
+        for option in ["cuda_graph", "tf32"] {
             let expected = format!("option `{option}`: needs a CUDA device (`device` is `cpu`)");
             assert_eq!(refusal(&format!(r#"{{"{option}": true}}"#)), expected);
         }

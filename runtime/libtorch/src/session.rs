@@ -65,8 +65,9 @@ impl TorchSession {
         let graph = read_onnx(path).map_err(Error::failed)?;
         let differentiates = graph.nodes.iter().any(|node| node.op == GRADIENT);
         let (_lock, _mode) = (DeviceLock::shared(), RunMode::begin(differentiates));
+        let is_beside = options.own_stream;
         let own_stream = match options.device {
-            Device::Cuda(index) if options.own_stream => Some(OwnStream::new(index)?),
+            Device::Cuda(index) if is_beside => Some(OwnStream::new(index)?),
             _ => None,
         };
         let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, operators, placement, group, .. } =
@@ -81,7 +82,7 @@ impl TorchSession {
             differentiates,
             threads,
             device,
-            captured: cuda_graph.then(Vec::new),
+            captured: (cuda_graph && !is_beside).then(Vec::new),
             own_stream,
             profile: None,
             has_profiler: ranges::has_profiler(),

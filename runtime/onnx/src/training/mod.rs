@@ -32,5 +32,5 @@ pub use list_operators::{ALL_REDUCE, BROADCAST, NORM, OWN_DOMAIN, ROOT, UPDATE, 
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};
-pub use shard::Shard;
+pub use shard::{Shard, StateExchange};
 pub use step::{State, StateKind, TrainingBatches, TrainingOptions, TrainingStep, training_step};

@@ -8,7 +8,7 @@ use super::optimizer::OptimizerKind;
 use super::parts::BatchResults;
 use super::step::{State, StateKind, TrainingOptions};
 use crate::lower::Rewriting;
-use crate::{Graph, Node, OPSET, Tensor, ValueInfo, Weight};
+use crate::{Graph, OPSET, ValueInfo};
 
 /// Which process remembers what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,46 +37,47 @@ impl Shard {
         self.owners.iter().enumerate().filter_map(is_here)
     }
 
-    /// Returns the graph by which a process gets the states of the others: its inputs are the states that this process alone has, its outputs
-    /// those of which some process alone has each, both in the order of the states.
-    pub fn gather_model(&self, states: &[State]) -> Graph {
-        let mut graph = Graph { name: "gather".to_owned(), opset: OPSET, ..Graph::default() };
-        graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
-        let mut lists: IndexMap<u32, [Vec<String>; 2]> = IndexMap::new();
-        for (state, owner) in states.iter().zip(&self.owners) {
-            let Some(owner) = *owner else { continue };
-            let (name, spec) = (state.name.clone(), state.initial.spec.clone());
-            let gathered = format!("gathered.{name}");
-            if owner == self.rank {
-                graph.inputs.push(ValueInfo { name: name.clone(), spec: spec.clone() });
-            } else {
-                // What has the right shape and is not read.
-                let shape: Vec<i64> =
-                    spec.fixed_shape().unwrap_or_default().into_iter().map(|size| size as i64).collect();
-                let shape = Tensor::from_vec([shape.len()], shape).expect("the shape is the length of the list");
-                let (size, zero) = (format!("{name}.shape"), "zero".to_owned());
-                graph.weights.insert(size.clone(), Weight::constant(shape));
-                graph.weights.insert(zero.clone(), Weight::constant(Tensor::scalar(0f32)));
-                graph.nodes.push(Node {
-                    name: name.clone(),
-                    op: "Expand".to_owned(),
-                    inputs: vec![zero, size],
-                    outputs: vec![name.clone()],
-                    ..Node::default()
-                });
-                graph.values.insert(name.clone(), spec.clone());
-            }
-            graph.values.insert(gathered.clone(), spec.clone());
-            graph.outputs.push(ValueInfo { name: gathered.clone(), spec });
-            let [inputs, outputs] = lists.entry(owner).or_default();
-            inputs.push(name);
-            outputs.push(gathered);
-        }
-        // All processes exchange in the same order.
-        lists.sort_unstable_keys();
-        graph.nodes.extend(lists.into_iter().map(|(owner, [inputs, outputs])| broadcast_node(owner, inputs, outputs)));
-        graph
+    /// Returns how all processes get the states of each of them in turn.
+    pub fn exchanges(&self, states: &[State]) -> Vec<StateExchange> {
+        let mut owners: Vec<u32> = self.owners.iter().copied().flatten().collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners.into_iter().map(|owner| self.exchange_of(owner, states)).collect()
     }
+
+    fn exchange_of(&self, owner: u32, states: &[State]) -> StateExchange {
+        let mut graph = Graph { name: "exchange".to_owned(), opset: OPSET, ..Graph::default() };
+        graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
+        let outputs: Vec<usize> = (0..states.len()).filter(|index| self.owners[*index] == Some(owner)).collect();
+        // The parameter of a state has its shape.
+        let parameter = |index: usize| {
+            let name = states[index].name.rsplit_once(':').map_or("", |(parameter, _)| parameter);
+            states.iter().position(|state| state.name == name).expect("what an optimizer remembers is of a parameter")
+        };
+        let is_own = owner == self.rank;
+        let inputs = outputs.iter().map(|index| if is_own { *index } else { parameter(*index) }).collect();
+        let info = |prefix: &str, index: &usize| {
+            let State { name, initial, .. } = &states[*index];
+            ValueInfo { name: format!("{prefix}.{name}"), spec: initial.spec.clone() }
+        };
+        graph.inputs = outputs.iter().map(|index| info("own", index)).collect();
+        graph.outputs = outputs.iter().map(|index| info("common", index)).collect();
+        graph.values.extend(graph.outputs.iter().map(|output| (output.name.clone(), output.spec.clone())));
+        let names = |infos: &[ValueInfo]| infos.iter().map(|info| info.name.clone()).collect();
+        graph.nodes.push(broadcast_node(owner, names(&graph.inputs), names(&graph.outputs)));
+        StateExchange { graph, inputs, outputs }
+    }
+}
+
+/// How all processes get the states that one of them has.
+#[derive(Clone, Debug)]
+pub struct StateExchange {
+    /// Its outputs are these states, its inputs values of the same shapes.
+    pub graph: Graph,
+    /// The indices of the states that this process gives as inputs.
+    pub inputs: Vec<usize>,
+    /// The indices of the states that the outputs are.
+    pub outputs: Vec<usize>,
 }
 
 /// Returns the process that remembers what belongs to each parameter: of all parameters from the largest to the smallest, each is the
@@ -182,9 +183,15 @@ mod tests {
             assert_eq!(kept.iter().filter(|state| state.kind == StateKind::Parameter).count(), 4);
             let own: Vec<String> =
                 kept.iter().filter(|state| state.kind == StateKind::Memory).map(|s| s.name.clone()).collect();
-            let gather = shard.gather_model(&part.states);
-            assert!(gather.inputs.iter().map(|input| &input.name).eq(&own), "{:?}", gather.inputs);
-            assert_eq!(gather.outputs.len(), 8);
+            let exchanges = shard.exchanges(&part.states);
+            assert_eq!(exchanges.iter().map(|exchange| exchange.outputs.len()).sum::<usize>(), 8);
+            for exchange in exchanges {
+                let specs = |indices: &[usize]| {
+                    indices.iter().map(|i| part.states[*i].initial.spec.clone()).collect::<Vec<_>>()
+                };
+                assert_eq!(specs(&exchange.inputs), specs(&exchange.outputs));
+                assert!(exchange.inputs.iter().all(|index| shard.kept().any(|kept| kept == *index)));
+            }
             remembered.extend(own);
         }
         remembered.sort();

@@ -4,18 +4,21 @@ use flagperf_core::event::Failure;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::Value;
-use flagperf_onnx::Shard;
+use flagperf_onnx::{Shard, StateExchange};
 use flagperf_plan::Job;
 use flagperf_script::Sessions;
 
 use super::super::phase::failure;
 use super::super::step::read_value;
 use super::model::{TrainingModel, load_graph, with_group};
+use super::transfer::with_own_stream;
 
 /// Reads states. If the memory of the optimizer is divided among processes, all of them must read at the same time.
 #[derive(Default)]
 pub struct StateReader {
-    gather: Option<(Shard, Sessions)>,
+    shard: Option<Shard>,
+    /// The states of each process in turn, so that the device never has all of them.
+    exchanges: Vec<(StateExchange, Sessions)>,
 }
 
 impl StateReader {
@@ -25,8 +28,13 @@ impl StateReader {
     /// When the engine cannot load it.
     pub fn load(model: &TrainingModel, job: &Job, role: EngineRole) -> Result<Self, Failure> {
         let Some(shard) = &model.step.shard else { return Ok(StateReader::default()) };
-        let sessions = load_graph(&shard.gather_model(&model.step.states), "gather", &with_group(job), role)?;
-        Ok(StateReader { gather: Some((shard.clone(), sessions)) })
+        let job = with_own_stream(job)?.unwrap_or_else(|| job.clone());
+        let load = |exchange: StateExchange| {
+            let sessions = load_graph(&exchange.graph, "exchange", &with_group(&job), role)?;
+            Ok((exchange, sessions))
+        };
+        let exchanges = shard.exchanges(&model.step.states).into_iter().map(load).collect::<Result<_, Failure>>()?;
+        Ok(StateReader { shard: Some(shard.clone()), exchanges })
     }
 
     /// Returns all states, of which `values` are those of the step of this process.
@@ -34,19 +42,24 @@ impl StateReader {
     /// # Errors
     /// When a state cannot be read, or another process cannot be reached.
     pub fn read(&self, values: &[Value]) -> Result<Vec<Tensor>, Failure> {
-        let Some((shard, sessions)) = &self.gather else { return values.iter().map(read_value).collect() };
-        let own = shard.kept().zip(values).filter(|(index, _)| shard.owners[*index].is_some());
-        let own: Vec<Value> = own.map(|(_, value)| value.clone()).collect();
-        let session = sessions.values().next().expect("the exchange of states is one graph");
-        let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
-        let gathered = session.submit(&own).map_err(|e| failure(&e, ""))?;
-        session.sync().map_err(|e| failure(&e, ""))?;
-        let common = shard.kept().zip(values).filter(|(index, _)| shard.owners[*index].is_none());
-        let (mut gathered, mut common) = (gathered.iter(), common.map(|(_, value)| value));
-        let states = shard.owners.iter().map(|owner| {
-            let value = if owner.is_some() { gathered.next() } else { common.next() };
-            read_value(value.expect("there is a value for each state"))
+        let Some(shard) = &self.shard else { return values.iter().map(read_value).collect() };
+        let mut own: Vec<Option<&Value>> = vec![None; shard.owners.len()];
+        shard.kept().zip(values).for_each(|(index, value)| own[index] = Some(value));
+        let mut states: Vec<Option<Tensor>> = vec![None; own.len()];
+        for (exchange, sessions) in &self.exchanges {
+            let given: Vec<Value> = exchange.inputs.iter().filter_map(|index| own[*index].cloned()).collect();
+            let session = sessions.values().next().expect("an exchange is one graph");
+            let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
+            let outputs = session.submit(&given).map_err(|e| failure(&e, ""))?;
+            session.sync().map_err(|e| failure(&e, ""))?;
+            for (index, output) in exchange.outputs.iter().zip(&outputs) {
+                states[*index] = Some(read_value(output)?);
+            }
+        }
+        let read = states.into_iter().zip(own).map(|(state, own)| match state {
+            Some(state) => Ok(state),
+            None => read_value(own.expect("a state that nobody has alone is here")),
         });
-        states.collect()
+        read.collect()
     }
 }

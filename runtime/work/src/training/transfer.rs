@@ -34,12 +34,9 @@ impl Transfer {
             let session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
             on_processor |= session.facts().device.starts_with("cpu");
         }
-        if on_processor || !has_option(job, OWN_STREAM_OPTION)? {
-            return Ok(None);
-        }
-        let mut job = job.clone();
-        job.engine.options.insert(OWN_STREAM_OPTION.to_owned(), true.into());
-        let sessions = load_graph(&copies(fields), "transfer", &job, role)?;
+        let beside = with_own_stream(job)?;
+        let Some(beside) = beside.filter(|_| !on_processor) else { return Ok(None) };
+        let sessions = load_graph(&copies(fields), "transfer", &beside, role)?;
         Ok(Some(Transfer { sessions }))
     }
 
@@ -64,6 +61,17 @@ impl Transfer {
         let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
         call(session.as_mut()).map_err(|e| failure(&e, ""))
     }
+}
+
+/// Returns the job with sessions that compute beside others; `None` if its engine has none.
+///
+/// # Errors
+/// When the library of the engine cannot be opened.
+pub fn with_own_stream(job: &Job) -> Result<Option<Job>, Failure> {
+    let mut job = job.clone();
+    let has_streams = has_option(&job, OWN_STREAM_OPTION)?;
+    job.engine.options.insert(OWN_STREAM_OPTION.to_owned(), true.into());
+    Ok(has_streams.then_some(job))
 }
 
 /// Returns a graph whose outputs are its inputs.
