@@ -19,7 +19,7 @@ const WARMUP_STEPS: usize = 2;
 /// Most and fewest timed steps. Between them, timing ends after a time.
 const STEPS_MAX: usize = 50;
 const STEPS_MIN: usize = 3;
-const TIME_MAX: Seconds = Seconds(30.0);
+const TIME_MAX: Seconds = Seconds(10.0);
 
 impl Worker<'_> {
     /// Times steps of this process without exchange, when all processes have trained, and at the same time in all of them: what they share
