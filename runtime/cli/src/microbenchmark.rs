@@ -165,6 +165,10 @@ pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
     };
     let mut results = Vec::new();
     for limit in chosen {
+        if let Some(reason) = limit.missing() {
+            results.push(bench.limit_result(limit, Format::FP32, Err(reason.to_owned())));
+            continue;
+        }
         bench.announce(limit.name);
         let format = limit.operator().map_or(Format::FP32, |(_, format)| format);
         let job = |group| {

@@ -34,7 +34,7 @@ pub(super) fn operators_page(results: &[OperatorResult], text: &str) -> String {
         let (unit, rate) = rate(result)?;
         let name = name_text(result);
         let part = figures.peak_share.unwrap_or(rate / highest(unit));
-        Some(Bar { name, value: rate_text(figures), part })
+        Some(Bar { name, value: rate_text(figures, result.format), part })
     };
     page("Operators", &results.iter().filter_map(bar).collect::<Vec<_>>(), text)
 }

@@ -1,7 +1,7 @@
 //! The figures of operators and limits as text.
 
 use flagperf_core::text::one_line;
-use flagperf_microbenchmark::OperatorFigures;
+use flagperf_microbenchmark::{Format, OperatorFigures};
 use flagperf_report::headed_table;
 
 use super::microbenchmark::{LimitResult, OperatorResult, sizes_text};
@@ -25,7 +25,7 @@ pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String
         rows.push([
             name,
             time_text(figures.call_s.0),
-            rate_text(figures) + share.unwrap_or_default().as_str(),
+            rate_text(figures, result.format) + share.unwrap_or_default().as_str(),
             figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| time_text(latency.p50_s.0)),
             time_text(times.first_call_s.0),
             format!("{:.1e}", times.comparison.error.max(times.comparison_of_new_inputs.error)),
@@ -69,7 +69,7 @@ pub(super) fn peak_text(results: &[LimitResult], columns: u16) -> String {
     for result in results {
         let Some(value) = result.value else { continue };
         let at = match (result.size, result.bytes) {
-            (Some(size), _) if result.unit == "FLOP/s" => format!("{size} x {size} x {size}"),
+            (Some(size), _) if result.unit.ends_with("OP/s") => format!("{size} x {size} x {size}"),
             (Some(size), _) => format!("{size} Mi elements"),
             (None, Some(bytes)) => format!("tensors of {} MiB", digits(bytes.0 as f64 / MEBI)),
             (None, None) => String::new(),
@@ -108,6 +108,7 @@ fn flagperf_rows(result: &LimitResult) -> String {
     let Some(value) = result.value.filter(|_| result.reasons.is_empty()) else { return String::new() };
     let in_units: &[(f64, &str)] = match result.unit {
         "FLOP/s" => &[(1e12, "TFLOPS")],
+        "OP/s" => &[(1e12, "TOPS")],
         "B/s" => &[(1e9, "GB/s"), (GIBI, "GiB/s")],
         _ => &[(1e9, "GB"), (GIBI, "GiB")],
     };
@@ -117,9 +118,9 @@ fn flagperf_rows(result: &LimitResult) -> String {
 }
 
 /// Returns the rate of operations of a matrix product, or else that of bytes.
-pub(super) fn rate_text(figures: &OperatorFigures) -> String {
+pub(super) fn rate_text(figures: &OperatorFigures, format: Format) -> String {
     match figures.flops_per_s {
-        Some(rate) => value_text(rate, "FLOP/s"),
+        Some(rate) => value_text(rate, format.rate_unit()),
         None => value_text(figures.bytes_per_s, "B/s"),
     }
 }

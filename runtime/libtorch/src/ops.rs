@@ -145,6 +145,17 @@ impl TensorOps for TorchOps {
         wrap(a.0.f_matmul(&b.0))
     }
 
+    /// On a CUDA device, cuBLAS multiplies i8 only in these sizes, and libtorch does not multiply i32. Sums of products of i8 are exact
+    /// in f64.
+    fn integer_product(&self, a: &TorchTensor, b: &TorchTensor) -> OpResult {
+        let ((rows, inner), (_, columns)) = (a.0.size2().map_err(torch_error)?, b.0.size2().map_err(torch_error)?);
+        if self.device == Device::Cpu || (rows > 16 && inner % 8 == 0 && columns % 8 == 0) {
+            return wrap(a.0.f_internal_int_mm(&b.0));
+        }
+        let [a, b] = [a, b].map(|factor| factor.0.f_to_kind(Kind::Double));
+        wrap(a.and_then(|a| a.f_matmul(&b?)).and_then(|product| product.f_to_kind(Kind::Int)))
+    }
+
     fn linear(&self, x: &TorchTensor, weight: &TorchTensor, bias: &TorchTensor) -> OpResult {
         wrap(x.0.f_linear(&weight.0.f_transpose(0, 1).map_err(torch_error)?, Some(&bias.0)))
     }

@@ -47,6 +47,11 @@ impl Format {
         self.name == "TF32"
     }
 
+    /// Returns the unit of the rate of a product.
+    pub fn rate_unit(&self) -> &'static str {
+        if self.dtype.is_float() { "FLOP/s" } else { "OP/s" }
+    }
+
     /// Returns the name under which vendor.yaml states the peak rate of a device.
     pub fn peak_name(&self) -> &'static str {
         if self.is_tf32() { "tf32" } else { self.dtype.name() }

@@ -62,52 +62,59 @@ enum LimitKind {
     DeviceToHost,
     /// By the means of tensors over several processes, each with a device of its own.
     AllReduce,
+    /// Not at all, for this reason.
+    Missing(&'static str),
 }
 
 const fn limit(name: &'static str, row: &'static str, kind: LimitKind) -> Limit {
     Limit { name, row, kind }
 }
 
-/// Every limit that can be measured. FlagPerf's names of some rows differ from those of their cases.
+/// Every limit of FlagPerf's `base`, and `interconnect-d2h`. FlagPerf's names of some rows differ from those of their cases.
 #[rustfmt::skip]
-pub const LIMITS: [Limit; 10] = [
+pub const LIMITS: [Limit; 15] = [
     limit("computation-FP64", "computation-FP64", LimitKind::Product("FP64")),
     limit("computation-FP32", "computation-FP32", LimitKind::Product("FP32")),
     limit("computation-TF32", "computation-TF32", LimitKind::Product("TF32")),
     limit("computation-FP16", "computation-FP16", LimitKind::Product("FP16")),
     limit("computation-BF16", "computation-BF16", LimitKind::Product("BF16")),
+    limit("computation-FP8", "computation-FP8", LimitKind::Missing("no engine takes tensors in FP8")),
+    limit("computation-INT8", "computation-INT8", LimitKind::Product("INT8")),
     limit("main_memory-bandwidth", "main_memory-bindwidth", LimitKind::Copy),
     limit("main_memory-capacity", "main_memory-capacity", LimitKind::Capacity),
     limit("interconnect-h2d", "transfer-bandwidth", LimitKind::HostToDevice),
     limit("interconnect-d2h", "transfer-bandwidth-d2h", LimitKind::DeviceToHost),
     limit("interconnect-MPI_intraserver", "interconnect-MPI_intraserver-bandwidth", LimitKind::AllReduce),
+    limit("interconnect-P2P_intraserver", "inferconnect-P2P_intraserver-bandwidth",
+        LimitKind::Missing("no engine has an operation that sends a tensor from one device to another")),
+    limit("interconnect-MPI_interserver", "interconnect-MPI_interserver-bandwidth", BETWEEN_HOSTS),
+    limit("interconnect-P2P_interserver", "inferconnect-P2P_intraserver-bandwidth", BETWEEN_HOSTS),
 ];
 
-/// FlagPerf's cases that cannot be measured yet.
-const MISSING: [&str; 5] = [
-    "computation-FP8",
-    "computation-INT8",
-    "interconnect-P2P_intraserver",
-    "interconnect-P2P_interserver",
-    "interconnect-MPI_interserver",
-];
+const BETWEEN_HOSTS: LimitKind = LimitKind::Missing("this command measures devices of one host");
 
 impl Limit {
-    /// Returns the limit with this name.
+    /// Returns the limit with this name, which can be measured.
     ///
     /// # Errors
-    /// The known names.
+    /// The known names, or why it cannot be measured.
     pub fn find(name: &str) -> Result<&'static Limit, String> {
-        LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
-            let known = flagperf_core::suggestion::list_known(name, LIMITS.iter().map(|limit| limit.name));
-            let what = if MISSING.contains(&name) { "cannot be measured yet" } else { "is unknown" };
-            format!("limit `{name}` {what} (known: {known})")
-        })
+        let limit = LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
+            let measured = LIMITS.iter().filter(|limit| limit.missing().is_none()).map(|limit| limit.name);
+            format!("unknown limit `{name}` (known: {})", flagperf_core::suggestion::list_known(name, measured))
+        })?;
+        limit.missing().map_or(Ok(limit), |reason| Err(format!("limit `{name}` cannot be measured: {reason}")))
+    }
+
+    /// Returns why the limit cannot be measured with any engine; `None` if it can.
+    pub fn missing(&self) -> Option<&'static str> {
+        if let LimitKind::Missing(reason) = self.kind { Some(reason) } else { None }
     }
 
     /// Returns the operator and the format by which the limit is measured; `None` if it is measured without an operator.
     pub fn operator(&self) -> Option<(&'static Operator, Format)> {
         let (name, format) = match self.kind {
+            LimitKind::Product("INT8") => ("int_mm", "INT8"),
             LimitKind::Product(format) => ("mm", format),
             LimitKind::Copy => ("neg", "FP32"),
             _ => return None,
@@ -117,7 +124,7 @@ impl Limit {
 
     /// Returns whether the limit is that of several devices of one host.
     pub fn is_of_several_devices(&self) -> bool {
-        matches!(self.kind, LimitKind::AllReduce)
+        self.name.contains("server")
     }
 
     /// Returns what the data sheet says of the limit. It has nothing about transfers.
@@ -126,14 +133,14 @@ impl Limit {
             LimitKind::Product(_) => sheet.flops_per_s,
             LimitKind::Copy => sheet.bytes_per_s,
             LimitKind::Capacity => sheet.memory_bytes,
-            LimitKind::HostToDevice | LimitKind::DeviceToHost | LimitKind::AllReduce => None,
+            _ => None,
         }
     }
 
-    /// Returns the unit of the limit: `FLOP/s`, `B/s` or `B`.
+    /// Returns the unit of the limit: `FLOP/s`, `OP/s`, `B/s` or `B`.
     pub fn unit(&self) -> &'static str {
         match self.kind {
-            LimitKind::Product(_) => "FLOP/s",
+            LimitKind::Product(format) => Format::find(format).map_or("FLOP/s", |format| format.rate_unit()),
             LimitKind::Capacity => "B",
             _ => "B/s",
         }
@@ -267,6 +274,7 @@ pub fn measure_limit(job: &LimitJob, clock: &dyn Clock, begun: &AtomicU64) -> Re
         LimitKind::Capacity => measure_capacity(&job.settings),
         LimitKind::HostToDevice => measure_to_device(&job.settings, clock),
         LimitKind::DeviceToHost => measure_to_host(&job.settings, clock),
+        LimitKind::Missing(reason) => Err(MeasureError::Operator(reason.to_owned())),
         LimitKind::AllReduce => {
             let alone = || MeasureError::Operator(format!("`{}` is a limit of several devices", limit.name));
             let group = job.group.as_ref().ok_or_else(alone)?;

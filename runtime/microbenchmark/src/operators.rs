@@ -5,6 +5,7 @@
 use super::format::Format;
 use super::sizes::Sizes;
 use flagperf_core::suggestion::list_names;
+use flagperf_core::tensor::DType;
 
 /// The elements of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ enum Formats {
     Products,
     /// Integers.
     Integers,
+    /// Integers of 8 bits.
+    Bytes,
     /// All but TF32.
     All,
 }
@@ -97,6 +100,7 @@ impl Operator {
                 Formats::Floats => is_float && !is_tf32,
                 Formats::Products => is_float,
                 Formats::Integers => format.name.starts_with("INT"),
+                Formats::Bytes => format.dtype == DType::I8,
                 Formats::All => !is_tf32,
             }
         };
@@ -194,10 +198,11 @@ fn multiply_adds(sizes: &Sizes) -> f64 {
 
 use Elements::{Bits, Classes, NonZero, Normal, Positive, Signs, Small, Special};
 
-/// Every operator, by FlagPerf's names. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws differs, so
+/// Every operator, by FlagPerf's names; `int_mm`, which FlagPerf measures as a limit, by
+/// PyTorch's: its second factor lies as the weight of a layer does, because the tensor cores of NVIDIA multiply only such ones. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws differs, so
 /// that nobody can say whether its output is right.
 #[rustfmt::skip]
-pub const OPERATORS: [Operator; 50] = [
+pub const OPERATORS: [Operator; 51] = [
     unary("abs", "y = Abs(a)"),
     binary("add", "y = Add(a, b)"),
     product("addmm", "y = Gemm(a, b, c)", &[("a", "M,N", Normal), ("b", "N,K", Normal), ("c", "M,K", Normal)],
@@ -223,6 +228,8 @@ pub const OPERATORS: [Operator; 50] = [
         &[("a", "bs,6,hiddensize", Normal), ("scale", "6", Normal), ("bias", "6", Normal)],
         &[("bs", 20), ("hiddensize", 65536)], &[("bs", 1)]),
     comparison("gt", "y = Greater(a, b)"),
+    product("int_mm", "y = MatMulInteger(x, Transpose<perm=[1, 0]>(w))", &[("x", "M,N", Bits), ("w", "K,N", Bits)],
+        &[("M", 8192), ("N", 8192), ("K", 8192)], multiply_adds).in_formats(Formats::Bytes),
     unary("isinf", "y = IsInf(a)").of(&[("a", ELEMENTS, Special)]),
     unary("isnan", "y = IsNaN(a)").of(&[("a", ELEMENTS, Special)]),
     shaped("layer_norm", "y = LayerNormalization<axis=1>(a, scale, bias)",

@@ -50,7 +50,8 @@ fn every_operator_has_a_graph_in_each_of_its_formats() {
 fn every_operator_is_measured_and_right() {
     let scratch = tempfile::tempdir().unwrap();
     for operator in &OPERATORS {
-        let format = if operator.check_format(Format::find("FP32").unwrap()).is_ok() { "FP32" } else { "INT32" };
+        let is_known = |name: &&str| operator.check_format(Format::find(name).unwrap()).is_ok();
+        let format = ["FP32", "INT32", "INT8"].into_iter().find(is_known).unwrap();
         let times = measure_operator(&job(operator, format, "interpreter", scratch.path()), &MonotonicClock::start());
         let times = times.unwrap_or_else(|error| panic!("{}: {error}", operator.name));
         let figures = OperatorFigures::of(&times, None, &DataSheet::default());
@@ -209,6 +210,28 @@ fn a_limit_is_the_fastest_size_of_its_operator() {
         times_s: [1.0, 2.0, 50.0].map(Seconds).to_vec(),
     };
     assert_eq!(transfers.value(&DataSheet::default()).unwrap().value, 300.0, "of the median time");
+}
+
+#[test]
+fn each_limit_has_a_unit_and_is_measured_or_says_why_not() {
+    let found = |name: &str| Limit::find(name).map(|limit| limit.unit());
+    assert_eq!((found("computation-FP16"), found("computation-INT8")), (Ok("FLOP/s"), Ok("OP/s")));
+    assert_eq!(
+        found("computation-FP8").unwrap_err(),
+        "limit `computation-FP8` cannot be measured: no engine takes tensors in FP8"
+    );
+    for limit in &LIMITS {
+        assert_eq!(limit.missing().is_some(), found(limit.name).is_err(), "{}", limit.name);
+        let format = limit.name.strip_prefix("computation-").filter(|_| limit.missing().is_none());
+        assert_eq!(
+            format,
+            limit.operator().map(|(_, format)| format.name).filter(|_| format.is_some()),
+            "{}",
+            limit.name
+        );
+    }
+    assert!(!Limit::find("interconnect-h2d").unwrap().is_of_several_devices());
+    assert!(Limit::find("interconnect-MPI_intraserver").unwrap().is_of_several_devices());
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod products;
 use super::execution_plan::{ExecutionPlan, Slot, Step};
 use super::op::Op;
 use super::ops::{Binary, Unary};
-use flagperf_onnx::Tensor;
+use flagperf_onnx::{DType, Tensor};
 
 impl ExecutionPlan {
     /// Fuses steps where the same result can be computed with fewer memory accesses.
@@ -21,6 +21,7 @@ impl ExecutionPlan {
         self.apply_rule(ExecutionPlan::fuse_silu_product);
         self.apply_rule(ExecutionPlan::fold_batch_normalization);
         self.apply_rule(ExecutionPlan::fuse_residual);
+        self.apply_rule(ExecutionPlan::fuse_integer_product);
         self.apply_rule(ExecutionPlan::fuse_linear);
         self.apply_rule(ExecutionPlan::fuse_activation);
         self.apply_rule(ExecutionPlan::fuse_attention);
@@ -169,6 +170,26 @@ impl ExecutionPlan {
         self.steps[i] = merged;
         self.steps[conv].outputs.clear();
         Some(conv)
+    }
+
+    /// Fuses the product of two matrices of i8 that are converted to i32, as in MatMulInteger without zero points.
+    fn fuse_integer_product(&mut self, i: usize, uses: &[usize]) -> Vec<usize> {
+        let (Op::MatMul, &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
+            return Vec::new();
+        };
+        let converted = [a, b].map(|factor| {
+            let at = self.sole_producer(i, factor, uses)?;
+            let (Op::Cast { to: Some(DType::I32) }, &[Some(x)]) = (&self.steps[at].op, &self.steps[at].inputs[..])
+            else {
+                return None;
+            };
+            let is_matrix = self.specs[x].as_ref().is_some_and(|spec| spec.dtype == DType::I8 && spec.dims.len() == 2);
+            is_matrix.then_some((at, x))
+        });
+        let [Some((first, a)), Some((second, b))] = converted else { return Vec::new() };
+        self.steps[i].op = Op::IntegerProduct;
+        self.steps[i].inputs = vec![Some(a), Some(b)];
+        vec![first, second]
     }
 
     /// Fuses the sum of a product and a bias for each column.

@@ -42,6 +42,8 @@ pub(super) enum Op {
         subtract: bool,
     },
     MatMul,
+    /// The product in i32 of two matrices of i8.
+    IntegerProduct,
     /// The product of the SiLU of input 0 and input 1.
     SiluProduct,
     /// The product of x and a matrix, to each row of which a bias is added.

@@ -97,6 +97,10 @@ pub trait TensorOps: Send + Sync {
     }
     /// Multiplies matrices over the last two dimensions and broadcasts the others. Both tensors have at least two.
     fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Returns the product in i32 of two matrices of i8.
+    fn integer_product(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError> {
+        self.matmul(&self.cast(a, DType::I32)?, &self.cast(b, DType::I32)?)
+    }
     /// Returns `x · weight + bias`: `x` is `…,K`, `weight` is `K,N`, `bias` is `N`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: &Self::Tensor) -> Result<Self::Tensor, OpError> {
         self.binary(Binary::Add, &self.matmul(x, weight)?, bias)

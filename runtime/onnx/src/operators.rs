@@ -20,7 +20,7 @@ use row::op;
 use crate::operator_set::conversions as convert;
 use crate::shape_inference::dtypes::{
     AND_INDICES, AND_MASK, AND_RUNNING_STATISTICS, AND_STATISTICS, ANY, CAST, DEQUANTIZED, FILL, FLOAT, LIKE_SECOND,
-    LIKE_THIRD, SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED, TO_BOOL, TO_INDEX,
+    LIKE_THIRD, SAME, SAME_FLOAT, SAME_TO_BOOL, SELECTED, TO_BOOL, TO_I32, TO_INDEX,
 };
 use crate::shape_inference::rules::{self, Arithmetic, BROADCAST, FIRST, UNKNOWN, VARIADIC};
 use crate::{Graph, Node, OPSET, count, gradient, lower};
@@ -148,7 +148,8 @@ static OPERATORS: [Operator; 203] = [
     op("LpPool",                    1,  ANY,            Some(rules::pool)).lowers(lower::lp_pool),
     op("MatMul",                    1,  SAME,           Some(rules::matmul)).counts(count::matmul)
         .derives(gradient::matmul).half(),
-    op("MatMulInteger",             10, ANY,            UNKNOWN).counts(count::matmul).lowers(lower::matmul_integer),
+    op("MatMulInteger",             10, TO_I32,         Some(rules::matmul_integer)).counts(count::matmul)
+        .lowers(lower::matmul_integer),
     op("Max",                       1,  SAME,           VARIADIC).derives(gradient::extreme),
     op("MaxPool",                   1,  AND_INDICES,    Some(rules::pool)).derives(gradient::max_pool),
     op("MaxRoiPool",                1,  ANY,            UNKNOWN),

@@ -77,8 +77,11 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         (&["run", "--operator", "mm:FP32", "--compiler", "rten", "--set", "thread=1"], "`thread`"),
         (&["run", "--operator", "mm:FP32", "--vendor", "cpuu"], "unknown vendor `cpuu` (known: "),
         (&["run", "--html", "page.html"], "--html writes a page of operators"),
-        (&["peak", "--only", "computation-FP8"], "limit `computation-FP8` cannot be measured yet (known: "),
-        (&["peak", "--only", "computation-FP31"], "limit `computation-FP31` is unknown (known: "),
+        (
+            &["peak", "--only", "computation-FP8"],
+            "limit `computation-FP8` cannot be measured: no engine takes tensors in FP8",
+        ),
+        (&["peak", "--only", "computation-FP31"], "unknown limit `computation-FP31` (known: "),
         (&["peak", "--html", "missing/page.html"], "missing"),
     ] {
         let (code, text, messages) = run(checkout.path(), arguments);
@@ -100,4 +103,27 @@ fn the_limits_of_a_processor_are_measured_and_the_others_are_named() {
     if code == 0 {
         assert!(text.contains("[FlagPerf Result]Rank 0's main_memory-bindwidth="), "{text}");
     }
+}
+
+/// Measures a product of integers, and asserts that it is exact.
+fn assert_integer_product(checkout: &Path, engine: &str) {
+    let shape = ["--shape", "M=32", "--shape", "N=40", "--shape", "K=24"];
+    let command = [&["run", "--operator", "int_mm:INT8", "--json", "--compiler", engine][..], &shape].concat();
+    let (_, json, messages) = run(checkout, &command);
+    let results: Value = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{engine}: {error}: {messages}"));
+    for comparison in ["comparison", "comparison_of_new_inputs"].map(|name| &results[0]["times"][name]) {
+        assert!(comparison["error"] == 0.0 && comparison["wrong"].is_null(), "{engine}: {}", results[0]);
+    }
+}
+
+#[test]
+fn products_of_integers_are_exact() {
+    let checkout = support::checkout();
+    ["rten", "interpreter"].iter().for_each(|engine| assert_integer_product(checkout.path(), engine));
+}
+
+#[test]
+fn products_of_integers_by_libtorch_are_exact() {
+    let Some(checkout) = support::checkout_with_libtorch() else { return };
+    assert_integer_product(checkout.path(), "pytorch");
 }

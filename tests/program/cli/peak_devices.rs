@@ -26,7 +26,8 @@ fn checkout() -> Option<TempDir> {
 #[test]
 fn two_processes_exchange_tensors_of_each_size() {
     let Some(checkout) = checkout() else { return };
-    let output = program::flagperf(checkout.path(), &[&PEAK[..], &["--json", "--html", "page.html"]].concat());
+    let output =
+        program::flagperf(checkout.path(), &[&PEAK[..], &["--only", LIMIT, "--json", "--html", "page.html"]].concat());
     let (text, messages) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let results: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{messages}"));
     let [result] = results.as_array().expect("a list").as_slice() else { panic!("one limit: {text}") };

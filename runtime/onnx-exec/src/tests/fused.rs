@@ -97,3 +97,16 @@ fn a_gated_activation_is_fused_into_one_function() {
         check(&sketch.node("Mul", &["g", "a"], &["y"]).output("y", "N,4,7,5,f32"), 1);
     }
 }
+
+#[test]
+fn a_product_of_matrices_of_i8_is_fused_with_their_conversion() {
+    let to_i32 = || [("to", Attribute::Int(6))];
+    let sketch = Sketch::new().input("x", "3,5,i8").node("Transpose", &["x"], &["t"]).value("t", "5,3,i8");
+    let sketch = sketch.node_with("Cast", &["x"], &["a"], to_i32()).value("a", "3,5,i32");
+    let sketch = sketch.node_with("Cast", &["t"], &["b"], to_i32()).value("b", "5,3,i32");
+    let graph = sketch.node("MatMul", &["a", "b"], &["y"]).output("y", "3,3,i32");
+    let input = Tensor::from_vec([3, 5], (-128..-113i8).collect::<Vec<_>>()).unwrap();
+    let expected = &Executor::load(&graph, ReferenceOps).unwrap().run_host(std::slice::from_ref(&input)).unwrap()[0];
+    let (steps, actual) = steps(&graph, &input);
+    assert_eq!((steps, actual.to_f64()), (2, expected.to_f64()));
+}

@@ -44,6 +44,8 @@ pub(crate) const TO_BOOL: Types = Types { output: OutputType::Fixed(DType::Bool)
 pub(crate) const SAME_TO_BOOL: Types = Types { output: OutputType::Fixed(DType::Bool), ..SAME };
 /// Any inputs; the output is an index or a size.
 pub(crate) const TO_INDEX: Types = Types { output: OutputType::Fixed(DType::I64), ..ANY };
+/// Any inputs; the output is a sum of products of integers.
+pub(crate) const TO_I32: Types = Types { output: OutputType::Fixed(DType::I32), ..ANY };
 /// As [`ANY`], with indices as the second output.
 pub(crate) const AND_INDICES: Types = Types { others: Some(OutputType::Fixed(DType::I64)), ..ANY };
 /// As [`FLOAT`], with a mask as the second output.

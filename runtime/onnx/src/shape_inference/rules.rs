@@ -95,6 +95,12 @@ pub(crate) fn matmul(node: &mut ShapedNode<'_>) -> Inferred {
     if has_vector { own_rules::matmul_with_vector(node) } else { node.apply(&ops::MatMul) }
 }
 
+/// The zero points, inputs 2 and 3, do not concern the shape.
+pub(crate) fn matmul_integer(node: &mut ShapedNode<'_>) -> Inferred {
+    node.inputs = &node.inputs[..node.inputs.len().min(2)];
+    matmul(node)
+}
+
 /// The fourth output contains the scores.
 pub(crate) fn attention(node: &mut ShapedNode<'_>) -> Inferred {
     let heads = |name| Ok::<_, InferError>(node.attributes.small_int(name)?.map(i32::unsigned_abs));
