@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{
-    AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, ScenarioReport, StepColumns, TraceSpan,
+    AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, ScenarioReport, StepColumns, TraceSpan, TrainedBy,
     TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
 };
 use crate::metric::Agreement;
@@ -187,6 +187,8 @@ pub enum Event {
     TrainingEnd(TrainingEnd),
     /// The training goes on from a checkpoint.
     TrainingResumed(TrainingProgress),
+    /// How many processes have trained the steps of a training that goes on.
+    TrainedBy(Vec<TrainedBy>),
     /// A checkpoint is on disk.
     Checkpoint {
         /// Name of its folder.

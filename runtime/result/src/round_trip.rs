@@ -8,8 +8,8 @@ use flagperf_core::event::{
 };
 use flagperf_core::measure::{
     AuditReport, EpochLosses, Evaluation, PassReport, QueryColumns, QueryTimes, ReplayedValue, ScenarioReport,
-    SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
-    VendorTime,
+    SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainedBy, TrainingEnd, TrainingProgress, TrainingReplay,
+    TrialEnd, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
@@ -54,6 +54,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrialEnd(_) => 34,
         Event::Scenario(_) => 35,
         Event::TrialBegin { .. } => 36,
+        Event::TrainedBy(_) => 37,
     }
 }
 
@@ -117,6 +118,7 @@ fn events(x: f64) -> Vec<Event> {
         }),
         Event::TrainingEnd(TrainingEnd { round: 0, train_s: Seconds(x), init_s: Seconds(x) }),
         Event::TrainingResumed(TrainingProgress { train_s: Seconds(x), ..TrainingProgress::default() }),
+        Event::TrainedBy(vec![TrainedBy { round: 0, after_step: 3, ranks: 2 }]),
         Event::TrainingReplay(Box::new(TrainingReplay {
             steps: vec![StepReplay {
                 worst: ReplayedValue { name: text(), difference: x, limit: x },

@@ -275,7 +275,11 @@ impl StepSummary {
 /// Returns that the processes that trained a model together ended with different parameters, or that those of one are not known.
 fn different_parameters(case: &str, records: &[&Record]) -> Option<String> {
     let key: CaseKey = case.parse().ok()?;
-    if key.training.is_none() || records.iter().any(|record| record.status != Status::Ok) {
+    // A program keeps its parameters to itself.
+    if key.training.is_none()
+        || records.iter().any(|record| record.is_reported_by_program())
+        || records.iter().any(|record| record.status != Status::Ok)
+    {
         return None;
     }
     let parameters = |record: &&Record| {

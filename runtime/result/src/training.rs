@@ -8,7 +8,9 @@ use super::Record;
 use flagperf_config::CaseKey;
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::DatasetFacts;
-use flagperf_core::measure::{EpochLosses, Evaluation, Measurement, TrainingEnd, TrainingProgress, TrainingReplay};
+use flagperf_core::measure::{
+    EpochLosses, Evaluation, Measurement, TrainedBy, TrainingEnd, TrainingProgress, TrainingReplay,
+};
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
 /// Returns a warning if the hardware in the key of a training is part of the name of no device on which it ran.
@@ -31,6 +33,9 @@ pub struct TrainingRecord {
     /// What had been trained before, if the run was resumed; the rounds contain what was trained since then.
     #[serde(default)]
     pub resumed: Option<TrainingProgress>,
+    /// How many processes have trained which steps, if the run was resumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trained_by: Vec<TrainedBy>,
     /// One training for each repetition, in order.
     pub rounds: Vec<TrainingRound>,
     /// What another engine computed again; `None` in an older record and for a training that did not end.

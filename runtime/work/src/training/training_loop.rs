@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{
-    Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainingEnd,
+    Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainedBy, TrainingEnd,
     TrainingProgress, TrainingSteps,
 };
 use flagperf_core::metric;
@@ -56,6 +56,8 @@ pub struct TrainingLoop<'a> {
     evaluated: Vec<Tensor>,
     /// The hash of the index of the dataset.
     data_sha256: String,
+    /// How many processes have trained which steps.
+    trained_by: Vec<TrainedBy>,
 }
 
 /// What changes while a training runs.
@@ -109,7 +111,7 @@ impl<'a> TrainingLoop<'a> {
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
         let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs_max(job, model.state_bytes()));
-        let evaluated = Vec::new();
+        let (evaluated, ranks) = (Vec::new(), group.size);
         Ok(TrainingLoop {
             job,
             settings,
@@ -125,7 +127,19 @@ impl<'a> TrainingLoop<'a> {
             drawn,
             evaluated,
             data_sha256,
+            trained_by: vec![TrainedBy { ranks, ..TrainedBy::default() }],
         })
+    }
+
+    /// Notes that a training goes on from a checkpoint. Returns how many processes have trained which steps.
+    pub fn resume(&mut self, checkpoint: &Checkpoint) -> &[TrainedBy] {
+        let TrainingProgress { rounds: round, steps: after_step, .. } = checkpoint.progress;
+        let now = TrainedBy { round, after_step, ranks: self.group.size };
+        self.trained_by.clone_from(&checkpoint.trained_by);
+        if self.trained_by.last().is_none_or(|last| last.ranks != now.ranks) {
+            self.trained_by.push(now);
+        }
+        &self.trained_by
     }
 
     /// Returns the checkpoints of the case.
@@ -187,7 +201,7 @@ impl<'a> TrainingLoop<'a> {
         let epochs = (steps / self.steps.per_epoch) as u32;
         let reached = TrainingProgress { rounds: round, epochs, steps, skipped, train_s, seed };
         let checkpoints = self.checkpoints();
-        match checkpoints.write(reached, (&self.model.step.states, states)) {
+        match checkpoints.write(reached, (&self.model.step.states, states), &self.trained_by) {
             Ok((name, sha256)) => emit(Event::Checkpoint { name, sha256 }),
             Err(error) => {
                 let folder = checkpoints.folder().display();
