@@ -188,7 +188,7 @@ pub enum Event {
     /// The training goes on from a checkpoint.
     TrainingResumed(TrainingProgress),
     /// How many processes have trained the steps of a training that goes on.
-    TrainedBy(Vec<TrainedBy>),
+    TrainedBy { parts: Vec<TrainedBy> },
     /// A checkpoint is on disk.
     Checkpoint {
         /// Name of its folder.

@@ -119,7 +119,7 @@ impl PhaseCollector {
             }
             Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
             Event::TrainingResumed(resumed) => record.training.get_or_insert_default().resumed = Some(*resumed),
-            Event::TrainedBy(parts) => record.training.get_or_insert_default().trained_by.clone_from(parts),
+            Event::TrainedBy { parts } => record.training.get_or_insert_default().trained_by.clone_from(parts),
             Event::TrainingReplay(replay) => {
                 record.training.get_or_insert_default().replay = Some((**replay).clone());
             }

@@ -54,7 +54,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrialEnd(_) => 34,
         Event::Scenario(_) => 35,
         Event::TrialBegin { .. } => 36,
-        Event::TrainedBy(_) => 37,
+        Event::TrainedBy { .. } => 37,
     }
 }
 
@@ -118,7 +118,7 @@ fn events(x: f64) -> Vec<Event> {
         }),
         Event::TrainingEnd(TrainingEnd { round: 0, train_s: Seconds(x), init_s: Seconds(x) }),
         Event::TrainingResumed(TrainingProgress { train_s: Seconds(x), ..TrainingProgress::default() }),
-        Event::TrainedBy(vec![TrainedBy { round: 0, after_step: 3, ranks: 2 }]),
+        Event::TrainedBy { parts: vec![TrainedBy { round: 0, after_step: 3, ranks: 2 }] },
         Event::TrainingReplay(Box::new(TrainingReplay {
             steps: vec![StepReplay {
                 worst: ReplayedValue { name: text(), difference: x, limit: x },

@@ -151,7 +151,7 @@ impl Worker<'_> {
         let message = format!("goes on after step {}, from a checkpoint", checkpoint.progress.steps);
         (self.emit)(Event::Log { level: Level::Info, source: "training".to_owned(), message });
         (self.emit)(Event::TrainingResumed(checkpoint.progress));
-        (self.emit)(Event::TrainedBy(training.resume(&checkpoint).to_vec()));
+        (self.emit)(Event::TrainedBy { parts: training.resume(&checkpoint).to_vec() });
         // The events of this attempt state the checkpoints from which the next one may go on.
         for (name, sha256) in &self.job.checkpoints {
             (self.emit)(Event::Checkpoint { name: name.clone(), sha256: sha256.clone() });
