@@ -20,7 +20,7 @@ const GROUP: &str = "digits_pytorch_cpu_1x2";
 
 /// Returns a checkout whose case two processes can train; `None` without libtorch. Without the statistics of all batches, only a network
 /// that normalizes no batches trains as with one process.
-fn digits(normalizes: bool) -> Option<TempDir> {
+pub fn digits(normalizes: bool) -> Option<TempDir> {
     let with_libtorch = checkout_with_libtorch()?;
     let digits = drawn_digits();
     let vendor = "vendors/cpu/vendor.yaml";
@@ -47,16 +47,16 @@ fn digits_with_dropout() -> Option<TempDir> {
 }
 
 /// Returns the folder of the data, which is drawn and therefore no part of the files that the processes get.
-fn data(checkout: &Path) -> String {
+pub fn data(checkout: &Path) -> String {
     checkout.join("datasets/digits").display().to_string()
 }
 
-fn run_folder(checkout: &Path) -> Option<PathBuf> {
+pub fn run_folder(checkout: &Path) -> Option<PathBuf> {
     let runs = fs::read_dir(checkout.join("result")).ok()?.flatten().map(|run| run.path());
     runs.into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("run")))
 }
 
-fn json(path: &Path) -> Value {
+pub fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).expect("JSON")
 }
 
@@ -64,7 +64,7 @@ fn record_of_rank(run: &Path, rank: u32) -> Value {
     json(&run.join(format!("{GROUP}/localhost_noderank0_device{rank}/record.json")))
 }
 
-fn losses(record: &Value) -> Vec<f64> {
+pub fn losses(record: &Value) -> Vec<f64> {
     let losses = record["phases"][0]["training"]["rounds"][0]["epoch_losses"].as_array().expect("losses");
     losses.iter().map(|loss| loss.as_f64().expect("a number")).collect()
 }
@@ -137,11 +137,11 @@ fn assert_trained_as_one(normalizes: bool, shard: &str) {
 }
 
 /// So many epochs that a training can be cut off within them.
-const CUT: [&str; 8] =
+pub const CUT: [&str; 8] =
     ["--set", "max_epochs=20", "--set", "seed=5", "--set", "target={}", "--set", "sync_batch_norm=true"];
 
 /// Returns a command of the program whose agents store their files in a folder of the checkout.
-fn command(checkout: &Path, arguments: &[&str]) -> Command {
+pub fn command(checkout: &Path, arguments: &[&str]) -> Command {
     let mut command = program::command(checkout, arguments);
     command.env("XDG_CACHE_HOME", checkout.join("cache"));
     command
@@ -150,17 +150,22 @@ fn command(checkout: &Path, arguments: &[&str]) -> Command {
 /// Returns the folder of a run of two processes that was cut off after its first checkpoint: by a signal to the worker of a rank, or by
 /// one to the run itself.
 fn cut_off(checkout: &Path, signal: Signal, rank: Option<u32>) -> PathBuf {
-    let data = data(checkout);
-    let settings = [&CUT[..], &["--data", &data]].concat();
-    let mut running = command(checkout, &[&["run"], &TWO[..], &settings].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let events = |rank: u32| {
-        let events = run_folder(checkout)?.join(format!("{GROUP}/localhost_noderank0_device{rank}/events.jsonl"));
-        fs::read_to_string(events).ok()
-    };
+    cut_off_of(checkout, 2, signal, rank)
+}
+
+/// The same with this number of processes.
+pub fn cut_off_of(checkout: &Path, ranks: u32, signal: Signal, rank: Option<u32>) -> PathBuf {
+    let (data, key) = (data(checkout), format!("digits:pytorch:cpu:1:{ranks}:1"));
+    let words = [&["run", "--case", &key], &CUT[..], &["--data", &data]].concat();
+    cut(checkout, &words, ranks, signal, rank)
+}
+
+/// Cuts off a command that trains with so many processes.
+pub fn cut(checkout: &Path, words: &[&str], ranks: u32, signal: Signal, rank: Option<u32>) -> PathBuf {
+    let mut running =
+        command(checkout, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let events =
+        |rank: u32| fs::read_to_string(folder_of_rank(&run_folder(checkout)?, rank, ranks).join("events.jsonl")).ok();
     while !events(0).is_some_and(|events| events.contains("\"checkpoint\"")) {
         assert!(running.try_wait().expect("a process").is_none(), "it ended before its first checkpoint");
         std::thread::sleep(Duration::from_millis(5));
@@ -170,6 +175,12 @@ fn cut_off(checkout: &Path, signal: Signal, rank: Option<u32>) -> PathBuf {
     let code = running.wait().expect("it ended").code();
     assert_eq!(code, Some(if rank.is_some() { 1 } else { 130 }));
     run_folder(checkout).expect("a run")
+}
+
+/// Returns the folder of one of so many processes.
+pub fn folder_of_rank(run: &Path, rank: u32, ranks: u32) -> PathBuf {
+    let device = if ranks > 1 { format!("_device{rank}") } else { String::new() };
+    run.join(format!("digits_pytorch_cpu_1x{ranks}/localhost_noderank0{device}"))
 }
 
 /// Returns the id of the worker that wrote these events.

@@ -336,6 +336,10 @@ pub(super) struct ResumeArguments {
     /// Go on without the hosts that cannot be reached. What they have measured and not sent is then not part of the results
     #[arg(long)]
     pub(super) skip_unreachable: bool,
+    /// Go on with a training on another number of hosts or devices: its key with these numbers, such as
+    /// `digits:pytorch:cpu:1:1:1`. Its hosts are those that host.yaml lists now; repeatable
+    #[arg(long, value_name = "NAME:FRAMEWORK:HARDWARE:HOSTS:DEVICES:REPEAT", value_hint = ValueHint::Other)]
+    pub(super) case: Vec<String>,
     #[command(flatten)]
     pub(super) output: RunOutput,
 }

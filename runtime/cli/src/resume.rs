@@ -1,7 +1,7 @@
 //! `flagperf resume`: resumes a run that was interrupted, or whose main process was killed.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -11,6 +11,7 @@ use super::output::print_message;
 use super::result_printer::relative_path;
 use super::run::{RunRequest, run_request};
 use super::setup::{announce, locate_checkout};
+use flagperf_config::{CaseKey, load};
 use flagperf_core::exit_code;
 use flagperf_core::run_files::STATE_FILE;
 use flagperf_fleet::RunState;
@@ -20,7 +21,7 @@ use flagperf_run::{RunOutcome, case_parts};
 /// Resumes a run that was interrupted, or whose main process was killed.
 pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
-    let state = match RunState::read(&folder) {
+    let mut state = match RunState::read(&folder) {
         Ok(state) => state,
         Err(error) => {
             let shown = folder.display();
@@ -37,12 +38,25 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(exit_code::MISTAKE));
         }
     };
+    let checkout = announce(locate_checkout()?);
+    for key in &arguments.case {
+        if let Err(message) = rescale(&checkout, &folder, &mut state, key) {
+            print_message(&message);
+            return Ok(ExitCode::from(exit_code::MISTAKE));
+        }
+    }
     let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
     let (resumed, skips_unreachable) = (Some((folder, state)), arguments.skip_unreachable);
-    run_request(
-        &announce(locate_checkout()?),
-        RunRequest { overrides, output, official, audit, resumed, skips_unreachable },
-    )
+    run_request(&checkout, RunRequest { overrides, output, official, audit, resumed, skips_unreachable })
+}
+
+/// Lets a training of a run go on with the numbers of hosts and devices of a key.
+fn rescale(checkout: &Path, folder: &Path, state: &mut RunState, key: &str) -> Result<(), String> {
+    let refused = |reason: String, hint: &str| format!("error: --case {key}: {reason}\n  hint: {hint}");
+    let form = "it is the key of a training, such as `digits:pytorch:cpu:1:1:1`";
+    let known = key.parse::<CaseKey>().map_err(|finding| refused(finding.message, form))?;
+    let site = load(checkout, &state.overrides()).map_err(|findings| format!("error: {findings}"))?.site;
+    state.rescale(folder, &known, &site).map_err(|(reason, hint)| refused(reason, hint))
 }
 
 /// Refuses to resume a run with cases that would not be measured as when it began: one run would contain results of two

@@ -306,7 +306,7 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
             let hint = match is_resumed {
                 true => {
                     "try again when the host is back; `flagperf resume --skip-unreachable` goes on without it, and what it has \
-                         not sent is then not part of the results"
+                         not sent is then not part of the results; `--case KEY` continues a training on other hosts"
                 }
                 false => "nothing was run; `flagperf doctor --hosts` checks every host",
             };

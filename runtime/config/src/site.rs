@@ -1,8 +1,9 @@
 //! host.yaml: where and how the site runs. Nothing in it changes what is measured.
 //!
-//! FlagPerf lacks nine of its keys: `LAUNCHER`, `SSH_CONFIG`, `HOST_TIMEOUT`, `BUSY_HOST`, `CONTAINER`,
+//! FlagPerf lacks ten of its keys: `INTERFACE`, `LAUNCHER`, `SSH_CONFIG`, `HOST_TIMEOUT`, `BUSY_HOST`, `CONTAINER`,
 //! `PHASE_TIMEOUT`, `WORKER_MEMORY`, `WORKER_PROTECTION` and `MONITOR_RATE`.
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -75,6 +76,14 @@ pub const SITE: &[ConfigKey] = &[
         kind: ValueKind::Port,
         default: Some("29501"),
         about: "the TCP port of the first host over which the processes that train a model together find each other",
+        owner: Owner::Site,
+    },
+    ConfigKey {
+        name: "INTERFACE",
+        kind: ValueKind::OptionalText,
+        default: Some("null"),
+        about: "the network card by which the processes that train a model together reach each other: its name on every host, such as `eth1`, or \
+                the network of its address, such as `10.1.0.0/16`; null takes the card of the route to the other hosts",
         owner: Owner::Site,
     },
     ConfigKey {
@@ -206,6 +215,8 @@ pub struct Site {
     pub hosts_ports: Vec<u16>,
     /// Port over which the processes of a case find each other.
     pub master_port: u16,
+    /// The network card over which they exchange data: its name, its network or its address.
+    pub interface: Option<String>,
     /// Size of a container's shared memory.
     pub shm_size: Option<Bytes>,
     /// Options that give a container access to the devices.
@@ -295,7 +306,8 @@ pub fn is_host_name(host: &str) -> bool {
     if host.len() > HOST_NAME_MAX {
         return false;
     }
-    host == "::1" || host.split_once('@').map_or_else(|| is_part(host), |(user, host)| is_part(user) && is_part(host))
+    let is_host = |host: &str| is_part(host) || host.parse::<Ipv6Addr>().is_ok();
+    host.split_once('@').map_or_else(|| is_host(host), |(user, host)| is_part(user) && is_host(host))
 }
 
 /// Returns whether `host` is this machine.

@@ -46,6 +46,15 @@ impl VisibleDevices {
         Some((self.variable.clone(), value))
     }
 
+    /// Returns the name of the variable and its value for a process that chooses one of this many devices of the host itself.
+    pub fn variable_of_host(&self, devices: u32) -> (String, String) {
+        let list = match &self.inherited {
+            Some(list) => list.split(',').map(|device| device.trim().to_owned()).take(devices as usize).collect(),
+            None => (0..devices).map(|device| device.to_string()).collect::<Vec<_>>(),
+        };
+        (self.variable.clone(), list.join(","))
+    }
+
     /// Describes the devices visible to a worker, for listings: `CUDA_VISIBLE_DEVICES=0`.
     pub fn display(&self) -> String {
         match self.worker_variable() {
@@ -61,6 +70,20 @@ mod tests {
     use super::super::fixture::{Checkout, HOST};
     use super::*;
     use flagperf_core::event::Level;
+
+    #[test]
+    fn a_process_that_chooses_a_device_itself_sees_those_of_the_case() {
+        let visible = |inherited: Option<&str>| VisibleDevices {
+            variable: "CHIPS".to_owned(),
+            inherited: inherited.map(str::to_owned),
+            origin: Origin::Default,
+            is_named_by_site: true,
+            device: Some(1),
+        };
+        let pair = |value: &str| ("CHIPS".to_owned(), value.to_owned());
+        assert_eq!(visible(None).variable_of_host(2), pair("0,1"));
+        assert_eq!(visible(Some("4, 5,6")).variable_of_host(2), pair("4,5"));
+    }
 
     #[test]
     fn a_worker_gets_the_variable_of_visible_devices_when_host_yaml_names_it() {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{
     AuditReport, EpochLosses, Evaluation, LocalSteps, PassReport, QueryColumns, ScenarioReport, StepColumns, TraceSpan,
-    TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
+    TrainedBy, TrainingEnd, TrainingProgress, TrainingReplay, TrialEnd,
 };
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
@@ -187,6 +187,8 @@ pub enum Event {
     TrainingEnd(TrainingEnd),
     /// The training goes on from a checkpoint.
     TrainingResumed(TrainingProgress),
+    /// How many processes have trained the steps of a training that goes on.
+    TrainedBy { parts: Vec<TrainedBy> },
     /// A checkpoint is on disk.
     Checkpoint {
         /// Name of its folder.

@@ -18,6 +18,14 @@ pub struct ProcessGroup {
     pub rank: u32,
     /// The number of processes.
     pub size: u32,
+    /// The number of its host among those of the group, from 0.
+    #[serde(default)]
+    pub node_rank: u32,
+    /// The number of this process among those of its host, from 0, and how many these are.
+    #[serde(default)]
+    pub local_rank: u32,
+    #[serde(default)]
+    pub local_size: u32,
     /// Distinguishes the group from those of other runs.
     pub id: String,
     /// The host of rank 0, as the others reach it.
@@ -26,6 +34,11 @@ pub struct ProcessGroup {
     pub master_port: u16,
     /// Another host of the group, or that of rank 0 if there is no other. The route to it shows which of its addresses a host uses.
     pub peer_address: String,
+    /// The address of this host that the site chose, and the name of its network card; `None` if the route decides.
+    #[serde(default)]
+    pub own_address: Option<String>,
+    #[serde(default)]
+    pub interface: Option<String>,
     /// The seed that the processes share, in place of one that each would draw.
     pub seed: Seed,
     /// Whether this process writes the checkpoints of its host: the first one does. All have the same states.
@@ -40,7 +53,7 @@ pub struct ProcessGroup {
 impl ProcessGroup {
     /// Returns the value of the option [`PROCESS_GROUP_OPTION`]. An engine learns neither the seed nor the checkpoints.
     pub fn option(&self) -> serde_json::Value {
-        let ProcessGroup { rank, size, id, master_address, master_port, peer_address, .. } = self;
+        let ProcessGroup { rank, size, id, master_address, master_port, peer_address, own_address, .. } = self;
         serde_json::json!({
             "rank": rank,
             "size": size,
@@ -48,6 +61,7 @@ impl ProcessGroup {
             "master_address": master_address,
             "master_port": master_port,
             "peer_address": peer_address,
+            "own_address": own_address,
         })
     }
 }

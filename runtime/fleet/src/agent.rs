@@ -20,6 +20,7 @@ use super::frame::read_frame;
 use super::host_plan::plan_errors;
 use super::host_text::HostError;
 use super::mirror::FolderSender;
+use super::network::own_addresses;
 use super::protocol::{HostFacts, Reply, Request, SessionProcess};
 use super::reply_sender::ReplySender;
 use super::reservation::{Reservation, ReservationRequest};
@@ -161,6 +162,7 @@ impl Agent {
             time_s: wall_time(),
             clock_offset: ClockOffset::default(),
             free_bytes: Bytes(free_bytes(self.store.root())),
+            addresses: own_addresses(),
         }
     }
 

@@ -22,7 +22,7 @@ use flagperf_run::{LostCase, Notice, RunOutcome, checkpoint_hashes, finished_rec
 
 impl FleetRun<'_> {
     /// Writes and reports the records of a case, and its summary if it has several replicas. Returns whether `resume` goes on from its
-    /// checkpoints although it has ended, because a process that trained with others was killed.
+    /// checkpoints although it has ended, because a process that trained was killed or lost.
     pub(super) fn conclude(
         &mut self,
         case: &CasePlan,
@@ -35,11 +35,15 @@ impl FleetRun<'_> {
         let summaries: Vec<ReplicaSummary> = summaries.collect();
         let key = case.key.to_string();
         let is_interrupted = outcome.records[begin..].iter().any(|record| record.status == Status::Interrupted);
-        let is_killed = replicas.len() > 1
-            && outcome.records[begin..].iter().any(was_killed)
-            && !checkpoint_hashes(&replicas[0].folder.join(EVENTS_FILE)).is_empty();
-        // A session that has not ended might measure at the same time as a new one.
-        let have_ended = replicas.iter().all(|open| matches!(open.end, Some(ReplicaEnd::Ended(_))));
+        let has_ended = |open: &ReplicaState| matches!(open.end, Some(ReplicaEnd::Ended(_)));
+        // Those that train with others cannot go on alone. Otherwise a session that has not ended might measure at the same time as a
+        // new one.
+        let is_group = case.key.training.is_some() && replicas.len() > 1;
+        let have_ended = replicas.iter().all(has_ended) || is_group && replicas.iter().any(has_ended);
+        let has_checkpoints = replicas.iter().any(|open| !checkpoint_hashes(&open.folder.join(EVENTS_FILE)).is_empty());
+        let is_killed = case.key.training.is_some()
+            && (outcome.records[begin..].iter().any(was_killed) || !replicas.iter().all(has_ended))
+            && has_checkpoints;
         match (is_interrupted || is_killed) && have_ended {
             true => self.fleet.state.forget(&key),
             false => self.fleet.state.finish(&key),
@@ -145,7 +149,8 @@ impl FleetRun<'_> {
 
     /// Reports the results of a case that the killed process of a resumed run had finished, and returns their records.
     pub(super) fn report_finished(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<Record> {
-        let replicas = replicas_of(&case.key, &self.hosts);
+        let hosts = self.fleet.state.hosts_of(&case.key.to_string());
+        let replicas = replicas_of(&case.key, if hosts.is_empty() { &self.hosts } else { &hosts });
         let found = replicas.iter().filter_map(|replica| {
             let folder = self.folder.join(case.key.folder()).join(replica.folder());
             let record = finished_record(&folder).ok()?;

@@ -12,11 +12,12 @@ use super::host_link::{HostLink, LinkCommand};
 use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
-use super::replica::{ReplicaState, process_groups, replicas_of};
+use super::replica::{EarlierAttempt, ReplicaState, process_groups, replicas_of};
+use super::rescale::{Rescaled, store_checkpoints};
 use super::run_events::lost_host;
 use super::session::{SessionTask, started_by};
 use super::state::{RunState, SessionState};
-use flagperf_config::{Overrides, Replica};
+use flagperf_config::{Overrides, Replica, Scale, Site};
 use flagperf_core::hash::{Seed, hash_bytes};
 use flagperf_core::measure::{Clock, Nanos};
 use flagperf_core::step::Step;
@@ -89,6 +90,7 @@ pub fn conduct_fleet(
             RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
         let (folder, begun) = (folder.as_path(), None);
         let mut run = FleetRun { plan, rows, options, interrupt, folder, log, checkout, program, fleet, hosts, begun };
+        run.check_interface()?;
         // A resumed run collects what was measured, whatever its hosts can do now.
         if is_new && plan.site.uses_other_hosts() {
             run.plan_on_hosts(notify)?;
@@ -139,7 +141,7 @@ impl FleetRun<'_> {
             let kept = self.set_interrupted_aside(case, notify);
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
             self.log.case_starts(&case.key);
-            let replicas = self.begun.take().unwrap_or_else(|| self.start(case, false, kept.as_deref()));
+            let replicas = self.begun.take().unwrap_or_else(|| self.start(case, false, kept.as_ref()));
             let ended = self.collect(case, replicas, notify);
             if self.conclude(case, &ended, &mut outcome, notify) {
                 outcome.has_checkpoints = true;
@@ -161,16 +163,26 @@ impl FleetRun<'_> {
         outcome
     }
 
-    /// Moves the results of a case aside that an interruption had ended, so that it can be run again. Returns their new folder.
-    fn set_interrupted_aside(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Option<PathBuf> {
-        let folder = PathBuf::from(case.key.folder());
-        if self.fleet.state.has_sessions(&case.key.to_string()) || !self.folder.join(&folder).exists() {
+    /// Moves the results of a case aside that an interruption had ended, so that it can be run again. Returns their attempt.
+    fn set_interrupted_aside(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Option<EarlierAttempt> {
+        let state = &self.fleet.state;
+        let (key, own) = (case.key.to_string(), PathBuf::from(case.key.folder()));
+        let is_there = |folder: &PathBuf| self.folder.join(folder).exists();
+        // A training that goes on with other numbers has the folder of its earlier key until it has begun with them.
+        let earlier = state.rescaled.get(&key).filter(|_| !is_there(&own)).and_then(Rescaled::attempt);
+        let (folder, replicas) = earlier.unwrap_or_else(|| (own, replicas_of(&case.key, &self.hosts)));
+        if state.has_sessions(&key) || !is_there(&folder) {
             return None;
         }
         match move_aside(self.folder, &folder) {
             Ok(kept) => {
                 notify(&Notice::CutOff { key: &case.key, kept: &kept });
-                Some(kept)
+                if let Some(rescaled) = state.rescaled.get(&key)
+                    && let Err(error) = store_checkpoints(&kept, &replicas, &state.id, &rescaled.stored_as)
+                {
+                    tracing::warn!(%error, "the checkpoints of the case cannot be stored");
+                }
+                Some(EarlierAttempt { folder: kept, replicas })
             }
             Err(error) => {
                 tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
@@ -179,14 +191,31 @@ impl FleetRun<'_> {
         }
     }
 
+    /// Checks that the hosts of the trainings have the network card that host.yaml selects.
+    fn check_interface(&self) -> Result<(), FleetError> {
+        let trains = |case: &&CasePlan| case.key.training.is_some() && case.key.scale != Scale::ONE;
+        let needed = self.plan.cases.iter().filter(trains).map(|case| case.key.scale.hosts as usize).max();
+        let hosts = &self.hosts[..needed.unwrap_or(0)];
+        self.fleet.chosen_addresses(self.plan.site.interface.as_deref(), hosts).map(drop)
+    }
+
     /// Starts the replicas of a case, which wait after they have planned it if it `holds` them. In a resumed run, replicas that were
-    /// started before keep running, and those that train together go on from the checkpoints of the attempt in the folder `kept`.
-    pub(super) fn start(&mut self, case: &CasePlan, holds: bool, kept: Option<&Path>) -> Vec<ReplicaState> {
+    /// started before keep running, and those that train go on from the checkpoints of the `earlier` attempt.
+    pub(super) fn start(
+        &mut self,
+        case: &CasePlan,
+        holds: bool,
+        earlier: Option<&EarlierAttempt>,
+    ) -> Vec<ReplicaState> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;
         let mut open = Vec::new();
         let seed = Seed::draw().unwrap_or_default();
-        let groups = process_groups(&case.key, &replicas, self.plan.site.master_port, seed, kept);
+        let Site { master_port, interface, .. } = &self.plan.site;
+        let hosts = &self.hosts[..case.key.scale.hosts as usize];
+        // The addresses were checked before.
+        let addresses = self.fleet.chosen_addresses(interface.as_deref(), hosts).unwrap_or_default();
+        let groups = process_groups(&case.key, &replicas, (*master_port, &addresses), seed, earlier);
         let mut groups = groups.into_iter();
         for replica in replicas {
             let in_run = Path::new(&case.key.folder()).join(replica.folder());
@@ -229,6 +258,7 @@ impl FleetRun<'_> {
             audit: self.options.audit,
             has_live_display: self.options.has_live_display,
             folder: in_run.to_string_lossy().into_owned(),
+            stored_as: self.fleet.state.rescaled.get(&case.key.to_string()).map(|known| known.stored_as.clone()),
             waits,
             contact_limit_s: contact_limit(&self.plan.site),
             checkout: self.checkout.clone(),

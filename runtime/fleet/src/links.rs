@@ -14,6 +14,7 @@ use super::given_up::GivenUpSessions;
 use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
 use super::hosts::tree_of;
 use super::launcher::launcher_for;
+use super::network::{HostAddress, chosen_address};
 use super::state::RunState;
 use flagperf_config::BusyHost;
 use flagperf_core::hash::hash_bytes;
@@ -34,6 +35,8 @@ pub(super) struct Fleet {
     pub(super) state: RunState,
     /// The hosts, each with its machine: the id of its kernel and its hostname.
     machines: BTreeMap<String, (String, String)>,
+    /// The addresses of each host.
+    addresses: BTreeMap<String, Vec<HostAddress>>,
     /// The hosts whose lock cannot be used, each with the reason.
     unlocked: BTreeMap<String, String>,
     /// The sessions that earlier runs have given up.
@@ -84,6 +87,7 @@ impl Fleet {
             lost,
             state,
             machines,
+            addresses: BTreeMap::new(),
             unlocked,
             given_up: GivenUpSessions::of_user(),
             sent_files,
@@ -99,6 +103,7 @@ impl Fleet {
                     let machine = (facts.boot_id, facts.hostname);
                     fleet.remove_given_up(&host);
                     fleet.offsets.insert(host.clone(), facts.clock_offset);
+                    fleet.addresses.insert(host.clone(), facts.addresses);
                     fleet.machines.insert(host.clone(), machine);
                     if let Some(what) = fleet.same_machine(&host, hosts) {
                         notify(&Notice::Host { host: &host, what: &what, is_warning: true });
@@ -235,6 +240,26 @@ impl Fleet {
             "{reason}; that is your own run, whose main process has ended: `flagperf resume {killed}` collects its results and \
              frees the host"
         )
+    }
+
+    /// Returns the address of each of these hosts that `INTERFACE` of host.yaml selects; none without it.
+    ///
+    /// # Errors
+    /// The hosts that have no such address, each with the reason.
+    pub(super) fn chosen_addresses(
+        &self,
+        choice: Option<&str>,
+        hosts: &[String],
+    ) -> Result<BTreeMap<String, HostAddress>, FleetError> {
+        let Some(choice) = choice else { return Ok(BTreeMap::new()) };
+        let (mut chosen, mut refused) = (BTreeMap::new(), Vec::new());
+        for host in hosts.iter().filter(|host| !self.lost.contains_key(*host)) {
+            match chosen_address(choice, self.addresses.get(host).map_or(&[], Vec::as_slice)) {
+                Ok(address) => drop(chosen.insert(host.clone(), address)),
+                Err(reason) => refused.push((host.clone(), reason)),
+            }
+        }
+        if refused.is_empty() { Ok(chosen) } else { Err(FleetError::Hosts(refused)) }
     }
 
     /// Returns the id of a host's machine, which does not tell who owns it.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::clock_offset::ClockOffset;
 use super::doctor_report::DoctorReport;
 use super::host_text::{HostError, short};
+use super::network::HostAddress;
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::TreeFile;
 use flagperf_core::event::Event;
@@ -258,6 +259,9 @@ pub struct SessionProcess {
     pub folder: PathBuf,
 }
 
+/// Most addresses of a host that are read.
+const ADDRESSES_MAX: usize = 256;
+
 /// Facts about a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
@@ -275,12 +279,17 @@ pub struct HostFacts {
     pub clock_offset: ClockOffset,
     /// Free space on the disk on which the host stores results.
     pub free_bytes: Bytes,
+    /// The addresses of its network cards.
+    #[serde(default)]
+    pub addresses: Vec<HostAddress>,
 }
 
 impl HostFacts {
     /// Returns the facts with their texts as a host may state them.
     pub(super) fn shortened(self) -> Self {
         let (version, hostname, boot_id) = (short(&self.version), short(&self.hostname), short(&self.boot_id));
-        HostFacts { version, hostname, boot_id, ..self }
+        let named = |own: HostAddress| HostAddress { interface: short(&own.interface), ..own };
+        let addresses = self.addresses.into_iter().take(ADDRESSES_MAX).map(named).collect();
+        HostFacts { version, hostname, boot_id, addresses, ..self }
     }
 }

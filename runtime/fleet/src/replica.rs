@@ -7,7 +7,9 @@ use indexmap::IndexMap;
 
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
+use super::network::HostAddress;
 use super::planned::{PlannedCase, different_input};
+use super::rescale::checkpoints_by_host;
 use super::session::SessionOutcome;
 use super::transfer_rate::is_too_slow;
 use flagperf_config::{CaseKey, Replica};
@@ -19,7 +21,7 @@ use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_plan::CasePlan;
 use flagperf_result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
-use flagperf_run::{LostCase, checkpoint_hashes, finished_record};
+use flagperf_run::{LostCase, finished_record};
 
 /// The checkpoints that processes compare: each host keeps two, and may be one behind another host.
 const CHECKPOINTS_MAX: usize = 3;
@@ -38,22 +40,32 @@ pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
     (0..key.scale.hosts).zip(hosts).flat_map(of_host).collect()
 }
 
-/// Returns the processes that train a case together, in the order of its replicas; none if each replica runs alone. `kept` is the folder
-/// of an earlier attempt at the case.
+/// An attempt at a training that was cut off.
+pub(super) struct EarlierAttempt {
+    /// Its folder, which was moved aside.
+    pub(super) folder: PathBuf,
+    pub(super) replicas: Vec<Replica>,
+}
+
+/// Returns the processes that train a case, in the order of its replicas; none if nothing is trained. `addresses` are those of the
+/// network cards that host.yaml selects; other hosts use the card of the route.
 pub(super) fn process_groups(
     key: &CaseKey,
     replicas: &[Replica],
-    master_port: u16,
+    (master_port, addresses): (u16, &BTreeMap<String, HostAddress>),
     seed: Seed,
-    kept: Option<&Path>,
+    earlier: Option<&EarlierAttempt>,
 ) -> Vec<ProcessGroup> {
-    if key.training.is_none() || replicas.len() < 2 {
+    if key.training.is_none() {
         return Vec::new();
     }
+    let checkpoints = earlier.map(|earlier| checkpoints_by_host(&earlier.folder, &earlier.replicas));
     // An engine knows the id, but not the seed.
     let id: String = hash_bytes(&seed.derive("group", 0).bytes()).chars().take(16).collect();
-    let address = |replica: &Replica| match key.scale.hosts {
-        1 => "127.0.0.1".to_owned(),
+    let chosen = |replica: &Replica| addresses.get(&replica.host);
+    let address = |replica: &Replica| match (chosen(replica), key.scale.hosts) {
+        (Some(chosen), _) => chosen.address.to_string(),
+        (None, 1) => "127.0.0.1".to_owned(),
         _ => replica.host.rsplit('@').next().unwrap_or_default().to_owned(),
     };
     let group = |(rank, replica): (usize, &Replica)| {
@@ -61,30 +73,33 @@ pub(super) fn process_groups(
         ProcessGroup {
             rank: rank as u32,
             size: replicas.len() as u32,
+            node_rank: replica.node_rank,
+            local_rank: replica.device.unwrap_or(0),
+            local_size: key.scale.devices,
             id: id.clone(),
             master_address: address(&replicas[0]),
             master_port,
             peer_address: address(peer),
+            own_address: chosen(replica).map(|chosen| chosen.address.to_string()),
+            interface: chosen(replica).map(|chosen| chosen.interface.clone()),
             seed,
             writes_checkpoints: is_first_of_host(replica),
-            checkpoints: kept.map(|kept| checkpoints_of(kept, replicas, replica)).unwrap_or_default(),
+            checkpoints: checkpoints.as_ref().map(|hosts| checkpoints_of(hosts, &replica.host)).unwrap_or_default(),
         }
     };
     replicas.iter().enumerate().map(group).collect()
 }
 
 /// Whether a replica is the first one of its host.
-fn is_first_of_host(replica: &Replica) -> bool {
+pub(super) fn is_first_of_host(replica: &Replica) -> bool {
     replica.device.is_none_or(|device| device == 0)
 }
 
-/// Returns the newest checkpoints of an earlier attempt by their names, as the events of the first replica of each host state them: with
-/// the hash on the host of `replica`, or an empty one if only another host has the checkpoint.
-fn checkpoints_of(kept: &Path, replicas: &[Replica], replica: &Replica) -> IndexMap<String, String> {
-    let of_first = |first: &Replica| (first.node_rank, checkpoint_hashes(&kept.join(first.folder()).join(EVENTS_FILE)));
-    let hosts: BTreeMap<u32, _> = replicas.iter().filter(|replica| is_first_of_host(replica)).map(of_first).collect();
+/// Returns the newest checkpoints of an earlier attempt by their names: with the hash on a host, or an empty one if only another host
+/// has the checkpoint. `hosts` has the hashes on each host.
+fn checkpoints_of(hosts: &IndexMap<String, IndexMap<String, String>>, host: &str) -> IndexMap<String, String> {
     let names: BTreeSet<&String> = hosts.values().flat_map(IndexMap::keys).collect();
-    let hash = |name: &String| hosts[&replica.node_rank].get(name).cloned().unwrap_or_default();
+    let hash = |name: &String| hosts.get(host).and_then(|own| own.get(name)).cloned().unwrap_or_default();
     let newest = names.into_iter().rev().take(CHECKPOINTS_MAX);
     newest.map(|name| (name.clone(), hash(name))).collect()
 }
@@ -361,7 +376,8 @@ mod tests {
                 events.push(Seconds(1.0), Phase::Train, &Event::Checkpoint { name, sha256 }).unwrap();
             }
         }
-        let groups = process_groups(&key, &replicas, 1, Seed::default(), Some(kept.path()));
+        let earlier = EarlierAttempt { folder: kept.path().to_owned(), replicas: replicas.clone() };
+        let groups = process_groups(&key, &replicas, (1, &BTreeMap::new()), Seed::default(), Some(&earlier));
         let writers: Vec<bool> = groups.iter().map(|group| group.writes_checkpoints).collect();
         assert_eq!(writers, [true, false, true, false]);
         let of_host =
@@ -371,6 +387,16 @@ mod tests {
             let hosts = [of_host(["", "", "3 on a"]), of_host(["5 on b", "4 on b", "3 on b"])];
             assert_eq!(found, hosts[expected]);
         }
+        let alone: CaseKey = "x:y:z:1:1:1".parse().unwrap();
+        let group = process_groups(
+            &alone,
+            &replicas_of(&alone, &hosts[1..]),
+            (1, &BTreeMap::new()),
+            Seed::default(),
+            Some(&earlier),
+        );
+        let found: Vec<_> = group[0].checkpoints.values().map(String::as_str).collect();
+        assert_eq!((group.len(), found), (1, vec!["5 on b", "4 on b", "3 on b"]), "the other host is gone");
     }
 
     #[test]

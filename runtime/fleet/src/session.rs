@@ -63,6 +63,9 @@ pub struct SessionTask {
     pub has_live_display: bool,
     /// The folder of the replica, relative to the folder of the run, with `/`: `resnet50_interpreter/node1_noderank0`.
     pub folder: String,
+    /// The folder of the case in the store of checkpoints, if it is another one than that of `folder`.
+    #[serde(default)]
+    pub stored_as: Option<PathBuf>,
     /// Whether the replica waits for the other replicas before each measured loop.
     pub waits: bool,
     /// Whether the replica, when it has planned its case, waits at the barrier of the first step until every host has planned.
@@ -236,7 +239,8 @@ fn run_task(
 
 /// Returns the folder of this host for the checkpoints of the case of a session, which is a folder of its store.
 fn checkpoint_store(session: &Path, task: &SessionTask) -> Option<PathBuf> {
-    let in_store = Path::new(&task.run_id).join(Path::new(&task.folder).parent()?);
+    let own = Path::new(&task.folder).parent()?;
+    let in_store = Path::new(&task.run_id).join(task.stored_as.as_deref().unwrap_or(own));
     let store = session.parent()?.parent()?;
     (!task.run_id.is_empty() && file::is_inside(&in_store)).then(|| store.join(CHECKPOINTS).join(in_store))
 }

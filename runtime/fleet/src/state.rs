@@ -7,9 +7,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use super::conduct::session_name;
+use super::rescale::Rescaled;
 use flagperf_config::{Environment, Overrides, is_host_name};
 use flagperf_core::file;
 use flagperf_core::run_files::STATE_FILE;
@@ -43,6 +45,9 @@ pub struct RunState {
     /// What [`case_parts`](flagperf_run::case_parts) returned when the run began; empty in the state of an older program.
     #[serde(default)]
     pub parts: BTreeMap<String, CaseParts>,
+    /// The trainings that go on with other numbers of hosts or devices, by their keys now.
+    #[serde(default)]
+    pub rescaled: BTreeMap<String, Rescaled>,
 }
 
 /// A session of a run.
@@ -79,7 +84,14 @@ impl RunState {
         let cases: BTreeSet<&String> = self.parts.keys().chain(now.keys()).collect();
         let change = |case: &String| match (self.parts.get(case), now.get(case)) {
             (Some(then), Some(now)) if then == now => None,
-            (Some(then), Some(now)) => Some((case.clone(), changed_parts(then, now))),
+            (Some(then), Some(now)) => {
+                let changed = changed_parts(then, now);
+                // The default of the batch of an evaluation follows from the number of devices.
+                let counts =
+                    |part: &String| !self.rescaled.contains_key(case) || !part.starts_with("`eval_batch_size`");
+                let changed: Vec<String> = changed.into_iter().filter(counts).collect();
+                (!changed.is_empty()).then(|| (case.clone(), changed))
+            }
             _ => Some((case.clone(), Vec::new())),
         };
         if self.parts.is_empty() { Vec::new() } else { cases.into_iter().filter_map(change).collect() }
@@ -111,6 +123,12 @@ impl RunState {
     /// Returns whether sessions of a case were started.
     pub(super) fn has_sessions(&self, case: &str) -> bool {
         self.sessions.iter().any(|known| known.case == case)
+    }
+
+    /// Returns the hosts of the sessions of a case, in order.
+    pub(super) fn hosts_of(&self, case: &str) -> Vec<String> {
+        let hosts = self.sessions.iter().filter(|known| known.case == case).map(|known| known.host.clone());
+        hosts.collect::<IndexSet<String>>().into_iter().collect()
     }
 
     /// Returns whether the records of a case are written.

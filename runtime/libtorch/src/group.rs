@@ -67,6 +67,9 @@ pub struct GroupOptions {
     master_port: u16,
     /// A host of the group other than this one; that of rank 0 if there is none.
     peer_address: String,
+    /// The address of this host to use; `None` selects that of the route to the peer.
+    #[serde(default)]
+    own_address: Option<String>,
 }
 
 /// Longest wait for the other processes, which the host starts at the same time, and for a collective: the default of PyTorch, because
@@ -75,8 +78,12 @@ const JOIN_MS: i64 = 120_000;
 const COLLECTIVE_MS: i64 = 1_800_000;
 
 impl GroupOptions {
-    /// Returns the address of this host by which the peer reaches it: that of the network card with the route to the peer.
+    /// Returns the address of this host by which the peer reaches it: the given one, or that of the network card with the route to the
+    /// peer.
     fn own_address(&self) -> std::io::Result<String> {
+        if let Some(own) = &self.own_address {
+            return Ok(own.clone());
+        }
         // Connecting a socket for datagrams sends nothing.
         let connect = |any: &str| {
             let socket = UdpSocket::bind((any, 0))?;
@@ -130,7 +137,7 @@ impl Group {
         if let Some(group) = joined.upgrade().filter(|group| group.options == *options) {
             return Ok(group);
         }
-        let GroupOptions { rank, size, id, master_address, master_port, peer_address } = options;
+        let GroupOptions { rank, size, id, master_address, master_port, peer_address, .. } = options;
         let own = options.own_address().map_err(|error| {
             Error::Failed(format!("the host `{peer_address}` of the process group has no address: {error}"))
         })?;

@@ -8,7 +8,7 @@ use flagperf_onnx::OPSET;
 
 use super::{CaseSettings, EngineChoice, Manifest, RefusedOption};
 use flagperf_config::{CaseConfig, CaseKey, Finding, Origin, Scale, list_names};
-use flagperf_core::description::EngineDescription;
+use flagperf_core::description::{EngineDescription, PROGRAM_ENGINE};
 use flagperf_core::precision::Precision;
 use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::{EngineRole, Phase};
@@ -46,7 +46,9 @@ impl EngineCheck<'_> {
         let Some(training) = key.value.training.as_ref().filter(|_| key.value.scale != Scale::ONE) else {
             return Ok(());
         };
-        if engine.options.is_none() || engine.option(PROCESS_GROUP_OPTION).is_some() {
+        // A program learns of the others by its variables.
+        let is_program = engine.name == PROGRAM_ENGINE;
+        if is_program || engine.options.is_none() || engine.option(PROCESS_GROUP_OPTION).is_some() {
             return Ok(());
         }
         let CaseKey { case, framework, scale, .. } = &key.value;

@@ -211,6 +211,9 @@ pub struct TrainingSettings {
     /// A regular expression for each figure in the program's lines.
     #[serde(default)]
     pub patterns: IndexMap<String, String>,
+    /// The variable of visible devices, with all devices of the case on a host: a program chooses its own by its number.
+    #[serde(default)]
+    pub devices_of_host: Option<(String, String)>,
 }
 
 impl TrainingSettings {

@@ -25,6 +25,9 @@ use flagperf_core::limits::Limits;
 use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
 
+/// The variables by which Gloo and NCCL learn the network card to use.
+const INTERFACE_VARIABLES: [&str; 2] = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
+
 /// All findings, at least one of them an error.
 pub type PlanErrors = Findings;
 
@@ -343,7 +346,10 @@ impl Planner<'_> {
     fn worker_environment(&self) -> indexmap::IndexMap<String, String> {
         let visible = self.config.visible.iter().filter_map(VisibleDevices::worker_variable);
         let level = self.config.site.flagperf_log_level.clone();
-        visible.chain([(env::LOG_LEVEL.to_owned(), level)]).collect()
+        let interface = self.config.process_group.as_ref().and_then(|group| group.interface.clone());
+        let cards =
+            interface.into_iter().flat_map(|card| INTERFACE_VARIABLES.map(|name| (name.to_owned(), card.clone())));
+        visible.chain([(env::LOG_LEVEL.to_owned(), level)]).chain(cards).collect()
     }
 
     /// Returns the names of the scripts of the case.

@@ -96,6 +96,9 @@ impl Planner<'_> {
         }
         values.insert("hardware".to_owned(), training.hardware.as_str().into());
         values.insert("processes".to_owned(), processes.into());
+        let visible = self.config.visible.as_ref().filter(|_| devices > 1);
+        let devices_of_host = visible.map(|visible| visible.variable_of_host(devices));
+        values.insert("devices_of_host".to_owned(), serde_json::json!(devices_of_host));
         serde_json::from_value(values.into()).expect("every key of training.yaml was read by its type")
     }
 }

@@ -39,6 +39,7 @@ fn a_training_is_one_job_with_the_settings_of_training_yaml() {
         command: Vec::new(),
         command_folder: None,
         patterns: IndexMap::new(),
+        devices_of_host: None,
     };
     assert_eq!(job.task, Task::Train { training: Box::new(training), role: EngineRole::Framework });
     let CaseSettings { batch_size, flops, flops_per_sample, compiler, repeat, no_validation, .. } = &job.settings;

@@ -71,7 +71,7 @@ fn program_fault(plan: &CasePlan) -> Option<Fault> {
     if plan.container.is_some() || !job.data_dir.is_dir() {
         return None;
     }
-    let TrainingProgram { argv, folder } = job.program().ok()?;
+    let TrainingProgram { argv, folder, .. } = job.program(0).ok()?;
     let fault = |key: &str, reason: String| Some(Fault { place: FaultPlace::Program(key.to_owned()), reason });
     if !folder.is_dir() {
         return fault("command_folder", format!("`command_folder`: there is no folder `{}`", folder.display()));

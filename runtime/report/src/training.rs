@@ -2,7 +2,7 @@
 
 use super::rows::{HEADLINE_MFU, plural};
 use super::text::{digits, duration, percent, rate};
-use flagperf_core::measure::TrainingProgress;
+use flagperf_core::measure::{TrainedBy, TrainingProgress};
 use flagperf_core::metric;
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{Communication, Record, TrainingRecord, TrainingRound, Verdict};
@@ -34,10 +34,22 @@ pub(super) fn training_rows(record: &Record, training: &TrainingRecord) -> Vec<(
         ("vendor_max_mem(GiB)", memory(info.vendor_max_mem)),
         (HEADLINE_MFU, mfu(record)),
     ];
+    if training.trained_by.len() > 1 {
+        rows.push(("devices", devices(&training.trained_by)));
+    }
     if record.repeat() > 1 {
         rows.insert(0, ("repetition", repetition(record, training)));
     }
     rows
+}
+
+/// Says how many devices have trained which steps.
+fn devices(parts: &[TrainedBy]) -> String {
+    let text = |part: &TrainedBy| {
+        let round = if part.round > 0 { format!(" of repetition {}", part.round + 1) } else { String::new() };
+        format!("{} after step {}{round}", part.ranks, part.after_step)
+    };
+    parts.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// Says which repetition the figures are of.

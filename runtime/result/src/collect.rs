@@ -123,6 +123,7 @@ impl PhaseCollector {
                 let added = record.training.get_or_insert_default().add_local_steps(steps);
                 self.note_contradiction(added);
             }
+            Event::TrainedBy { parts } => record.training.get_or_insert_default().trained_by.clone_from(parts),
             Event::TrainingReplay(replay) => {
                 record.training.get_or_insert_default().replay = Some((**replay).clone());
             }

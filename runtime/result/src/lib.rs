@@ -7,6 +7,7 @@ mod agreement;
 mod audit;
 mod chain;
 mod collect;
+mod communication;
 mod conditions;
 mod environment;
 mod executed_code;
@@ -48,6 +49,7 @@ pub use agreement::AgreementCheck;
 pub use audit::{AuditCheck, AuditVerdict};
 pub use chain::{ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EventChain, read_windows, verify_chain};
 pub use collect::{PhaseCollector, ReceivedEvent};
+pub use communication::{Communication, GroupCommunication};
 pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};
 pub use facts::conductor_facts;
@@ -71,8 +73,8 @@ pub use scripts::{ScriptHashes, hash_scripts};
 pub use settings_difference::different_setting;
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use step_time_change::{step_time_change_text, step_time_changes};
-pub use summary::{GroupCommunication, ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
-pub use training::{Communication, TrainingRecord, TrainingRound, hardware_warning};
+pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
+pub use training::{TrainingRecord, TrainingRound, hardware_warning};
 pub use training_log::{LogText, TrainingLog};
 pub use validity::{
     OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_PADDING_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, ShortTime, Validity,

@@ -8,7 +8,7 @@ use flagperf_core::event::{
 };
 use flagperf_core::measure::{
     AuditReport, EpochLosses, Evaluation, LocalSteps, PassReport, QueryColumns, QueryTimes, ReplayedValue,
-    ScenarioReport, SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainingEnd, TrainingProgress,
+    ScenarioReport, SpanTimes, StepColumns, StepReplay, StepTimes, TraceSpan, TrainedBy, TrainingEnd, TrainingProgress,
     TrainingReplay, TrialEnd, VendorTime,
 };
 use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
@@ -55,6 +55,7 @@ fn kind_index(event: &Event) -> usize {
         Event::Scenario(_) => 35,
         Event::TrialBegin { .. } => 36,
         Event::LocalSteps(_) => 37,
+        Event::TrainedBy { .. } => 38,
     }
 }
 
@@ -157,6 +158,7 @@ fn events(x: f64) -> Vec<Event> {
         })),
         Event::TrialBegin { trial: 1, scheduled: Some(96), queries_per_s: Some(12.5) },
         Event::LocalSteps(LocalSteps { core_s: vec![Seconds(x)] }),
+        Event::TrainedBy { parts: vec![TrainedBy { round: 0, after_step: 3, ranks: 2 }] },
     ]
 }
 
@@ -195,7 +197,7 @@ fn report(x: f64) -> PassReport {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 38);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 39);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));

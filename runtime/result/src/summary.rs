@@ -4,9 +4,8 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Communication, Record, ShortTime, Status, Validity};
+use super::{Communication, GroupCommunication, Record, ShortTime, Status, Validity};
 use flagperf_config::{CaseKey, Replica};
-use flagperf_core::measure::Latency;
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 
@@ -178,36 +177,6 @@ pub struct StepSummary {
     pub shares_devices: bool,
 }
 
-/// What training together costs the processes that train a model.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-pub struct GroupCommunication {
-    /// The longest median core time of a step.
-    pub core_s: Seconds,
-    /// The longest median core time of a step without exchange.
-    pub local_core_s: Seconds,
-    /// The part of a step by which it is longer than one without exchange on the slowest rank: communication that does not overlap with
-    /// computation, and what it takes from computation. Negative if steps without exchange took longer.
-    pub exposed_share: f64,
-    /// The rank whose steps without exchange take longest.
-    pub slowest_rank: u32,
-    /// By how much they are longer than those of the median of all ranks, as a share.
-    pub slower_by: f64,
-}
-
-impl GroupCommunication {
-    /// Returns the figures of a group from those of its ranks in order; `None` for one process.
-    pub fn of(ranks: &[Communication]) -> Option<Self> {
-        let local: Vec<Seconds> = ranks.iter().map(|own| own.local_core_s).collect();
-        let Latency { p50_s, max_s, .. } = Latency::of(&local).filter(|_| ranks.len() > 1)?;
-        let core_s = Seconds(ranks.iter().map(|own| own.core_s.0).fold(0.0, f64::max));
-        let slowest_rank = local.iter().position(|time| *time == max_s)? as u32;
-        let group = Communication { core_s, local_core_s: max_s, ..Communication::default() };
-        let (exposed_share, slower_by) = (group.exposed_share(), max_s.0 / p50_s.0 - 1.0);
-        Some(GroupCommunication { core_s, local_core_s: max_s, exposed_share, slowest_rank, slower_by })
-    }
-}
-
 /// What a record calls the file of the trained parameters and running statistics.
 const MODEL_KIND: &str = "model";
 /// Share of the time in which all replicas measured simultaneously, below which there is a warning.
@@ -318,7 +287,11 @@ impl StepSummary {
 /// Returns that the processes that trained a model together ended with different parameters, or that those of one are not known.
 fn different_parameters(case: &str, records: &[&Record]) -> Option<String> {
     let key: CaseKey = case.parse().ok()?;
-    if key.training.is_none() || records.iter().any(|record| record.status != Status::Ok) {
+    // A program keeps its parameters to itself.
+    if key.training.is_none()
+        || records.iter().any(|record| record.is_reported_by_program())
+        || records.iter().any(|record| record.status != Status::Ok)
+    {
         return None;
     }
     let parameters = |record: &&Record| {
@@ -368,20 +341,6 @@ fn common_share(windows: &[[Seconds; 2]]) -> f64 {
 mod tests {
     use super::*;
     use crate::testing;
-
-    #[test]
-    fn the_share_of_communication_is_that_of_the_slowest_rank_which_is_known() {
-        let rank = |core: f64, local: f64| Communication {
-            local_steps: 50,
-            local_core_s: Seconds(local),
-            core_s: Seconds(core),
-        };
-        let group = GroupCommunication::of(&[rank(0.100, 0.080), rank(0.099, 0.095), rank(0.1, 0.080)]).unwrap();
-        assert_eq!((group.core_s, group.local_core_s, group.slowest_rank), (Seconds(0.100), Seconds(0.095), 1));
-        assert!((group.exposed_share - 0.05).abs() < 1e-12, "{}", group.exposed_share);
-        assert!((group.slower_by - 0.1875).abs() < 1e-12, "{}", group.slower_by);
-        assert_eq!(GroupCommunication::of(&[rank(0.1, 0.08)]), None);
-    }
 
     fn replica(rate: f64, window: Option<[f64; 2]>) -> ReplicaSummary {
         ReplicaSummary {

@@ -4,12 +4,12 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Record;
+use super::{Communication, Record};
 use flagperf_config::CaseKey;
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{
-    EpochLosses, Evaluation, Latency, LocalSteps, Measurement, TrainingEnd, TrainingProgress, TrainingReplay,
+    EpochLosses, Evaluation, Latency, LocalSteps, Measurement, TrainedBy, TrainingEnd, TrainingProgress, TrainingReplay,
 };
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
@@ -33,6 +33,9 @@ pub struct TrainingRecord {
     /// What had been trained before, if the run was resumed; the rounds contain what was trained since then.
     #[serde(default)]
     pub resumed: Option<TrainingProgress>,
+    /// How many processes have trained which steps, if the run was resumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trained_by: Vec<TrainedBy>,
     /// One training for each repetition, in order.
     pub rounds: Vec<TrainingRound>,
     /// What training together costs this process; `None` for one process, and if it could not be measured.
@@ -41,26 +44,6 @@ pub struct TrainingRecord {
     /// What another engine computed again; `None` in an older record and for a training that did not end.
     #[serde(default)]
     pub replay: Option<TrainingReplay>,
-}
-
-/// What training together with other processes costs a process: the part of a step that it would not take alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
-pub struct Communication {
-    /// Number of timed steps without exchange.
-    pub local_steps: u64,
-    /// Median of their core times.
-    pub local_core_s: Seconds,
-    /// Median core time of the steps of the training; 0 before its end.
-    pub core_s: Seconds,
-}
-
-impl Communication {
-    /// Returns the share of a step of `core_s` that exceeds a step without exchange: communication that does not overlap with computation,
-    /// waiting for slower processes, and what communication takes from computation. Negative if steps without exchange took longer.
-    pub fn exposed_share(self) -> f64 {
-        1.0 - self.local_core_s.0 / self.core_s.0
-    }
 }
 
 /// One training from its first step to its last evaluation.

@@ -191,6 +191,7 @@ mod tests {
                 not_computed: Vec::new(),
             }),
             resumed: None,
+            trained_by: Vec::new(),
         };
         let mut record = Record { settings: Default::default(), ..testing::record() };
         for (key, value) in [("train_samples", 320.into()), ("train_index", "ab".into()), ("seed", Value::Null)] {

@@ -159,7 +159,7 @@ fn read_events(
         }
         memory_checked = now;
         // The other processes of its group would wait for it.
-        match job.process_group.is_some() && worker.is_stopped() {
+        match job.process_group.as_ref().is_some_and(|group| group.size > 1) && worker.is_stopped() {
             false => stopped = None,
             true if now.since(*stopped.get_or_insert(now)).0 > STOPPED_MAX.0 => {
                 return StopReason::Failed(stopped_worker());

@@ -35,7 +35,8 @@ pub use step_columns::{STEPS_PER_EVENT, StepColumns};
 pub use step_time_change::{ChangeShape, StepPlace, StepTimeChange};
 pub use trace::TraceSpan;
 pub use training::{
-    EpochLosses, Evaluation, LocalSteps, ReplayedValue, StepReplay, TrainingEnd, TrainingProgress, TrainingReplay,
+    EpochLosses, Evaluation, LocalSteps, ReplayedValue, StepReplay, TrainedBy, TrainingEnd, TrainingProgress,
+    TrainingReplay,
 };
 pub use training_length::{TrainingLength, TrainingSteps};
 pub use warmup::Warmup;

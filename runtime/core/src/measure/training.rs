@@ -84,6 +84,18 @@ pub struct LocalSteps {
     pub core_s: Vec<Seconds>,
 }
 
+/// From which step on how many processes have trained: `flagperf resume` continues a training with another number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct TrainedBy {
+    /// Which training of the case, from 0.
+    pub round: u32,
+    /// The steps of it before.
+    pub after_step: u64,
+    /// The number of processes.
+    pub ranks: u32,
+}
+
 /// Steps of a training and outputs of its last evaluation, computed again by another engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]

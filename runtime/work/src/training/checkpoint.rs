@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use flagperf_core::hash::{hash_bytes, hash_file};
-use flagperf_core::measure::{TrainingProgress, TrainingSteps};
+use flagperf_core::measure::{TrainedBy, TrainingProgress, TrainingSteps};
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::CHECKPOINTS_FOLDER;
 use flagperf_core::tensor::Tensor;
@@ -40,6 +40,8 @@ pub struct Checkpoint {
     pub progress: TrainingProgress,
     /// The states, in the order of the training step.
     pub states: Vec<Tensor>,
+    /// How many processes have trained which steps; empty before the first one, and in a checkpoint of an older program.
+    pub trained_by: Vec<TrainedBy>,
 }
 
 /// What a checkpoint must agree with to be one of the training.
@@ -58,6 +60,7 @@ struct StoredProgress {
     progress: TrainingProgress,
     /// The hash of the index of the training's dataset.
     data_sha256: String,
+    trained_by: Vec<TrainedBy>,
 }
 
 /// The checkpoints of a case.
@@ -76,9 +79,15 @@ impl<'e> Checkpoints<'e> {
     ///
     /// # Errors
     /// When it cannot be written. The older ones then stay.
-    pub fn write(&self, progress: TrainingProgress, states: (&[State], &[Tensor])) -> io::Result<(String, String)> {
+    pub fn write(
+        &self,
+        progress: TrainingProgress,
+        states: (&[State], &[Tensor]),
+        trained_by: &[TrainedBy],
+    ) -> io::Result<(String, String)> {
         let (unfinished, name) = (self.folder.join("unfinished"), folder_name(progress));
-        let stored = StoredProgress { progress, data_sha256: self.extent.data.to_owned() };
+        let stored =
+            StoredProgress { progress, data_sha256: self.extent.data.to_owned(), trained_by: trained_by.to_vec() };
         let written = write_files(&unfinished, &stored, states).and_then(|sha256| {
             let place = self.folder.join(&name);
             // An unusable one may have the name.
@@ -134,7 +143,9 @@ impl<'e> Checkpoints<'e> {
             }
             Some(_) => {}
         }
-        self.check(name, &checkpoint.0).map(|()| Checkpoint { progress: checkpoint.0.progress, states: checkpoint.1 })
+        self.check(name, &checkpoint.0)?;
+        let (StoredProgress { progress, trained_by, .. }, states) = checkpoint;
+        Ok(Checkpoint { progress, states, trained_by })
     }
 
     /// Checks that the training can have come so far.
@@ -194,8 +205,8 @@ fn write_files(folder: &Path, progress: &StoredProgress, states: (&[State], &[Te
     fs::create_dir_all(folder)?;
     write_model(&folder.join(MODEL_FILE), states)?;
     write_states(&folder.join(OPTIMIZER_FILE), states, |kind| !is_of_model(kind))?;
-    let StoredProgress { progress, data_sha256 } = progress;
-    let stored = json!({"progress": progress, "data_sha256": data_sha256});
+    let StoredProgress { progress, data_sha256, trained_by } = progress;
+    let stored = json!({"progress": progress, "data_sha256": data_sha256, "trained_by": trained_by});
     fs::write(folder.join(PROGRESS_FILE), serde_json::to_vec(&stored)?)?;
     let hash = |file: &str| {
         File::open(folder.join(file))?.sync_all()?;
@@ -240,7 +251,12 @@ fn read_files(folder: &Path, states: &[State]) -> Result<((StoredProgress, Vec<T
     let mut stored: Value = serde_json::from_slice(progress).map_err(damaged)?;
     let data_sha256 = stored["data_sha256"].as_str().unwrap_or_default().to_owned();
     let reached = stored.get_mut("progress").map(Value::take).unwrap_or_default();
-    let progress = StoredProgress { progress: serde_json::from_value(reached).map_err(damaged)?, data_sha256 };
+    let trained_by = stored.get_mut("trained_by").map_or(Ok(Vec::new()), |by| serde_json::from_value(by.take()));
+    let progress = StoredProgress {
+        progress: serde_json::from_value(reached).map_err(damaged)?,
+        data_sha256,
+        trained_by: trained_by.map_err(damaged)?,
+    };
     let (model, optimizer) = (parse(MODEL_FILE, &model.1)?, parse(OPTIMIZER_FILE, &optimizer.1)?);
     let tensor = |state: &State| {
         let file = if is_of_model(state.kind) { &model } else { &optimizer };
@@ -293,7 +309,7 @@ mod tests {
     ) -> IndexMap<String, String> {
         let written = epochs
             .into_iter()
-            .map(|epochs| checkpoints.write(progress(epochs), (states, &values(epochs as f32))).unwrap());
+            .map(|epochs| checkpoints.write(progress(epochs), (states, &values(epochs as f32)), &[]).unwrap());
         written.collect()
     }
 
@@ -356,7 +372,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::of_case(folder.path(), extent());
         let refused = |progress: TrainingProgress, data: &str| {
-            let stored = StoredProgress { progress, data_sha256: data.to_owned() };
+            let stored = StoredProgress { progress, data_sha256: data.to_owned(), trained_by: Vec::new() };
             checkpoints.check("round000000_step000000000030", &stored).is_err()
         };
         let honest = progress(3);
@@ -384,7 +400,7 @@ mod tests {
         let checkpoints = Checkpoints::of_case(folder.path(), Extent { steps: length.in_steps(10), ..extent() });
         let found = |epochs, steps| {
             let progress = TrainingProgress { epochs, steps, ..progress(0) };
-            let stored = StoredProgress { progress, data_sha256: "data".to_owned() };
+            let stored = StoredProgress { progress, data_sha256: "data".to_owned(), trained_by: Vec::new() };
             checkpoints.check(&folder_name(progress), &stored).is_ok()
         };
         assert!(found(1, 14) && found(7, 70));
@@ -412,7 +428,7 @@ mod tests {
         let hashes = write(&checkpoints, &states, [1]);
         // A file of the name of the next one is not replaced.
         fs::write(checkpoints.folder.join("round000000_step000000000020"), "occupied").unwrap();
-        checkpoints.write(progress(2), (&states, &values(2.0))).unwrap_err();
+        checkpoints.write(progress(2), (&states, &values(2.0)), &[]).unwrap_err();
         let (newest, _) = checkpoints.newest(&states, &hashes);
         assert_eq!(newest.unwrap().progress, progress(1));
     }

@@ -33,7 +33,7 @@ impl Group {
     /// # Errors
     /// When the others do not join in time.
     pub fn join(job: &Job, role: EngineRole) -> Result<Self, Failure> {
-        let Some(ProcessGroup { rank, size, writes_checkpoints, .. }) = job.process_group else {
+        let Some(ProcessGroup { rank, size: size @ 2.., writes_checkpoints, .. }) = job.process_group else {
             return Ok(Group { rank: 0, size: 1, writes_checkpoints: true, sessions: Mutex::default() });
         };
         let sessions = load_graph(&all_reduce_model(&[1]), "all_reduce", &with_group(job), role)?;

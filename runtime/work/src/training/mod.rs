@@ -13,6 +13,7 @@ mod program;
 mod reach;
 mod remembered;
 mod replay;
+mod reports;
 mod session;
 mod state_reader;
 mod step_parts;
@@ -84,7 +85,7 @@ impl Worker<'_> {
                 let mut evaluator = Evaluator::new(&scripts, &evaluated, role, &model, evaluation_data)?;
                 let mut training = TrainingLoop::new(job, settings, &model, loaded, training_data)?;
                 training.try_evaluation(&mut evaluator, self.clock.as_ref())?;
-                let mut resumed = self.find_checkpoint(&training, &model)?;
+                let mut resumed = self.find_checkpoint(&mut training, &model)?;
                 let first = resumed.as_ref().map_or(0, |resumed| resumed.progress.rounds);
                 (first..job.settings.repeat).try_for_each(|round| {
                     let start = match resumed.take() {
@@ -136,7 +137,8 @@ impl Worker<'_> {
             true => model.first_states.clone(),
             false => TrainingModel::build(scripts, &self.job.with_seed(seed), settings)?.first_states,
         };
-        Ok(Checkpoint { progress: TrainingProgress { rounds: round, seed, ..TrainingProgress::default() }, states })
+        let progress = TrainingProgress { rounds: round, seed, ..TrainingProgress::default() };
+        Ok(Checkpoint { progress, states, trained_by: Vec::new() })
     }
 
     /// Returns the newest checkpoint of an earlier attempt at the case, of which `flagperf resume` moves them here.
@@ -145,7 +147,7 @@ impl Worker<'_> {
     /// When processes that train together do not all have the same one.
     fn find_checkpoint(
         &self,
-        training: &TrainingLoop<'_>,
+        training: &mut TrainingLoop<'_>,
         model: &TrainingModel,
     ) -> Result<Option<Checkpoint>, Failure> {
         let (checkpoints, states, group) = (training.checkpoints(), &model.step.states, training.group());
@@ -160,6 +162,7 @@ impl Worker<'_> {
         let message = format!("goes on after step {}, from a checkpoint", checkpoint.progress.steps);
         (self.emit)(Event::Log { level: Level::Info, source: "training".to_owned(), message });
         (self.emit)(Event::TrainingResumed(checkpoint.progress));
+        (self.emit)(Event::TrainedBy { parts: training.resume(&checkpoint).to_vec() });
         // The events of this attempt state the checkpoints from which the next one may go on.
         for (name, sha256) in &self.job.checkpoints {
             (self.emit)(Event::Checkpoint { name: name.clone(), sha256: sha256.clone() });

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{
-    Clock, EpochLosses, Evaluation, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, TrainingEnd,
+    Clock, EpochLosses, Evaluation, Nanos, STEPS_PER_EVENT, StepColumns, StepTimes, TrainedBy, TrainingEnd,
     TrainingProgress, TrainingSteps,
 };
 use flagperf_core::metric;
 use flagperf_core::step::Step;
 use flagperf_core::tensor::Tensor;
-use flagperf_core::units::{Bytes, Seconds};
+use flagperf_core::units::Seconds;
 use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
 use flagperf_engine::Value;
-use flagperf_host::descendants_peak;
 use flagperf_onnx::StepScalars;
 use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::Sessions;
@@ -21,7 +20,7 @@ use indexmap::IndexMap;
 
 use super::super::lend::lend_field;
 use super::super::measured_loop::loader_options;
-use super::super::phase::{Emit, failure, peak_memory};
+use super::super::phase::{Emit, failure};
 use super::checkpoint::{Checkpoint, Checkpoints, Extent};
 use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps};
 use super::kept_steps::pairs_max;
@@ -41,7 +40,7 @@ pub struct TrainingLoop<'a> {
     pub(super) job: &'a Job,
     pub(super) settings: &'a TrainingSettings,
     pub(super) model: &'a TrainingModel,
-    sessions: Sessions,
+    pub(super) sessions: Sessions,
     /// Copies batches during steps; `None` if the steps read them from host memory.
     pub(super) transfer: Option<Transfer>,
     /// The batch of the next step, which was copied during the last one.
@@ -54,29 +53,31 @@ pub struct TrainingLoop<'a> {
     /// Draws samples by the seed of the current round.
     pub(super) sampler: TrainingSampler,
     /// When evaluations, checkpoints and the end are due.
-    steps: TrainingSteps,
+    pub(super) steps: TrainingSteps,
     /// Multiply-adds of a step for each sample: three times those of the model.
-    multiply_adds_per_sample: Option<u64>,
+    pub(super) multiply_adds_per_sample: Option<u64>,
     /// Passes of all rounds that have ended.
-    passes: u32,
+    pub(super) passes: u32,
     /// The steps of the last round that another engine computes again.
     pub(super) drawn: DrawnSteps,
     /// The states of the last evaluation.
     evaluated: Vec<Tensor>,
     /// The hash of the index of the dataset.
     data_sha256: String,
+    /// How many processes have trained which steps.
+    trained_by: Vec<TrainedBy>,
 }
 
 /// What changes while a training runs.
 pub(super) struct Progress {
-    round: u32,
+    pub(super) round: u32,
     /// Steps done: batches.
-    steps: u64,
+    pub(super) steps: u64,
     /// Updates that were skipped because gradients were not finite, and how many of them since the last other one.
     skipped: u64,
     skipped_in_a_row: u32,
     states: Vec<Value>,
-    start: Nanos,
+    pub(super) start: Nanos,
     /// The time before the training was resumed.
     earlier: Seconds,
 }
@@ -91,7 +92,7 @@ impl Progress {
 }
 
 /// Where the events of a loop go, and its clock.
-type Output<'o> = (&'o dyn Clock, &'o Emit);
+pub(super) type Output<'o> = (&'o dyn Clock, &'o Emit);
 
 impl<'a> TrainingLoop<'a> {
     /// Prepares a loop over a dataset, of which every epoch leaves out the samples that do not fill a batch.
@@ -128,7 +129,7 @@ impl<'a> TrainingLoop<'a> {
             None => pairs_max(job, model.state_bytes()),
         };
         let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs);
-        let evaluated = Vec::new();
+        let (evaluated, ranks) = (Vec::new(), group.size);
         Ok(TrainingLoop {
             job,
             settings,
@@ -147,7 +148,19 @@ impl<'a> TrainingLoop<'a> {
             drawn,
             evaluated,
             data_sha256,
+            trained_by: vec![TrainedBy { ranks, ..TrainedBy::default() }],
         })
+    }
+
+    /// Notes that a training goes on from a checkpoint. Returns how many processes have trained which steps.
+    pub fn resume(&mut self, checkpoint: &Checkpoint) -> &[TrainedBy] {
+        let TrainingProgress { rounds: round, steps: after_step, .. } = checkpoint.progress;
+        let now = TrainedBy { round, after_step, ranks: self.group.size };
+        self.trained_by.clone_from(&checkpoint.trained_by);
+        if self.trained_by.last().is_none_or(|last| last.ranks != now.ranks) {
+            self.trained_by.push(now);
+        }
+        &self.trained_by
     }
 
     /// Returns the checkpoints of the case.
@@ -211,7 +224,7 @@ impl<'a> TrainingLoop<'a> {
         let epochs = (steps / self.steps.per_epoch) as u32;
         let reached = TrainingProgress { rounds: round, epochs, steps, skipped, train_s, seed };
         let checkpoints = self.checkpoints();
-        match checkpoints.write(reached, (&self.model.step.states, states)) {
+        match checkpoints.write(reached, (&self.model.step.states, states), &self.trained_by) {
             Ok((name, sha256)) => emit(Event::Checkpoint { name, sha256 }),
             Err(error) => {
                 let folder = checkpoints.folder().display();
@@ -320,24 +333,6 @@ impl<'a> TrainingLoop<'a> {
         Ok(())
     }
 
-    /// Emits the end of the pass. A training has no warm-up: its first steps count.
-    fn end_pass(&self, accuracy: IndexMap<String, f64>, non_finite_outputs: u64, (_, emit): Output<'_>) {
-        let device_memory = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.device_memory()?.0));
-        emit(Event::PassEnd(Box::new(PassReport {
-            step: Step::Training,
-            pass: self.passes - 1,
-            batch_size: self.job.settings.batch_size,
-            warmup_steady: true,
-            output_count: RESULTS as u32,
-            accuracy,
-            non_finite_outputs,
-            multiply_adds_per_sample: self.multiply_adds_per_sample,
-            device_memory_bytes_max: device_memory.max().map(Bytes),
-            memory_bytes_max: Bytes(peak_memory().0 + descendants_peak()),
-            ..PassReport::default()
-        })));
-    }
-
     /// Returns the sessions that train.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
@@ -428,23 +423,5 @@ impl<'a> TrainingLoop<'a> {
         let reason = format!("step {step}: the loss is {loss} and the norm of the gradients {norm}");
         let hint = "a smaller `learning_rate`, a warm-up or `clip_norm` may keep them finite, if the data have no NaN";
         Err(failure(&reason, hint))
-    }
-
-    fn report(&self, progress: &Progress, (clock, emit): Output<'_>) {
-        let TrainingSteps { per_epoch, .. } = self.steps;
-        let (epoch, batch) = ((progress.steps - 1) / per_epoch, (progress.steps - 1) % per_epoch + 1);
-        if batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))) {
-            emit(Event::Progress {
-                step: Step::Training,
-                warmup: false,
-                pass: epoch as u32,
-                passes: self.steps.epochs() as u32,
-                batch,
-                batches: per_epoch,
-                samples: progress.steps * u64::from(self.job.settings.batch_size),
-                elapsed_s: clock.now().since(progress.start),
-                repetition: Some([progress.round + 1, self.job.settings.repeat]).filter(|[_, all]| *all > 1),
-            });
-        }
     }
 }

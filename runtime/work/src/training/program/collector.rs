@@ -148,7 +148,9 @@ impl<'c> Collector<'c> {
 
     fn add_step(&mut self, at: Nanos, report: &StepReport) -> Result<(), Failure> {
         let step = report.step.or(self.announced.take()).unwrap_or(self.step + 1);
-        let samples = report.samples.unwrap_or(step.saturating_mul(self.batch_size.into()));
+        // A program counts the samples of all devices, as FlagPerf's do, and the host those of this one.
+        let reported = report.samples.map(|samples| samples / u64::from(self.settings.processes));
+        let samples = reported.unwrap_or(step.saturating_mul(self.batch_size.into()));
         if let Some(epoch) = report.epoch
             && self.epoch.replace(epoch).is_some_and(|before| before != epoch)
         {
@@ -270,8 +272,8 @@ impl<'c> Collector<'c> {
     /// Ends the training after its program has ended.
     ///
     /// # Errors
-    /// When the program reported nothing, no step, or no metric that has a target.
-    pub fn finish(mut self) -> Result<(), Failure> {
+    /// When the program reported nothing, no step, or no metric that has a target: of several programs, the first one must.
+    pub fn finish(mut self, rank: u32) -> Result<(), Failure> {
         if self.reports == 0 {
             let hint = "it prints FlagPerf's `[PerfLog]` lines, or `patterns` in training.yaml find its figures";
             return Err(failure(&"the program reported nothing", hint));
@@ -281,7 +283,8 @@ impl<'c> Collector<'c> {
                         without which there is no speed";
             return Err(failure(&"the program reported no step", hint));
         }
-        if let Some(name) = self.settings.target.keys().find(|name| !self.metrics.contains_key(*name)) {
+        let is_missing = |name: &&String| rank == 0 && !self.metrics.contains_key(*name);
+        if let Some(name) = self.settings.target.keys().find(is_missing) {
             let known = self.metrics.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let reason = format!("the program reported no metric `{name}`, which `target` names (reported: {known})");
             return Err(failure(&reason, "`target` is set in the case's training.yaml"));

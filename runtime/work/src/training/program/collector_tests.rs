@@ -40,7 +40,7 @@ fn collected(target: serde_json::Value, reports: Vec<(u64, Report)>) -> (Vec<Eve
         added = added.and_then(|()| collector.add(Nanos(second * 1_000_000_000), report));
     }
     let is_done = collector.is_done();
-    let ended = added.and_then(|()| collector.finish());
+    let ended = added.and_then(|()| collector.finish(0));
     let events = std::mem::take(&mut *events.lock().unwrap());
     (events, is_done, ended)
 }

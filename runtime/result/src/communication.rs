@@ -1,0 +1,75 @@
+//! What training together costs: steps of the training compared with steps without any exchange.
+
+use serde::{Deserialize, Serialize};
+
+use flagperf_core::measure::Latency;
+use flagperf_core::units::Seconds;
+
+/// What training together with other processes costs a process: the part of a step that it would not take alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Communication {
+    /// Number of timed steps without exchange.
+    pub local_steps: u64,
+    /// Median of their core times.
+    pub local_core_s: Seconds,
+    /// Median core time of the steps of the training; 0 before its end.
+    pub core_s: Seconds,
+}
+
+impl Communication {
+    /// Returns the share of a step of `core_s` that exceeds a step without exchange: communication that does not overlap with computation,
+    /// waiting for slower processes, and what communication takes from computation. Negative if steps without exchange took longer.
+    pub fn exposed_share(self) -> f64 {
+        1.0 - self.local_core_s.0 / self.core_s.0
+    }
+}
+
+/// What training together costs the processes that train a model.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct GroupCommunication {
+    /// The longest median core time of a step.
+    pub core_s: Seconds,
+    /// The longest median core time of a step without exchange.
+    pub local_core_s: Seconds,
+    /// The part of a step by which it is longer than one without exchange on the slowest rank: communication that does not overlap with
+    /// computation, and what it takes from computation. Negative if steps without exchange took longer.
+    pub exposed_share: f64,
+    /// The rank whose steps without exchange take longest.
+    pub slowest_rank: u32,
+    /// By how much they are longer than those of the median of all ranks, as a share.
+    pub slower_by: f64,
+}
+
+impl GroupCommunication {
+    /// Returns the figures of a group from those of its ranks in order; `None` for one process.
+    pub fn of(ranks: &[Communication]) -> Option<Self> {
+        let local: Vec<Seconds> = ranks.iter().map(|own| own.local_core_s).collect();
+        let Latency { p50_s, max_s, .. } = Latency::of(&local).filter(|_| ranks.len() > 1)?;
+        let core_s = Seconds(ranks.iter().map(|own| own.core_s.0).fold(0.0, f64::max));
+        let slowest_rank = local.iter().position(|time| *time == max_s)? as u32;
+        let group = Communication { core_s, local_core_s: max_s, ..Communication::default() };
+        let (exposed_share, slower_by) = (group.exposed_share(), max_s.0 / p50_s.0 - 1.0);
+        Some(GroupCommunication { core_s, local_core_s: max_s, exposed_share, slowest_rank, slower_by })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_communication_is_that_of_the_slowest_rank_which_is_known() {
+        let rank = |core: f64, local: f64| Communication {
+            local_steps: 50,
+            local_core_s: Seconds(local),
+            core_s: Seconds(core),
+        };
+        let group = GroupCommunication::of(&[rank(0.100, 0.080), rank(0.099, 0.095), rank(0.1, 0.080)]).unwrap();
+        assert_eq!((group.core_s, group.local_core_s, group.slowest_rank), (Seconds(0.100), Seconds(0.095), 1));
+        assert!((group.exposed_share - 0.05).abs() < 1e-12, "{}", group.exposed_share);
+        assert!((group.slower_by - 0.1875).abs() < 1e-12, "{}", group.slower_by);
+        assert_eq!(GroupCommunication::of(&[rank(0.1, 0.08)]), None);
+    }
+}
