@@ -53,7 +53,10 @@ fn scaling_text(table: &ScalingTable, columns: u16) -> String {
         let (Some(group), Some(slowest)) = (communication, slowest) else { continue };
         let (core, local) = (duration(group.core_s), duration(group.local_core_s));
         let row = index + 1;
-        text += &format!("row {row}: a step takes {core}, and {local} without exchange on `{}`\n", one_line(slowest));
+        text += &format!(
+            "row {row}: a step takes {core}, and {local} without exchange; the slowest is `{}`\n",
+            one_line(slowest)
+        );
     }
     text += "efficiency: samples/s for each device, by that of the first row; batch: samples on each device\n";
     text

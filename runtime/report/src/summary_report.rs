@@ -92,7 +92,7 @@ fn communication_line(step: &StepSummary, summary: &Summary) -> Option<String> {
     let GroupCommunication { core_s, local_core_s, exposed_share, slowest_rank, slower_by } = step.communication?;
     let slowest = display_name(summary.replicas.get(slowest_rank as usize)?);
     Some(format!(
-        "communication that is not overlapped: {} of a step ({}, and {} without exchange); slowest alone: rank {slowest_rank} \
+        "communication and waiting that is not overlapped: {} of a step ({}, and {} without exchange); slowest alone: rank {slowest_rank} \
          ({slowest}), {} above the median",
         percent(exposed_share),
         duration(core_s),

@@ -31,10 +31,10 @@ impl Communication {
 pub struct GroupCommunication {
     /// The longest median core time of a step.
     pub core_s: Seconds,
-    /// The longest median core time of a step without exchange.
+    /// The median core time of a step without exchange, of the rank in the middle.
     pub local_core_s: Seconds,
-    /// The part of a step by which it is longer than one without exchange on the slowest rank: communication that does not overlap with
-    /// computation, and what it takes from computation. Negative if steps without exchange took longer.
+    /// The part of a step by which it is longer than such a step, as [`Communication::exposed_share`]. Waiting for the slowest rank is a
+    /// part of it.
     pub exposed_share: f64,
     /// The rank whose steps without exchange take longest.
     pub slowest_rank: u32,
@@ -49,9 +49,9 @@ impl GroupCommunication {
         let Latency { p50_s, max_s, .. } = Latency::of(&local).filter(|_| ranks.len() > 1)?;
         let core_s = Seconds(ranks.iter().map(|own| own.core_s.0).fold(0.0, f64::max));
         let slowest_rank = local.iter().position(|time| *time == max_s)? as u32;
-        let group = Communication { core_s, local_core_s: max_s, ..Communication::default() };
+        let group = Communication { core_s, local_core_s: p50_s, ..Communication::default() };
         let (exposed_share, slower_by) = (group.exposed_share(), max_s.0 / p50_s.0 - 1.0);
-        Some(GroupCommunication { core_s, local_core_s: max_s, exposed_share, slowest_rank, slower_by })
+        Some(GroupCommunication { core_s, local_core_s: p50_s, exposed_share, slowest_rank, slower_by })
     }
 }
 
@@ -60,15 +60,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_communication_is_that_of_the_slowest_rank_which_is_known() {
+    fn a_slow_rank_is_known_and_waiting_for_it_is_part_of_the_share() {
         let rank = |core: f64, local: f64| Communication {
             local_steps: 50,
             local_core_s: Seconds(local),
             core_s: Seconds(core),
         };
         let group = GroupCommunication::of(&[rank(0.100, 0.080), rank(0.099, 0.095), rank(0.1, 0.080)]).unwrap();
-        assert_eq!((group.core_s, group.local_core_s, group.slowest_rank), (Seconds(0.100), Seconds(0.095), 1));
-        assert!((group.exposed_share - 0.05).abs() < 1e-12, "{}", group.exposed_share);
+        assert_eq!((group.core_s, group.local_core_s, group.slowest_rank), (Seconds(0.100), Seconds(0.080), 1));
+        assert!((group.exposed_share - 0.2).abs() < 1e-12, "{}", group.exposed_share);
         assert!((group.slower_by - 0.1875).abs() < 1e-12, "{}", group.slower_by);
         assert_eq!(GroupCommunication::of(&[rank(0.1, 0.08)]), None);
     }
