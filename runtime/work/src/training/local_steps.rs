@@ -6,6 +6,7 @@ use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{Clock, EpochLosses, LocalSteps};
 use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::Seconds;
+use flagperf_engine::Value;
 
 use super::super::phase::{Worker, failure};
 use super::loaded_batch::LoadedBatch;
@@ -33,8 +34,13 @@ impl Worker<'_> {
         }
         self.run_step(Step::Training, "timing steps without communication", || {
             training.free_device();
-            training.group().is_true_everywhere(true)?;
-            (self.emit)(match self.time_steps_alone(training, role) {
+            let prepared = self.prepare_local_steps(training, role);
+            let timed = match (training.group().is_true_everywhere(prepared.is_ok())?, prepared) {
+                (true, Ok(mut steps)) => steps.time(self.clock.as_ref()),
+                (false, Ok(_)) => Err(failure(&"another process could not prepare its steps", "")),
+                (_, Err(failed)) => Err(failed),
+            };
+            (self.emit)(match timed {
                 Ok(core_s) => Event::LocalSteps(LocalSteps { core_s }),
                 Err(failed) => {
                     let reason = failed.reason.lines().next().unwrap_or_default();
@@ -46,40 +52,76 @@ impl Worker<'_> {
         })
     }
 
-    fn time_steps_alone(&self, training: &TrainingLoop<'_>, role: EngineRole) -> Result<Vec<Seconds>, Failure> {
+    /// Loads the step without exchange, and runs it until it is warm.
+    fn prepare_local_steps<'a>(
+        &'a self,
+        training: &TrainingLoop<'a>,
+        role: EngineRole,
+    ) -> Result<LocalTraining<'a>, Failure> {
         let (job, model) = (self.job, training.model);
         let sessions = model.load_local_step(job, role)?;
         let transfer = Transfer::load(model.fields(), &sessions, job, role)?;
         let (group, reader) = (training.group().alone(), StateReader::default());
         let loaded = LoadedStep { sessions, transfer, reader, group };
-        let mut alone = TrainingLoop::new(job, training.settings, model, loaded, Arc::clone(&training.dataset))?;
-        alone.time_steps(self.clock.as_ref())
+        let alone = TrainingLoop::new(job, training.settings, model, loaded, Arc::clone(&training.dataset))?;
+        let clock = self.clock.as_ref();
+        let progress = Progress::first(model.kept_states(model.first_states.clone()), clock);
+        let mut steps = LocalTraining { alone, progress, losses: EpochLosses::default(), kept: Vec::new(), epoch: 0 };
+        steps.alone.start_whole_epoch(0);
+        (0..WARMUP_STEPS).try_for_each(|_| steps.run_step(clock).map(drop))?;
+        Ok(steps)
+    }
+}
+
+/// A training of this process alone.
+struct LocalTraining<'a> {
+    alone: TrainingLoop<'a>,
+    progress: Progress,
+    losses: EpochLosses,
+    /// The states before the last step, which a training keeps until the next one has been computed.
+    kept: Vec<Value>,
+    epoch: u64,
+}
+
+impl LocalTraining<'_> {
+    /// Returns the core times of steps.
+    fn time(&mut self, clock: &dyn Clock) -> Result<Vec<Seconds>, Failure> {
+        let mut times: Vec<Seconds> = Vec::new();
+        while times.len() < STEPS_MAX {
+            let is_long = times.iter().map(|time| time.0).sum::<f64>() > TIME_MAX.0;
+            if is_long && times.len() >= STEPS_MIN {
+                break;
+            }
+            times.push(self.run_step(clock)?);
+        }
+        Ok(times)
+    }
+
+    /// Runs the next step, and returns its core time.
+    fn run_step(&mut self, clock: &dyn Clock) -> Result<Seconds, Failure> {
+        let alone = &mut self.alone;
+        let LoadedBatch { batch, fields } = loop {
+            match alone.next_batch()? {
+                Some(loaded) => break loaded,
+                None => {
+                    self.epoch += 1;
+                    alone.start_whole_epoch(self.epoch);
+                }
+            }
+        };
+        let begin = clock.now();
+        let (_, mut inputs) = alone.run_step(&batch, fields, &mut self.progress, &mut self.losses)?;
+        let core_s = clock.now().since(begin);
+        inputs.drain(..alone.model.fields().len());
+        self.kept = inputs;
+        alone.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+        Ok(core_s)
     }
 }
 
 impl TrainingLoop<'_> {
-    /// Trains from the first states, and returns the core times of steps after the warm-up.
-    fn time_steps(&mut self, clock: &dyn Clock) -> Result<Vec<Seconds>, Failure> {
-        let mut progress = Progress::first(self.model.kept_states(self.model.first_states.clone()), clock);
-        let (mut losses, mut times) = (EpochLosses::default(), Vec::new());
-        // A training keeps the states before a step until the next one has been computed.
-        let mut kept = Vec::new();
-        for epoch in 0.. {
-            self.loader.start_epoch(&self.sampler, epoch, 0..self.sampler.batches());
-            while let Some(LoadedBatch { batch, fields }) = self.next_batch()? {
-                let begin = clock.now();
-                let (_, mut inputs) = self.run_step(&batch, fields, &mut progress, &mut losses)?;
-                times.push(clock.now().since(begin));
-                inputs.drain(..self.model.fields().len());
-                drop(std::mem::replace(&mut kept, inputs));
-                self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
-                let timed = times.len().saturating_sub(WARMUP_STEPS);
-                let is_long = times.iter().skip(WARMUP_STEPS).map(|time| time.0).sum::<f64>() > TIME_MAX.0;
-                if timed >= STEPS_MAX || timed >= STEPS_MIN && is_long {
-                    return Ok(times.split_off(WARMUP_STEPS));
-                }
-            }
-        }
-        unreachable!("epochs do not end")
+    /// Starts to load all batches of an epoch.
+    fn start_whole_epoch(&mut self, epoch: u64) {
+        self.loader.start_epoch(&self.sampler, epoch, 0..self.sampler.batches());
     }
 }
