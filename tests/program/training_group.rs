@@ -128,9 +128,20 @@ fn assert_trained_as_one(normalizes: bool, shard: &str) {
         own.map(|own| own[key].as_f64().expect("a number")).collect::<Vec<_>>()
     };
     let [local, core, count] = ["local_core_s", "core_s", "local_steps"].map(of_ranks);
-    let (local, core) = ((local[0] + local[1]) / 2.0, core[0].max(core[1]));
+    let (local, core) = (local[0].min(local[1]), core[0].max(core[1]));
     let share = step["communication"]["exposed_share"].as_f64().expect("a share");
     assert!((share - (1.0 - local / core)).abs() < 1e-9 && local > 0.0 && count == [50.0; 2], "{step}");
+    assert!(json["rows"][1]["warnings"][0].as_str().is_some_and(|text| text.contains("the same device")), "{json}");
+    let file = run.join(format!("{GROUP}/summary.json"));
+    let text = fs::read_to_string(&file).expect("a summary");
+    let forged = text.replace("\"slowest_rank\"", "\"slowest\"");
+    for (content, reason) in [(Some(forged), "its summary.json is "), (None, "there is no summary.json")] {
+        fs::remove_file(&file).expect("a summary");
+        content.iter().for_each(|content| fs::write(&file, content).expect("the folder can be written"));
+        let refused = program::flagperf(alone.path(), &["scaling", run_alone, run_of_all]);
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && message.contains(reason), "{message}");
+    }
     let rank = run.join(format!("{GROUP}/localhost_noderank0_device0"));
     let refused = program::flagperf(alone.path(), &["compare", run_alone, rank.to_str().expect("text")]);
     let text = String::from_utf8_lossy(&refused.stderr);

@@ -66,7 +66,7 @@ pub(super) fn check_devices(engine: &EngineSource, visible: Option<&VisibleDevic
     if description.options.is_some() && description.option(PROCESS_GROUP_OPTION).is_none() {
         return Err(format!(
             "--devices: engine `{}` cannot exchange tensors between devices\n  hint: engines that can have the option \
-             `{PROCESS_GROUP_OPTION}`, as `--compiler pytorch` has",
+             `{PROCESS_GROUP_OPTION}`",
             description.name
         ));
     }

@@ -11,7 +11,7 @@ use super::output::print_message;
 use super::result_printer::relative_path;
 use super::run::{RunRequest, run_request};
 use super::setup::{announce, locate_checkout};
-use flagperf_config::{CaseKey, load};
+use flagperf_config::{CaseKey, TrainingKey, load};
 use flagperf_core::exit_code;
 use flagperf_core::run_files::STATE_FILE;
 use flagperf_fleet::RunState;
@@ -39,7 +39,12 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
         }
     };
     let checkout = announce(locate_checkout()?);
-    for key in &arguments.case {
+    for (index, key) in arguments.case.iter().enumerate() {
+        let own = without_scale(key);
+        if let Some(other) = arguments.case[..index].iter().find(|other| own.is_some() && without_scale(other) == own) {
+            print_message(&format!("error: --case {key}: `--case {other}` states already how this training goes on"));
+            return Ok(ExitCode::from(exit_code::MISTAKE));
+        }
         if let Err(message) = rescale(&checkout, &folder, &mut state, key) {
             print_message(&message);
             return Ok(ExitCode::from(exit_code::MISTAKE));
@@ -50,10 +55,16 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     run_request(&checkout, RunRequest { overrides, output, official, audit, resumed, skips_unreachable })
 }
 
+/// Returns the parts of a key that do not say on how many hosts and devices it trains.
+fn without_scale(key: &str) -> Option<(String, String, Option<TrainingKey>)> {
+    let CaseKey { case, framework, training, .. } = key.parse().ok()?;
+    Some((case, framework, training))
+}
+
 /// Lets a training of a run go on with the numbers of hosts and devices of a key.
 fn rescale(checkout: &Path, folder: &Path, state: &mut RunState, key: &str) -> Result<(), String> {
     let refused = |reason: String, hint: &str| format!("error: --case {key}: {reason}\n  hint: {hint}");
-    let form = "it is the key of a training, such as `digits:pytorch:cpu:1:1:1`";
+    let form = "it is the key of a training, of the form `CASE:FRAMEWORK:HARDWARE:HOSTS:DEVICES:REPEAT`";
     let known = key.parse::<CaseKey>().map_err(|finding| refused(finding.message, form))?;
     let site = load(checkout, &state.overrides()).map_err(|findings| format!("error: {findings}"))?.site;
     state.rescale(folder, &known, &site).map_err(|(reason, hint)| refused(reason, hint))

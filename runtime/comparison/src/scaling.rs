@@ -2,11 +2,14 @@
 
 use flagperf_core::measure::Measurement;
 use flagperf_core::units::Bytes;
-use flagperf_result::{GroupCommunication, Record, Status};
+use flagperf_result::{GroupCommunication, Record, Status, Summary, Validity};
 use serde::Serialize;
 
-use super::comparable::{BATCH_SIZE, differences, headline};
+use super::comparable::{BATCH_SIZE, Difference, differences, headline};
 use super::comparison::{ComparisonError, Side};
+
+/// The settings that follow from the number of devices.
+const OF_SCALE: [&str; 2] = ["batch_size", "eval_batch_size"];
 
 /// A case on several numbers of devices, in the order in which they were given.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +33,12 @@ pub struct ScalingRow {
     pub communication: Option<GroupCommunication>,
     /// The result of the slowest device alone, by its folder; `None` if that is not known.
     pub slowest: Option<String>,
+    /// The worst verdict of its results and its summary.
+    pub validity: Validity,
+    /// What its summary warns of, and what changed while it was trained.
+    pub warnings: Vec<String>,
+    /// What differs from the first row beside the numbers of hosts and devices.
+    pub differences: Vec<Difference>,
     /// The largest device memory of all results.
     pub device_memory_bytes_max: Option<Bytes>,
     /// Energy of all devices divided by all samples, in joules; `None` unless it is known of each.
@@ -37,24 +46,27 @@ pub struct ScalingRow {
 }
 
 impl ScalingTable {
-    /// Makes the table of results on different numbers of devices. Batches must have the same size on each device or in sum. `anyway` also
+    /// Makes the table of results on different numbers of devices: those of each in the order of their ranks, with their summary if there are
+    /// several. Batches must have the same size on each device or in sum. `anyway` also
     /// compares what is not of the same work.
     ///
     /// # Errors
     /// When a side lacks the result of a device, or is not of the same work as the first.
-    pub fn of(sides: &[Side], anyway: bool) -> Result<Self, ComparisonError> {
+    pub fn of(sides: &[(Side, Option<Summary>)], anyway: bool) -> Result<Self, ComparisonError> {
         let mut rows: Vec<ScalingRow> = Vec::new();
-        for side in sides {
-            let mut row = ScalingRow::of(side)?;
+        for (side, summary) in sides {
+            let mut row = ScalingRow::of(side, summary.as_ref())?;
             let of_first = rows.first().map(|first| first.throughput_samples_per_s / first.devices as f64);
             let of_device = row.throughput_samples_per_s / row.devices as f64;
             row.efficiency = of_first.map_or(1.0, |first| of_device / first);
             let has_first_size = rows.first().is_none_or(|first| first.batch_size == row.batch_size);
-            let first = &sides[0].results[0].1;
-            let prevented = differences(first, &side.results[0].1)
-                .into_iter()
-                .filter(|difference| difference.prevents && !(difference.what == BATCH_SIZE && has_first_size));
-            let prevented: Vec<_> = prevented.collect();
+            let first = &sides[0].0.results[0].1;
+            let is_of_scale = |difference: &Difference| {
+                difference.what == BATCH_SIZE && has_first_size || OF_SCALE.contains(&&*difference.what)
+            };
+            let found = differences(first, &side.results[0].1);
+            row.differences = found.into_iter().filter(|difference| !is_of_scale(difference)).collect();
+            let prevented: Vec<_> = row.differences.iter().filter(|difference| difference.prevents).cloned().collect();
             if !prevented.is_empty() && !anyway {
                 return Err(ComparisonError::NotComparable(prevented));
             }
@@ -65,7 +77,7 @@ impl ScalingTable {
 }
 
 impl ScalingRow {
-    fn of(side: &Side) -> Result<Self, ComparisonError> {
+    fn of(side: &Side, summary: Option<&Summary>) -> Result<Self, ComparisonError> {
         let unusable = |reason: String| ComparisonError::Unusable { side: side.name.clone(), reason };
         let records: Vec<&Record> = side.results.iter().map(|(_, record)| record).collect();
         let Some(first) = records.first() else { return Err(unusable("it has no result".to_owned())) };
@@ -99,7 +111,15 @@ impl ScalingRow {
             Some(record.headline_phase()?.usage.as_ref()?.device_energy_j_per_sample? * measured.samples as f64)
         };
         let energy: Option<f64> = records.iter().zip(&rows).map(energy).sum();
+        let parts = records.iter().filter_map(|record| record.headline_phase()?.training.as_ref());
+        let changed = parts.map(|training| training.trained_by.len()).max().unwrap_or(0) > 1;
+        let changed = changed.then(|| "it was trained on other numbers of devices before it was resumed".to_owned());
+        let warnings = summary.map(|summary| summary.warnings.clone()).unwrap_or_default();
+        let verdicts = records.iter().map(|record| record.validity.verdict);
         Ok(ScalingRow {
+            validity: verdicts.chain(summary.map(|summary| summary.validity)).max().unwrap_or_default(),
+            warnings: warnings.into_iter().chain(changed).collect(),
+            differences: Vec::new(),
             name: side.name.clone(),
             devices,
             batch_size: rows[0].0.batch_size,

@@ -198,9 +198,9 @@ fn multiply_adds(sizes: &Sizes) -> f64 {
 
 use Elements::{Bits, Classes, NonZero, Normal, Positive, Signs, Small, Special};
 
-/// Every operator, by FlagPerf's names; `int_mm`, which FlagPerf measures as a limit, by
-/// PyTorch's: its second factor lies as the weight of a layer does, because the tensor cores of NVIDIA multiply only such ones. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws differs, so
-/// that nobody can say whether its output is right.
+/// Every operator, by FlagPerf's names; `int_mm`, which FlagPerf measures as a limit, by PyTorch's: its second factor lies as the weight of
+/// a layer does, because tensor cores multiply only such ones. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws
+/// differs, so that nobody can say whether its output is right.
 #[rustfmt::skip]
 pub const OPERATORS: [Operator; 51] = [
     unary("abs", "y = Abs(a)"),

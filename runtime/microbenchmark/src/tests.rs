@@ -55,7 +55,8 @@ fn every_operator_is_measured_and_right() {
         let times = measure_operator(&job(operator, format, "interpreter", scratch.path()), &MonotonicClock::start());
         let times = times.unwrap_or_else(|error| panic!("{}: {error}", operator.name));
         let figures = OperatorFigures::of(&times, None, &DataSheet::default());
-        let wrong = |reason: &Reason| reason.contains("output");
+        // Other reasons depend on the speed of this machine.
+        let wrong = |reason: &Reason| reason.starts_with("the outputs of");
         assert!(!figures.reasons.iter().any(wrong), "{}: {:?}", operator.name, figures.reasons);
         assert!(times.comparison.compared > 0 && figures.call_s.0 > 0.0, "{}", operator.name);
         assert!(times.rounds.len() >= 5 && times.calls_s.len() >= 5, "{}", operator.name);

@@ -31,24 +31,26 @@ impl Communication {
 pub struct GroupCommunication {
     /// The longest median core time of a step.
     pub core_s: Seconds,
-    /// The median core time of a step without exchange, of the rank in the middle.
+    /// The median core time of a step without exchange: the median of the ranks without the slowest one.
     pub local_core_s: Seconds,
     /// The part of a step by which it is longer than such a step, as [`Communication::exposed_share`]. Waiting for the slowest rank is a
     /// part of it.
     pub exposed_share: f64,
     /// The rank whose steps without exchange take longest.
     pub slowest_rank: u32,
-    /// By how much they are longer than those of the median of all ranks, as a share.
+    /// By how much they are longer than the median of the others, as a share.
     pub slower_by: f64,
 }
 
 impl GroupCommunication {
     /// Returns the figures of a group from those of its ranks in order; `None` for one process.
     pub fn of(ranks: &[Communication]) -> Option<Self> {
-        let local: Vec<Seconds> = ranks.iter().map(|own| own.local_core_s).collect();
-        let Latency { p50_s, max_s, .. } = Latency::of(&local).filter(|_| ranks.len() > 1)?;
-        let core_s = Seconds(ranks.iter().map(|own| own.core_s.0).fold(0.0, f64::max));
-        let slowest_rank = local.iter().position(|time| *time == max_s)? as u32;
+        let mut others: Vec<Seconds> = ranks.iter().map(|own| own.local_core_s).collect();
+        let slowest_rank = (0..others.len()).max_by(|a, b| others[*a].0.total_cmp(&others[*b].0))?;
+        let max_s = others.remove(slowest_rank);
+        let p50_s = Latency::of(&others)?.p50_s;
+        let (core_s, slowest_rank) =
+            (Seconds(ranks.iter().map(|own| own.core_s.0).fold(0.0, f64::max)), slowest_rank as u32);
         let group = Communication { core_s, local_core_s: p50_s, ..Communication::default() };
         let (exposed_share, slower_by) = (group.exposed_share(), max_s.0 / p50_s.0 - 1.0);
         Some(GroupCommunication { core_s, local_core_s: p50_s, exposed_share, slowest_rank, slower_by })
