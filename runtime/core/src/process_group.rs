@@ -54,14 +54,18 @@ impl ProcessGroup {
     /// Returns the value of the option [`PROCESS_GROUP_OPTION`]. An engine learns neither the seed nor the checkpoints.
     pub fn option(&self) -> serde_json::Value {
         let ProcessGroup { rank, size, id, master_address, master_port, peer_address, own_address, .. } = self;
-        serde_json::json!({
+        let mut option = serde_json::json!({
             "rank": rank,
             "size": size,
             "id": id,
             "master_address": master_address,
             "master_port": master_port,
             "peer_address": peer_address,
-            "own_address": own_address,
-        })
+        });
+        // An option has no null: without a choice of the site, the engine finds its address.
+        if let Some(own_address) = own_address {
+            option["own_address"] = own_address.as_str().into();
+        }
+        option
     }
 }

@@ -150,13 +150,7 @@ impl TrainingModel {
 pub fn with_group(job: &Job) -> Job {
     let mut job = job.clone();
     let group = job.process_group.as_ref().filter(|group| group.size > 1);
-    let option = group.map(|group| {
-        let mut option = group.option();
-        // An option has no null: without a choice of the site, the engine finds its address.
-        option.as_object_mut().into_iter().for_each(|option| option.retain(|_, value| !value.is_null()));
-        (PROCESS_GROUP_OPTION.to_owned(), option)
-    });
-    job.engine.options.extend(option);
+    job.engine.options.extend(group.map(|group| (PROCESS_GROUP_OPTION.to_owned(), group.option())));
     job
 }
 
