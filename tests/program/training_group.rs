@@ -178,7 +178,12 @@ pub fn cut(checkout: &Path, words: &[&str], ranks: u32, signal: Signal, rank: Op
         command(checkout, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
     let events =
         |rank: u32| fs::read_to_string(folder_of_rank(&run_folder(checkout)?, rank, ranks).join("events.jsonl")).ok();
-    while !events(0).is_some_and(|events| events.contains("\"checkpoint\"")) {
+    // A resumed training states the checkpoint from which it goes on before its first evaluation.
+    let has_new = |events: &String| {
+        let evaluated = events.find("\"evaluation\"");
+        evaluated.is_some_and(|evaluated| events[evaluated..].contains("\"checkpoint\""))
+    };
+    while !events(0).as_ref().is_some_and(has_new) {
         assert!(running.try_wait().expect("a process").is_none(), "it ended before its first checkpoint");
         std::thread::sleep(Duration::from_millis(5));
     }
