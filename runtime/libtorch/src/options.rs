@@ -47,8 +47,7 @@ pub const DESCRIPTION: &str = r#"[
 ]"#;
 
 /// The known names, for messages.
-const KNOWN: &str =
-    "device, channels_last, cuda_graph, fused_convolutions, tf32, operators, own_stream, process_group, operator_memory";
+const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32, operators, own_stream, process_group, operator_memory";
 
 impl TorchOptions {
     /// Parses a JSON object. `channels_last` is true by default, as PyTorch recommends for convolutions.
