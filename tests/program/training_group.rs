@@ -71,27 +71,38 @@ pub fn losses(record: &Value) -> Vec<f64> {
 
 #[test]
 fn two_processes_train_as_one() {
-    assert_trained_as_one(false, "shard_optimizer=false");
+    assert_trained_as_one(false, &[]);
 }
 
 #[test]
 fn two_processes_that_share_the_statistics_of_their_batches_train_as_one() {
-    assert_trained_as_one(true, "shard_optimizer=false");
+    assert_trained_as_one(true, &[]);
 }
 
 #[test]
 fn two_processes_that_divide_the_memory_of_the_optimizer_train_as_one() {
-    assert_trained_as_one(false, "shard_optimizer=true");
+    assert_trained_as_one(false, &["shard_optimizer=true"]);
+}
+
+#[test]
+fn two_processes_that_add_up_their_own_gradients_between_updates_train_as_one() {
+    assert_trained_as_one(false, &["gradient_accumulation_steps=3"]);
+}
+
+#[test]
+fn two_processes_that_add_up_gradients_and_divide_the_memory_of_the_optimizer_train_as_one() {
+    assert_trained_as_one(false, &["gradient_accumulation_steps=3", "shard_optimizer=true"]);
 }
 
 /// Asserts that two processes have the losses of one, end with the same parameters, and can be checked.
-fn assert_trained_as_one(normalizes: bool, shard: &str) {
+fn assert_trained_as_one(normalizes: bool, settings: &[&str]) {
     let (Some(alone), Some(together)) = (digits(normalizes), digits(normalizes)) else { return };
-    let (expected, code) = program::record(alone.path(), &[&ONE[..], &SETTINGS].concat());
+    let more: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let (expected, code) = program::record(alone.path(), &[&ONE[..], &SETTINGS, &more].concat());
     assert_eq!(code, Some(0), "{}", expected["failures"]);
     let (data, sync) =
         (data(together.path()), ["--set", if normalizes { "sync_batch_norm=true" } else { "sync_batch_norm=false" }]);
-    let settings = [&SETTINGS[..], &sync, &["--set", shard, "--data", &data]].concat();
+    let settings = [&SETTINGS[..], &sync, &more, &["--data", &data]].concat();
     let output = program::flagperf(together.path(), &[&["run"], &TWO[..], &settings].concat());
     let text = [&output.stdout[..], &output.stderr].concat();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&text));

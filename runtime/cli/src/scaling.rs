@@ -12,7 +12,7 @@ use flagperf_core::exit_code;
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::SUMMARY_FILE;
 use flagperf_core::text::{escape_json, one_line};
-use flagperf_report::{columns, digits, duration, headed_table, percent, wrap};
+use flagperf_report::{columns, digits, duration, exposed_share_text, headed_table, percent, wrap};
 use flagperf_result::{RECORD_BYTES_MAX, Summary};
 use flagperf_verify::{Standing, verify_summary};
 
@@ -116,10 +116,7 @@ fn row(row: &ScalingRow) -> [String; 9] {
         row.batch_size.to_string(),
         format!("{:.1}", row.throughput_samples_per_s),
         percent(row.efficiency),
-        row.communication.map_or_else(unknown, |group| match group.exposed_share {
-            share if share < 0.0 => "not measurable".to_owned(),
-            share => percent(share),
-        }),
+        row.communication.map_or_else(unknown, |group| exposed_share_text(group.exposed_share)),
         row.communication
             .map_or_else(unknown, |group| format!("rank {} +{}", group.slowest_rank, percent(group.slower_by))),
         row.device_memory_bytes_max

@@ -344,8 +344,13 @@ pub struct EngineFacts {
 impl EngineFacts {
     /// Returns whether the engine's device is the processor.
     pub fn runs_on_processor(&self) -> bool {
-        self.device.starts_with("cpu")
+        is_processor(&self.device)
     }
+}
+
+/// Returns whether a device, as an engine names it, is the processor.
+pub fn is_processor(device: &str) -> bool {
+    device.starts_with("cpu")
 }
 
 /// A server that generates text, which was started by somebody else.

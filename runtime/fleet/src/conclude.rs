@@ -40,10 +40,10 @@ impl FleetRun<'_> {
         // new one.
         let is_group = case.key.training.is_some() && replicas.len() > 1;
         let have_ended = replicas.iter().all(has_ended) || is_group && replicas.iter().any(has_ended);
-        let has_checkpoints = replicas.iter().any(|open| !checkpoint_hashes(&open.folder.join(EVENTS_FILE)).is_empty());
+        let has_checkpoints = |open: &ReplicaState| !checkpoint_hashes(&open.folder.join(EVENTS_FILE)).is_empty();
         let is_killed = case.key.training.is_some()
             && (outcome.records[begin..].iter().any(was_killed) || !replicas.iter().all(has_ended))
-            && has_checkpoints;
+            && replicas.iter().any(has_checkpoints);
         match (is_interrupted || is_killed) && have_ended {
             true => self.fleet.state.forget(&key),
             false => self.fleet.state.finish(&key),

@@ -2,6 +2,8 @@
 // they are first used. This is a separate library, opened after
 // libtorch's CUDA library, which provides its symbols: the plug-in itself loads without either.
 
+#include <map>
+#include <mutex>
 #include <string>
 
 #include <ATen/Functions.h>
@@ -19,7 +21,28 @@ struct Capture {
     // The captured stream; the default stream cannot be captured.
     c10::cuda::CUDAStream stream;
     c10::cuda::CUDAStream before;
+    // The memory of the captured run.
+    at::cuda::MempoolId_t pool;
 };
+
+// The stream and the memory of all captured runs of a device. They are replayed on one stream, and what a run computes is copied before
+// the next one begins, so that runs may use the same memory: the allocator reuses what was freed on the same stream.
+struct Shared {
+    c10::cuda::CUDAStream stream;
+    at::cuda::MempoolId_t pool;
+};
+
+Shared shared(c10::DeviceIndex index) {
+    static std::mutex mutex;
+    static std::map<c10::DeviceIndex, Shared> devices;
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = devices.find(index);
+    if (found == devices.end()) {
+        auto made = Shared{c10::cuda::getStreamFromPool(false, index), at::cuda::graph_pool_handle()};
+        found = devices.emplace(index, made).first;
+    }
+    return found->second;
+}
 
 // Computes in f32, and rounds once.
 const std::string silu_product = R"(
@@ -62,12 +85,15 @@ const char *flagperf_rotate_on_device(const at::Tensor *x, const at::Tensor *cos
     });
 }
 
-// Creates a capture, and makes its stream the current stream of this thread.
-const char *flagperf_capture_enter(int device, Capture **capture) {
+// Creates a capture, and makes its stream the current stream of this thread: that of all captures, or one of its own.
+const char *flagperf_capture_enter(int device, bool is_own, Capture **capture) {
     return catch_error([&] {
         auto index = static_cast<c10::DeviceIndex>(device);
-        auto stream = c10::cuda::getStreamFromPool(false, index);
-        *capture = new Capture{at::cuda::CUDAGraph(), stream, c10::cuda::getCurrentCUDAStream(index)};
+        auto [stream, pool] = shared(index);
+        if (is_own) {
+            stream = c10::cuda::getStreamFromPool(false, index);
+        }
+        *capture = new Capture{at::cuda::CUDAGraph(), stream, c10::cuda::getCurrentCUDAStream(index), pool};
         c10::cuda::setCurrentCUDAStream(stream);
     });
 }
@@ -84,7 +110,7 @@ const char *flagperf_capture_begin(Capture *capture) {
     // What the runs before left in the cache cannot be used by a captured run, which has memory of its own.
     return catch_error([&] {
         c10::cuda::CUDACachingAllocator::emptyCache();
-        capture->graph.capture_begin();
+        capture->graph.capture_begin(capture->pool);
     });
 }
 

@@ -19,7 +19,7 @@ type Call = unsafe extern "C" fn(Capture) -> *const c_char;
 
 /// The library's functions.
 pub struct DeviceFunctions {
-    enter: unsafe extern "C" fn(c_int, *mut Capture) -> *const c_char,
+    enter: unsafe extern "C" fn(c_int, bool, *mut Capture) -> *const c_char,
     reenter: unsafe extern "C" fn(c_int, Capture) -> *const c_char,
     begin: Call,
     end: Call,
@@ -81,15 +81,15 @@ impl CapturedGraph {
         warmups: usize,
         mut run: impl FnMut() -> Result<T, Error>,
     ) -> Result<(Self, T), Error> {
-        CapturedGraph::enter(index, |graph| graph.warm_and_capture(index, warmups, &mut run))
+        CapturedGraph::enter(index, false, |graph| graph.warm_and_capture(index, warmups, &mut run))
     }
 
-    /// Creates a stream that is the current one of this thread while `run` is called.
-    fn enter<T>(index: usize, run: impl FnOnce(&Self) -> Result<T, Error>) -> Result<(Self, T), Error> {
+    /// Makes the stream of all captured runs, or one of its own, the current one of this thread while `run` is called.
+    fn enter<T>(index: usize, is_own: bool, run: impl FnOnce(&Self) -> Result<T, Error>) -> Result<(Self, T), Error> {
         let functions = functions()?;
         let mut capture = null_mut();
         // SAFETY: libtorch's CUDA library is open, as for every call here, and the out-pointer is valid.
-        check_error(unsafe { (functions.enter)(index as c_int, &raw mut capture) })?;
+        check_error(unsafe { (functions.enter)(index as c_int, is_own, &raw mut capture) })?;
         let graph = CapturedGraph { functions, capture };
         let result = run(&graph);
         graph.call(functions.leave)?;
@@ -146,7 +146,7 @@ impl OwnStream {
     /// # Errors
     /// When the plug-in was built without the CUDA headers, and CUDA's.
     pub fn new(index: usize) -> Result<Self, Error> {
-        let (graph, ()) = CapturedGraph::enter(index, |_| Ok(()))?;
+        let (graph, ()) = CapturedGraph::enter(index, true, |_| Ok(()))?;
         Ok(OwnStream { index, graph })
     }
 

@@ -23,6 +23,8 @@ pub struct CapturedRun {
     outputs: Vec<TorchTensor>,
     /// For each input that a run changes, the output that is a copy of it after the last run.
     current: Vec<Option<TorchTensor>>,
+    /// For each input that no run changes, the tensor of the device that the last run was given.
+    given: Vec<Option<Weak<HeldTensor>>>,
     caches: Vec<Cache>,
     graph: CapturedGraph,
 }
@@ -58,7 +60,10 @@ impl CapturedRun {
         };
         let caches = executor.overwritten_inputs().iter().filter_map(cache).collect();
         let current = inputs.iter().map(|_| None).collect();
-        Ok(CapturedRun { inputs, outputs, current, caches, graph })
+        let mut given = vec![Some(Weak::new()); inputs.len()];
+        let changed = executor.changed_inputs().iter().chain(executor.overwritten_inputs());
+        changed.for_each(|input| given[*input] = None);
+        Ok(CapturedRun { inputs, outputs, current, given, caches, graph })
     }
 
     /// Replays the run. Returns caches as they are, and copies of the other outputs, because the next run overwrites them.
@@ -67,7 +72,9 @@ impl CapturedRun {
         let inputs = to_tensors(device, given)?;
         let is_current = |i: usize| {
             let same = |current: &TorchTensor| current.0.data_ptr() == inputs[i].0.data_ptr();
-            updated.iter().any(|(input, _)| *input == i) || self.current[i].as_ref().is_some_and(same)
+            updated.iter().any(|(input, _)| *input == i)
+                || self.current[i].as_ref().is_some_and(same)
+                || self.given[i].as_ref().is_some_and(|last| is_same(last, &given[i]))
         };
         let others = (0..inputs.len()).filter(|i| !is_current(*i)).map(|i| (&inputs[i], &self.inputs[i]));
         let (from, to): (Vec<&TorchTensor>, Vec<&TorchTensor>) = others.unzip();
@@ -83,6 +90,13 @@ impl CapturedRun {
         for (input, current) in self.inputs.iter().zip(&mut self.current) {
             let place = copied.iter().find(|output| self.outputs[**output].0.data_ptr() == input.0.data_ptr());
             *current = place.map(|place| outputs[*place].clone());
+        }
+        for (last, given) in self.given.iter_mut().zip(given) {
+            let now = match given {
+                Input::Own(own) => Arc::downgrade(own.held()),
+                Input::Host(_) => Weak::new(),
+            };
+            *last = last.take().map(|_| now);
         }
         let outputs: Vec<DeviceOutput> = outputs.into_iter().map(DeviceOutput::new).collect();
         self.caches.iter_mut().for_each(|cache| cache.last = Arc::downgrade(outputs[cache.output].held()));
@@ -102,4 +116,9 @@ impl CapturedRun {
         }
         Ok(updated)
     }
+}
+
+/// Returns whether an input is a tensor that was given before.
+fn is_same(last: &Weak<HeldTensor>, given: &Input<'_, DeviceOutput>) -> bool {
+    matches!(given, Input::Own(own) if last.as_ptr() == Arc::as_ptr(own.held()) && last.strong_count() > 0)
 }

@@ -25,5 +25,5 @@ pub use overview::{OverviewRow, overview};
 pub use rows::{Section, sections};
 pub use summary_report::summary_report;
 pub use table::{Screen, columns, headed_table, name_value_table, origin_table, plain_table, unbroken_table};
-pub use text::{bytes, count, digits, display_text, duration, percent, rate, wrap};
+pub use text::{bytes, count, digits, display_text, duration, exposed_share_text, percent, rate, wrap};
 pub use trace::TraceBuilder;

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::case_report::{outcome_word, verdict_word};
 use super::rows::plural;
 use super::table::{Screen, headed_table};
-use super::text::{digits, display_text, duration, percent, rate, wrap};
+use super::text::{digits, display_text, duration, exposed_share_text, percent, rate, wrap};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::SamplesPerSecond;
@@ -90,18 +90,11 @@ fn whole_time_line(step: &StepSummary, unit: &str) -> Option<String> {
 /// Returns the line with what training together costs.
 fn communication_line(step: &StepSummary, summary: &Summary) -> Option<String> {
     let GroupCommunication { core_s, local_core_s, exposed_share, slowest_rank, slower_by } = step.communication?;
-    if exposed_share < 0.0 {
-        let (with, without) = (duration(core_s), duration(local_core_s));
-        return Some(format!(
-            "communication that is not overlapped: not measurable, because steps without exchange took longer ({without}, and {with} with it): \
-             the machine was busy"
-        ));
-    }
     let slowest = display_name(summary.replicas.get(slowest_rank as usize)?);
     Some(format!(
-        "communication and waiting that are not overlapped: {} of a step ({}, and {} without exchange); slowest alone: rank {slowest_rank} \
-         ({slowest}), {} above the median",
-        percent(exposed_share),
+        "share of a step that is communication or waiting, not overlapped: {} ({}, and {} without exchange); slowest alone: rank \
+         {slowest_rank} ({slowest}), {} above the median",
+        exposed_share_text(exposed_share),
         duration(core_s),
         duration(local_core_s),
         percent(slower_by)

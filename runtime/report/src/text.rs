@@ -36,6 +36,11 @@ pub fn rate(SamplesPerSecond(rate): SamplesPerSecond) -> String {
     if rate >= 1000.0 { format!("{rate:.1}") } else { digits(rate) }
 }
 
+/// Returns the share of a step that communication takes. On a busy machine, steps without any may take longer.
+pub fn exposed_share_text(share: f64) -> String {
+    if share < 0.0 { "not measurable".to_owned() } else { percent(share) }
+}
+
 /// Formats a share as a percentage: `45.3%`.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)

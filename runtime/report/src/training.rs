@@ -1,7 +1,7 @@
 //! The figures of a training as rows, with the names of FlagPerf's tables.
 
 use super::rows::{HEADLINE_MFU, plural};
-use super::text::{digits, duration, percent, rate};
+use super::text::{digits, duration, exposed_share_text, percent, rate};
 use flagperf_core::measure::{TrainedBy, TrainingProgress};
 use flagperf_core::metric;
 use flagperf_core::units::SamplesPerSecond;
@@ -151,13 +151,13 @@ pub(super) fn detail_rows(record: &Record, training: &TrainingRecord) -> Vec<(&'
     rows
 }
 
-/// `4.0% of a step is not overlapped: median 58.2 ms, and 55.9 ms in 50 steps without exchange`.
+/// `share of a step that is not overlapped: 4.0%; median 58.2 ms, and 55.9 ms in 50 steps without exchange`.
 fn communication(own: Communication) -> String {
     let Communication { local_steps, local_core_s, core_s } = own;
-    let share = percent(own.exposed_share());
+    let share = exposed_share_text(own.exposed_share());
     let steps = plural(local_steps, "step", "steps");
     let (with, without) = (duration(core_s), duration(local_core_s));
-    format!("{share} of a step is not overlapped: median {with}, and {without} in {steps} without exchange")
+    format!("share of a step that is not overlapped: {share}; median {with}, and {without} in {steps} without exchange")
 }
 
 /// Returns a row for each of the last epochs: its loss, and the metrics of the evaluation after it.

@@ -120,7 +120,8 @@ impl PhaseCollector {
             Event::TrainingEnd(end) => record.training.get_or_insert_default().end(end),
             Event::TrainingResumed(resumed) => record.training.get_or_insert_default().resumed = Some(*resumed),
             Event::LocalSteps(steps) => {
-                let added = record.training.get_or_insert_default().add_local_steps(steps);
+                let trained = self.loops.last().map(LoopCollector::core_times).unwrap_or_default();
+                let added = record.training.get_or_insert_default().add_local_steps(steps, &trained);
                 self.note_contradiction(added);
             }
             Event::TrainedBy { parts } => record.training.get_or_insert_default().trained_by.clone_from(parts),

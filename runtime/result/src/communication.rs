@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use flagperf_core::measure::Latency;
+use flagperf_core::measure::{Latency, LocalSteps};
 use flagperf_core::units::Seconds;
 
 /// What training together with other processes costs a process: the part of a step that it would not take alone.
@@ -11,13 +11,26 @@ use flagperf_core::units::Seconds;
 pub struct Communication {
     /// Number of timed steps without exchange.
     pub local_steps: u64,
-    /// Median of their core times.
+    /// Median of their core times; if gradients of several steps make an update, of the mean times of these steps.
     pub local_core_s: Seconds,
-    /// Median core time of the steps of the training; 0 before its end.
+    /// The same of the steps of the training.
     pub core_s: Seconds,
 }
 
 impl Communication {
+    /// Compares the core times of steps without exchange with those of a training. An exchange takes place once in as many steps as make an
+    /// update, so these are one sample. `None` without a sample of both.
+    pub(crate) fn of(local: &LocalSteps, trained: &[Seconds]) -> Option<Self> {
+        let per_update = local.per_update.max(1) as usize;
+        let median = |times: &[Seconds]| {
+            let mean = |steps: &[Seconds]| Seconds(steps.iter().map(|step| step.0).sum::<f64>() / per_update as f64);
+            let updates: Vec<Seconds> = times.chunks_exact(per_update).map(mean).collect();
+            Latency::of(&updates).map(|latency| latency.p50_s)
+        };
+        let (local_core_s, core_s) = (median(&local.core_s)?, median(trained)?);
+        Some(Communication { local_steps: local.core_s.len() as u64, local_core_s, core_s })
+    }
+
     /// Returns the share of a step of `core_s` that exceeds a step without exchange: communication that does not overlap with computation,
     /// waiting for slower processes, and what communication takes from computation. Negative if steps without exchange took longer.
     pub fn exposed_share(self) -> f64 {

@@ -105,6 +105,11 @@ impl LoopCollector {
         Ok(())
     }
 
+    /// Returns the core time of each step.
+    pub fn core_times(&self) -> Vec<Seconds> {
+        self.steps.iter().map(|step| step.core_s).collect()
+    }
+
     /// Returns the number of passes that have ended.
     pub fn passes(&self) -> usize {
         self.passes.len()

@@ -157,7 +157,7 @@ fn events(x: f64) -> Vec<Event> {
             ..ScenarioReport::default()
         })),
         Event::TrialBegin { trial: 1, scheduled: Some(96), queries_per_s: Some(12.5) },
-        Event::LocalSteps(LocalSteps { core_s: vec![Seconds(x)] }),
+        Event::LocalSteps(LocalSteps { core_s: vec![Seconds(x)], per_update: 4 }),
         Event::TrainedBy { parts: vec![TrainedBy { round: 0, after_step: 3, ranks: 2 }] },
     ]
 }

@@ -9,7 +9,7 @@ use flagperf_config::CaseKey;
 use flagperf_core::description::PROGRAM_ENGINE;
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::{
-    EpochLosses, Evaluation, Latency, LocalSteps, Measurement, TrainedBy, TrainingEnd, TrainingProgress, TrainingReplay,
+    EpochLosses, Evaluation, LocalSteps, Measurement, TrainedBy, TrainingEnd, TrainingProgress, TrainingReplay,
 };
 use flagperf_core::units::{SamplesPerSecond, Seconds, null_items_are_nan};
 
@@ -199,18 +199,19 @@ impl TrainingRecord {
         round.train_s = Some(end.train_s);
     }
 
-    /// Adds the times of steps without exchange, which come once and after every training.
+    /// Adds the times of steps without exchange, which come once and after every training, whose core times are `trained`.
     ///
     /// # Errors
     /// When they were added before, a training has not ended, or there is no finite time.
-    pub(super) fn add_local_steps(&mut self, steps: &LocalSteps) -> Result<(), String> {
+    pub(super) fn add_local_steps(&mut self, steps: &LocalSteps, trained: &[Seconds]) -> Result<(), String> {
         let has_ended = !self.rounds.is_empty() && self.rounds.iter().all(|round| round.train_s.is_some());
         let is_finite = steps.core_s.iter().all(|time| time.0.is_finite() && time.0 >= 0.0);
-        let latency = Latency::of(&steps.core_s).filter(|_| has_ended && is_finite && self.communication.is_none());
-        let latency =
-            latency.ok_or("the times of steps without exchange are not finite, or did not follow the trainings")?;
-        let (local_steps, local_core_s) = (steps.core_s.len() as u64, latency.p50_s);
-        self.communication = Some(Communication { local_steps, local_core_s, core_s: Seconds(0.0) });
+        if !has_ended || !is_finite || self.communication.is_some() {
+            return Err(
+                "the times of steps without exchange are not finite, or did not follow the trainings".to_owned()
+            );
+        }
+        self.communication = Communication::of(steps, trained);
         Ok(())
     }
 
@@ -231,9 +232,6 @@ impl TrainingRecord {
             let own: Vec<_> = passes.by_ref().take(round.passes as usize).collect();
             let samples = own.iter().map(|pass| pass.samples).sum();
             round.set_rates(samples, own.iter().map(|pass| pass.core_s).sum());
-        }
-        if let (Some(communication), Some(latency)) = (&mut self.communication, measured.and_then(|own| own.latency)) {
-            communication.core_s = latency.p50_s;
         }
     }
 }

@@ -82,6 +82,13 @@ pub struct TrainingProgress {
 pub struct LocalSteps {
     /// Core time of each step.
     pub core_s: Vec<Seconds>,
+    /// The steps of an update.
+    #[serde(default = "one_step")]
+    pub per_update: u32,
+}
+
+fn one_step() -> u32 {
+    1
 }
 
 /// From which step on how many processes have trained: `flagperf resume` continues a training with another number.

@@ -113,6 +113,8 @@ fn accumulated_gradients_are_those_of_the_whole_batch() {
         };
         let step = training_step(&g.finish().unwrap(), "loss", &options).unwrap();
         let executor = Executor::load(&step.graph, CpuOps).unwrap();
+        let accumulation = step.accumulation.as_ref();
+        let adder = accumulation.map(|accumulation| Executor::load(&accumulation.graph, CpuOps).unwrap());
         let fill = |shape: &[usize], seed: usize| {
             let count = shape.iter().product::<usize>();
             let values = (0..count).map(|i| ((i + seed) as f32 * 0.7).sin()).collect();
@@ -129,10 +131,25 @@ fn accumulated_gradients_are_those_of_the_whole_batch() {
             let is_update = (batch + 1) % batches == 0;
             let scalars = if is_update { scalars } else { scalars.without_update() };
             let x = fill(&[rows, 3], batch * rows * 3);
-            let inputs: Vec<Tensor> =
-                [x].into_iter().chain(scalars.values().map(Tensor::scalar)).chain(states.clone()).collect();
-            let mut outputs = executor.run_host(&inputs).unwrap();
-            let next = outputs.split_off(2);
+            let run = |executor: &Executor<CpuOps>, states: Vec<Tensor>| {
+                let numbers = scalars.values().map(Tensor::scalar);
+                let inputs: Vec<Tensor> = [x.clone()].into_iter().chain(numbers).chain(states).collect();
+                executor.run_host(&inputs).unwrap()
+            };
+            let (outputs, next) = match (&adder, accumulation) {
+                (Some(adder), Some(accumulation)) if !is_update => {
+                    let read = accumulation.inputs.iter().map(|index| states[*index].clone()).collect();
+                    let mut outputs = run(adder, read);
+                    let mut next = states.clone();
+                    accumulation.outputs.iter().zip(outputs.split_off(2)).for_each(|(index, sum)| next[*index] = sum);
+                    (outputs, next)
+                }
+                _ => {
+                    let mut outputs = run(&executor, states.clone());
+                    let next = outputs.split_off(2);
+                    (outputs, next)
+                }
+            };
             let unchanged = step
                 .states
                 .iter()

@@ -1,5 +1,7 @@
 //! The means over the processes that train one model together, each on batches of its own.
 
+use indexmap::IndexMap;
+
 use super::list_operators::{ALL_REDUCE, BROADCAST, OWN_DOMAIN, all_reduce_node};
 use super::parts::BatchResults;
 use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
@@ -7,32 +9,46 @@ use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
 /// The size of the gradients in one node: that of the buckets of PyTorch's `DistributedDataParallel`.
 const BUCKET_BYTES: usize = 25 << 20;
 
-/// Replaces the gradients, the next statistics and the loss of a batch by their means over the processes. Returns the name of the loss.
-/// Statistics that are equal in all processes stay as they are.
-///
-/// A backward pass computes the gradients of the last parameters first, so the first node contains these.
-pub(super) fn all_reduce(graph: &mut Graph, results: &mut BatchResults, loss: &str, equal_statistics: bool) -> String {
-    let size = |graph: &Graph, parameter: &str| {
-        let spec = &graph.weights[parameter].spec;
-        let elements: usize = spec.fixed_shape().unwrap_or_default().iter().product();
-        (spec.dtype, elements * spec.dtype.size())
-    };
-    let mut bucket: Vec<String> = Vec::new();
-    let (mut bytes, mut dtype) = (0, None);
-    let parameters: Vec<String> = results.gradients.keys().rev().cloned().collect();
-    for parameter in parameters {
-        let (own_dtype, own_bytes) = size(graph, &parameter);
-        if !bucket.is_empty() && (bytes + own_bytes > BUCKET_BYTES || dtype != Some(own_dtype)) {
-            reduce_weights(graph, &mut results.gradients, &std::mem::take(&mut bucket));
-            bytes = 0;
-        }
-        (bytes, dtype) = (bytes + own_bytes, Some(own_dtype));
-        bucket.push(parameter);
+/// Replaces the gradients of a batch by their means over the processes.
+pub(super) fn reduce_gradients(graph: &mut Graph, gradients: &mut IndexMap<String, String>) {
+    let specs: IndexMap<String, TensorSpec> =
+        gradients.keys().map(|name| (name.clone(), graph.weights[name].spec.clone())).collect();
+    for bucket in buckets(&specs) {
+        reduce_weights(graph, gradients, &bucket);
     }
-    reduce_weights(graph, &mut results.gradients, &bucket);
+}
+
+/// Replaces the next statistics and the loss of a batch by their means over the processes. Returns the name of the loss. Statistics that
+/// are equal in all processes stay as they are.
+pub(super) fn reduce_results(
+    graph: &mut Graph,
+    results: &mut BatchResults,
+    loss: &str,
+    equal_statistics: bool,
+) -> String {
     let statistics = results.statistics.keys().filter(|_| !equal_statistics).cloned().collect::<Vec<String>>();
     reduce_weights(graph, &mut results.statistics, &statistics);
     mean_of_number(graph, loss)
+}
+
+/// Divides tensors into lists that are exchanged together: each of one type, and of at most a size unless it is a single tensor. A
+/// backward pass computes the gradients of the last parameters first, so the first list contains these.
+pub(super) fn buckets(specs: &IndexMap<String, TensorSpec>) -> Vec<Vec<String>> {
+    let mut buckets: Vec<Vec<String>> = Vec::new();
+    let (mut bytes, mut dtype) = (0, None);
+    for (name, spec) in specs.iter().rev() {
+        let own_bytes = spec.fixed_shape().unwrap_or_default().iter().product::<usize>() * spec.dtype.size();
+        let fits = dtype == Some(spec.dtype) && bytes + own_bytes <= BUCKET_BYTES;
+        match buckets.last_mut().filter(|_| fits) {
+            Some(bucket) => bucket.push(name.clone()),
+            None => {
+                buckets.push(vec![name.clone()]);
+                bytes = 0;
+            }
+        }
+        (bytes, dtype) = (bytes + own_bytes, Some(spec.dtype));
+    }
+    buckets
 }
 
 /// Adds the mean of a number over the processes, and returns its name.
@@ -63,7 +79,7 @@ pub fn without_exchange(graph: &Graph) -> Graph {
 }
 
 /// Replaces what a batch computes of these weights by the means.
-fn reduce_weights(graph: &mut Graph, values: &mut indexmap::IndexMap<String, String>, weights: &[String]) {
+fn reduce_weights(graph: &mut Graph, values: &mut IndexMap<String, String>, weights: &[String]) {
     if weights.is_empty() {
         return;
     }
@@ -98,7 +114,7 @@ mod tests {
     use crate::{GraphBuilder, OptimizerKind, StateKind, TrainingOptions, layers, training_step};
 
     /// A layer whose weight is larger than a bucket, one with a normalization, and one more.
-    fn step(processes: u32, sync_batch_norm: bool) -> crate::TrainingStep {
+    fn step(processes: u32, sync_batch_norm: bool, accumulated_batches: u32) -> crate::TrainingStep {
         let mut graph = GraphBuilder::new("network");
         let g = &mut graph;
         let x = g.input("x", TensorSpec::new([2, 8], DType::F32)).unwrap();
@@ -113,17 +129,17 @@ mod tests {
             norm_weight_decay: None,
             bias_weight_decay: None,
         };
-        let options = TrainingOptions { processes, sync_batch_norm, ..TrainingOptions::new(optimizer) };
+        let options =
+            TrainingOptions { processes, sync_batch_norm, accumulated_batches, ..TrainingOptions::new(optimizer) };
         training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
     }
 
     #[test]
     fn gradients_are_reduced_in_buckets_from_the_last_and_statistics_and_loss_at_the_end() {
-        let step = step(2, false);
+        let step = step(2, false, 1);
         for graph in [&step.graph, &step.undifferentiated] {
-            let nodes: Vec<&Node> = graph.nodes.iter().filter(|node| node.op == ALL_REDUCE).collect();
             let outputs: Vec<Vec<&str>> =
-                nodes.iter().map(|node| node.outputs.iter().map(String::as_str).collect()).collect();
+                exchanges(graph).map(|node| node.outputs.iter().map(String::as_str).collect()).collect();
             let expected: [&[&str]; 4] = [
                 &["mean.norm.bias", "mean.norm.weight", "mean.small.bias", "mean.small.weight", "mean.large.bias"],
                 &["mean.large.weight"],
@@ -141,8 +157,36 @@ mod tests {
         assert!(step.states.iter().any(|state| state.kind == StateKind::Statistic));
     }
 
+    fn exchanges(graph: &Graph) -> impl Iterator<Item = &Node> {
+        graph.nodes.iter().filter(|node| node.op == ALL_REDUCE)
+    }
+
+    #[test]
+    fn sums_of_gradients_are_reduced_by_the_last_batch_of_an_update_alone() {
+        let step = step(2, false, 4);
+        let accumulation = step.accumulation.unwrap();
+        let sizes = |graph| exchanges(graph).map(|node| node.inputs.len()).collect::<Vec<_>>();
+        for graph in [&step.graph, &step.undifferentiated] {
+            // Statistics and loss, then six sums in two buckets.
+            assert_eq!(sizes(graph), [2, 1, 5, 1]);
+        }
+        for graph in [&accumulation.graph, &accumulation.undifferentiated] {
+            // Statistics, loss and norm.
+            assert_eq!(sizes(graph), [2, 1, 1]);
+            let names =
+                |infos: &[ValueInfo], from: usize| infos[from..].iter().map(|i| i.name.clone()).collect::<Vec<_>>();
+            let read = accumulation.inputs.iter().map(|index| step.states[*index].name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(&graph.inputs, graph.inputs.len() - read.len()), read);
+            let next = accumulation.outputs.iter().map(|index| &step.states[*index]);
+            assert!(next.clone().all(|state| state.kind != StateKind::Parameter));
+            assert_eq!((next.count() + 2, graph.outputs.len()), (8 + 2, 10));
+        }
+        assert_eq!(step.exchanges.len(), 1);
+        assert_eq!(step.exchanges[0].inputs.len(), 6);
+    }
+
     #[test]
     fn one_process_reduces_nothing() {
-        assert!(self::step(1, true).graph.nodes.iter().all(|node| node.op != ALL_REDUCE));
+        assert!(self::step(1, true, 1).graph.nodes.iter().all(|node| node.op != ALL_REDUCE));
     }
 }

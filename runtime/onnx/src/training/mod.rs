@@ -20,6 +20,7 @@ mod parts;
 mod perturbed;
 mod schedule;
 mod shard;
+mod state_exchange;
 mod step;
 mod update;
 
@@ -32,5 +33,5 @@ pub use list_operators::{ALL_REDUCE, BROADCAST, NORM, OWN_DOMAIN, ROOT, UPDATE, 
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};
-pub use shard::{Shard, StateExchange};
-pub use step::{State, StateKind, TrainingBatches, TrainingOptions, TrainingStep, training_step};
+pub use state_exchange::StateExchange;
+pub use step::{Accumulation, State, StateKind, TrainingBatches, TrainingOptions, TrainingStep, training_step};

@@ -3,27 +3,25 @@
 
 use indexmap::IndexMap;
 
-use super::list_operators::{OWN_DOMAIN, broadcast_node};
+use super::list_operators::broadcast_node;
 use super::optimizer::OptimizerKind;
-use super::parts::BatchResults;
-use super::step::{State, StateKind, TrainingOptions};
+use super::state_exchange::StateExchange;
+use super::step::{State, StateKind};
+use crate::Graph;
 use crate::lower::Rewriting;
-use crate::{Graph, OPSET, ValueInfo};
 
 /// Which process remembers what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shard {
+pub(super) struct Shard {
     /// This process.
-    pub rank: u32,
+    rank: u32,
     /// The process that has a state; `None` if all have it. In the order of the states.
-    pub owners: Vec<Option<u32>>,
+    owners: Vec<Option<u32>>,
 }
 
 impl Shard {
     /// Returns which process has which state, from the owners of the parameters.
-    pub(super) fn of(rank: u32, owners: &IndexMap<String, u32>, states: &[State], optimizer: OptimizerKind) -> Self {
+    pub fn of(rank: u32, owners: &IndexMap<String, u32>, states: &[State], optimizer: OptimizerKind) -> Self {
         let owner = |state: &State| {
-            // The sums of gradients are those of all processes.
             let (parameter, kind) = state.name.rsplit_once(':').filter(|_| state.kind == StateKind::Memory)?;
             optimizer.memory().contains(&kind).then(|| owners[parameter])
         };
@@ -31,13 +29,13 @@ impl Shard {
     }
 
     /// Returns the indices of the states that this process has.
-    pub fn kept(&self) -> impl Iterator<Item = usize> {
+    pub fn kept(&self) -> Vec<usize> {
         let is_here =
             |(index, owner): (usize, &Option<u32>)| owner.is_none_or(|owner| owner == self.rank).then_some(index);
-        self.owners.iter().enumerate().filter_map(is_here)
+        self.owners.iter().enumerate().filter_map(is_here).collect()
     }
 
-    /// Returns how all processes get the states of each of them in turn.
+    /// Returns how all processes get the states of each of them in turn, so that a device never has all of them.
     pub fn exchanges(&self, states: &[State]) -> Vec<StateExchange> {
         let mut owners: Vec<u32> = self.owners.iter().copied().flatten().collect();
         owners.sort_unstable();
@@ -46,8 +44,6 @@ impl Shard {
     }
 
     fn exchange_of(&self, owner: u32, states: &[State]) -> StateExchange {
-        let mut graph = Graph { name: "exchange".to_owned(), opset: OPSET, ..Graph::default() };
-        graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
         let outputs: Vec<usize> = (0..states.len()).filter(|index| self.owners[*index] == Some(owner)).collect();
         // The parameter of a state has its shape.
         let parameter = |index: usize| {
@@ -56,38 +52,18 @@ impl Shard {
         };
         let is_own = owner == self.rank;
         let inputs = outputs.iter().map(|index| if is_own { *index } else { parameter(*index) }).collect();
-        let info = |prefix: &str, index: &usize| {
-            let State { name, initial, .. } = &states[*index];
-            ValueInfo { name: format!("{prefix}.{name}"), spec: initial.spec.clone() }
-        };
-        graph.inputs = outputs.iter().map(|index| info("own", index)).collect();
-        graph.outputs = outputs.iter().map(|index| info("common", index)).collect();
-        graph.values.extend(graph.outputs.iter().map(|output| (output.name.clone(), output.spec.clone())));
-        let names = |infos: &[ValueInfo]| infos.iter().map(|info| info.name.clone()).collect();
-        graph.nodes.push(broadcast_node(owner, names(&graph.inputs), names(&graph.outputs)));
-        StateExchange { graph, inputs, outputs }
+        StateExchange::new(states, inputs, outputs, |own, common| vec![broadcast_node(owner, own, common)])
     }
-}
-
-/// How all processes get the states that one of them has.
-#[derive(Clone, Debug)]
-pub struct StateExchange {
-    /// Its outputs are these states, its inputs values of the same shapes.
-    pub graph: Graph,
-    /// The indices of the states that this process gives as inputs.
-    pub inputs: Vec<usize>,
-    /// The indices of the states that the outputs are.
-    pub outputs: Vec<usize>,
 }
 
 /// Returns the process that remembers what belongs to each parameter: of all parameters from the largest to the smallest, each is the
 /// part of the process that has least.
-pub(super) fn owners(model: &Graph, results: &BatchResults, options: &TrainingOptions) -> IndexMap<String, u32> {
-    let size = |name: &String| {
-        let elements = model.weights[name.as_str()].spec.fixed_shape().unwrap_or_default().iter().product();
-        (name.clone(), elements)
+pub(super) fn owners(model: &Graph, parameters: &[&str], processes: u32) -> IndexMap<String, u32> {
+    let size = |name: &&str| {
+        let elements = model.weights[*name].spec.fixed_shape().unwrap_or_default().iter().product();
+        ((*name).to_owned(), elements)
     };
-    divide(results.gradients.keys().map(size).collect(), options.processes)
+    divide(parameters.iter().map(size).collect(), processes)
 }
 
 fn divide(mut sizes: Vec<(String, usize)>, processes: u32) -> IndexMap<String, u32> {
@@ -102,13 +78,13 @@ fn divide(mut sizes: Vec<(String, usize)>, processes: u32) -> IndexMap<String, u
     owners
 }
 
-/// Lets each process send the parameters that it has updated. `own` are the states of its parameters, `owners` the processes of all in
-/// their order. Returns the states of all parameters, with the memory of its own.
+/// Lets each process send the parameters that it has updated. `own` are the states of its parameters, `parameters` are all in their
+/// order, with their processes in `owners`. Returns the states of all parameters, with the memory of its own.
 pub(super) fn exchange(
     rewriting: &mut Rewriting,
     graph: &Graph,
-    rank: u32,
-    owners: &IndexMap<&str, u32>,
+    owners: &IndexMap<String, u32>,
+    parameters: &[&str],
     own: &[State],
 ) -> Vec<State> {
     let next = |name: &str| {
@@ -116,20 +92,20 @@ pub(super) fn exchange(
         state.map_or_else(|| name.to_owned(), |state| state.next.clone())
     };
     let mut lists: IndexMap<u32, Vec<&str>> = IndexMap::new();
-    owners.iter().for_each(|(name, owner)| lists.entry(*owner).or_default().push(name));
+    parameters.iter().for_each(|name| lists.entry(owners[*name]).or_default().push(name));
     lists.sort_unstable_keys();
     for (owner, names) in lists {
         let inputs = names.iter().map(|name| next(name)).collect();
         let outputs = names.iter().map(|name| shared(name)).collect();
         rewriting.keep(broadcast_node(owner, inputs, outputs));
     }
-    let states = owners.iter().flat_map(|(name, owner)| {
+    let states = parameters.iter().flat_map(|name| {
         let initial = graph.weights[*name].clone();
         let parameter = State { name: (*name).to_owned(), kind: StateKind::Parameter, next: shared(name), initial };
         let is_memory = |state: &&State| {
             state.kind == StateKind::Memory && state.name.rsplit_once(':').is_some_and(|(of, _)| of == *name)
         };
-        let memory = own.iter().filter(move |state| *owner == rank && is_memory(state)).cloned();
+        let memory = own.iter().filter(is_memory).cloned();
         [parameter].into_iter().chain(memory)
     });
     states.collect()
@@ -142,7 +118,7 @@ fn shared(parameter: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, GraphBuilder, Moments, Optimizer, TensorSpec, layers, training_step};
+    use crate::{DType, GraphBuilder, Moments, Optimizer, TensorSpec, TrainingOptions, layers, training_step};
 
     #[test]
     fn each_parameter_belongs_to_the_process_that_has_least() {
@@ -168,13 +144,12 @@ mod tests {
             training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
         };
         let (whole, parts) = (step(None), [0, 1].map(|rank| step(Some(rank))));
-        assert_eq!((whole.states.len(), &whole.shard), (12, &None));
+        assert_eq!((whole.states.len(), whole.kept.len(), whole.exchanges.len()), (12, 12, 0));
         let mut remembered = Vec::new();
         for part in &parts {
             let names = |states: &[State]| states.iter().map(|state| state.name.clone()).collect::<Vec<_>>();
             assert_eq!(names(&part.states), names(&whole.states), "another rank computes with all states");
-            let shard = part.shard.as_ref().unwrap();
-            let kept: Vec<&State> = shard.kept().map(|index| &part.states[index]).collect();
+            let kept: Vec<&State> = part.kept.iter().map(|index| &part.states[*index]).collect();
             for graph in [&part.graph, &part.undifferentiated] {
                 let inputs = graph.inputs.iter().rev().take(kept.len()).rev().map(|input| &input.name);
                 assert!(inputs.eq(kept.iter().map(|state| &state.name)), "{:?}", graph.inputs);
@@ -183,14 +158,13 @@ mod tests {
             assert_eq!(kept.iter().filter(|state| state.kind == StateKind::Parameter).count(), 4);
             let own: Vec<String> =
                 kept.iter().filter(|state| state.kind == StateKind::Memory).map(|s| s.name.clone()).collect();
-            let exchanges = shard.exchanges(&part.states);
-            assert_eq!(exchanges.iter().map(|exchange| exchange.outputs.len()).sum::<usize>(), 8);
-            for exchange in exchanges {
+            assert_eq!(part.exchanges.iter().map(|exchange| exchange.outputs.len()).sum::<usize>(), 8);
+            for exchange in &part.exchanges {
                 let specs = |indices: &[usize]| {
                     indices.iter().map(|i| part.states[*i].initial.spec.clone()).collect::<Vec<_>>()
                 };
                 assert_eq!(specs(&exchange.inputs), specs(&exchange.outputs));
-                assert!(exchange.inputs.iter().all(|index| shard.kept().any(|kept| kept == *index)));
+                assert!(exchange.inputs.iter().all(|index| part.kept.contains(index)));
             }
             remembered.extend(own);
         }

@@ -1,9 +1,11 @@
 //! The graph of a training step.
 
+use std::collections::HashSet;
+
 use indexmap::IndexMap;
 
 use super::TrainingError;
-use super::all_reduce::{all_reduce, mean_of_number};
+use super::all_reduce::{mean_of_number, reduce_gradients, reduce_results};
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
@@ -16,7 +18,8 @@ use super::optimizer::{Optimizer, StepScalars};
 use super::parts::BatchResults;
 use super::perturbed::Perturbed;
 use super::shard::{Shard, owners};
-use super::update::Update;
+use super::state_exchange::StateExchange;
+use super::update::{BatchOfUpdate, Update};
 use crate::lower::Rewriting;
 use crate::operator_set::set_version;
 use crate::{
@@ -37,7 +40,7 @@ pub struct TrainingOptions {
     pub half: Option<HalfPrecision>,
     /// The dynamic scale of the loss, without which small gradients in fp16 become 0. `None` does not scale it.
     pub loss_scale: Option<LossScale>,
-    /// The batches whose mean gradient makes an update. [`StepScalars::update`] states which step updates.
+    /// The batches whose mean gradient makes an update. [`StepScalars::update`] states which of them is the last one.
     pub accumulated_batches: u32,
     /// The processes that train the model together, each on a batch of its own; their mean gradient makes an update.
     pub processes: u32,
@@ -90,6 +93,8 @@ impl TrainingOptions {
 /// norm of the gradients before clipping, then the next states in the same order. If the memory of the optimizer is divided among
 /// processes, the step has the states of its process. With several processes, the first two and the next
 /// statistics are those of all batches together, as the gradients are.
+///
+/// If gradients of several batches make an update, this is the step of the last one.
 #[derive(Clone, Debug)]
 pub struct TrainingStep {
     /// The graph.
@@ -110,10 +115,30 @@ pub struct TrainingStep {
     pub update: Graph,
     /// The states. All are inputs of `gradients`, `perturbed` and `update`, in this order.
     pub states: Vec<State>,
-    /// Which of them are inputs of `graph` and `undifferentiated`; `None` for all.
-    pub shard: Option<Shard>,
+    /// The indices of those that are inputs of `graph` and `undifferentiated`.
+    pub kept: Vec<usize>,
+    /// How the processes read states of which their values differ, or which only one of them has.
+    pub exchanges: Vec<StateExchange>,
+    /// The step of a batch that is not the last one of an update, if gradients of several batches make one.
+    pub accumulation: Option<Accumulation>,
     /// The parameters that the loss does not depend on: they stay as they are.
     pub untrained: Vec<String>,
+}
+
+/// A step that adds the gradients of a batch to those of earlier ones, and changes no parameter.
+///
+/// Inputs and outputs are those of the step of the last batch, without the states that this one does not read and those that it does not
+/// change. The gradients are those of one process. The norm is that of the sum so far, its mean over the processes if they are several.
+#[derive(Clone, Debug)]
+pub struct Accumulation {
+    /// The graph.
+    pub graph: Graph,
+    /// The same step for an engine that computes gradients itself, as [`TrainingStep::undifferentiated`].
+    pub undifferentiated: Graph,
+    /// The inputs that are states, as places among those of the step of the last batch.
+    pub inputs: Vec<usize>,
+    /// The same of the outputs.
+    pub outputs: Vec<usize>,
 }
 
 /// A tensor that lives from step to step.
@@ -181,53 +206,84 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let (trained, untrained): (Vec<&str>, Vec<&str>) =
         parameters.into_iter().partition(|name| differentiated.gradients.contains_key(*name));
     let untrained = untrained.into_iter().map(str::to_owned).collect();
+    let owners = options.shard.map(|rank| (rank, owners(&model, &trained, options.processes)));
+    let own_shard = owners.as_ref().map(|(rank, owners)| (*rank, owners));
     let with_operators = TrainedModel::new(&model, loss, options, true)?;
-    let updated = |graph: Graph, model: &Graph, mut results: BatchResults, uses_lists, shard| {
+    let updated = |graph: Graph, model: &Graph, mut results: BatchResults, uses_lists, shard, batch| {
         let mut rewriting = Rewriting::new(&graph);
-        let update = Update { graph: model, options, decays: &decays, uses_lists, shard };
+        let update = Update { graph: model, options, decays: &decays, uses_lists, shard, batch };
         let (norm, states) = update.add(&mut rewriting, &mut results.gradients, results.statistics);
         (rewriting.finish(), ValueInfo { name: norm, spec: number() }, states)
     };
     let together = options.normalized_processes();
     let loss_spec = differentiated.graph.specs().remove(loss).expect("operators with derivatives have shapes");
     let loss_info = |name: String| ValueInfo { name, spec: loss_spec.clone() };
-    let whole = |model: &Graph, mut results: BatchResults, uses_lists| {
+    let (is_group, accumulates) = (options.processes > 1, options.accumulated_batches > 1);
+    let batch_step = |model: &Graph, mut results: BatchResults, uses_lists, batch| {
         let mut reduced = model.clone();
-        let loss = match options.processes {
-            0 | 1 => loss.to_owned(),
-            _ => all_reduce(&mut reduced, &mut results, loss, together > 1),
+        if is_group && !accumulates {
+            reduce_gradients(&mut reduced, &mut results.gradients);
+        }
+        let loss = match is_group {
+            false => loss.to_owned(),
+            true => reduce_results(&mut reduced, &mut results, loss, together > 1),
         };
-        let (mut graph, mut norm, states) = updated(reduced, model, results, uses_lists, options.shard);
-        if options.shard.is_some() {
+        let (mut graph, mut norm, states) = updated(reduced, model, results, uses_lists, own_shard, batch);
+        if own_shard.is_some() && batch == BatchOfUpdate::Last {
             // All processes decide by it which states they exchange, and another kind of device may round it differently.
             norm.name = mean_of_number(&mut graph, &norm.name);
         }
-        let outputs = [loss_info(loss), norm].into_iter().chain(next_states(&states));
+        (graph, [loss_info(loss), norm], states)
+    };
+    let whole = |model: &Graph, results: BatchResults, uses_lists| {
+        let (graph, first, states) = batch_step(model, results, uses_lists, BatchOfUpdate::Last);
+        let outputs = first.into_iter().chain(next_states(&states));
         (assemble(graph, &states, outputs), states)
+    };
+    let accumulating = |model: &Graph, results: BatchResults, uses_lists, own: &[State]| {
+        let (graph, first, changed) = batch_step(model, results, uses_lists, BatchOfUpdate::Earlier);
+        let outputs = first.into_iter().chain(next_states(&changed));
+        let place = |state: &State| own.iter().position(|own| own.name == state.name);
+        let places = changed.iter().filter_map(place).collect::<Vec<usize>>();
+        let (graph, read) = assemble_reading(graph, own, outputs);
+        (graph, read, places)
     };
     let Differentiated { graph: mut model, gradients } =
         gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
     model.domains.insert(OWN_DOMAIN.to_owned(), 1);
     let results = BatchResults { gradients, statistics: with_operators.statistics };
-    let (undifferentiated, _) = whole(&model, results, true);
+    let (undifferentiated, own_states) = whole(&model, results.clone(), true);
+    let undifferentiated_sum = accumulates.then(|| accumulating(&model, results, true, &own_states).0);
 
     let Differentiated { graph: model, gradients } = differentiated;
     let results = BatchResults { gradients, statistics: written_out.statistics };
     let (graph, own_states) = whole(&model, results.clone(), false);
-    let (states, shard) = match options.shard {
-        None => (own_states, None),
-        Some(rank) => {
-            let (_, _, states) = updated(model.clone(), &model, results.clone(), false, None);
-            let owners = owners(&model, &results, options);
-            (states.clone(), Some(Shard::of(rank, &owners, &states, options.optimizer.kind)))
+    let accumulation = undifferentiated_sum.map(|undifferentiated| {
+        let (graph, inputs, outputs) = accumulating(&model, results.clone(), false, &own_states);
+        Accumulation { graph, undifferentiated, inputs, outputs }
+    });
+    let (states, kept, mut exchanges) = match own_shard {
+        None => {
+            let kept = (0..own_states.len()).collect();
+            (own_states, kept, Vec::new())
+        }
+        Some((rank, owners)) => {
+            let (_, _, states) = updated(model.clone(), &model, results.clone(), false, None, BatchOfUpdate::Any);
+            let shard = Shard::of(rank, owners, &states, options.optimizer.kind);
+            let exchanges = shard.exchanges(&states);
+            (states, shard.kept(), exchanges)
         }
     };
+    if accumulates && is_group {
+        exchanges.push(StateExchange::of_sums(&states));
+    }
     let named = results.with_own_names();
     let (part, results, loss) = match together {
         1 => (model.clone(), results, loss.to_owned()),
         _ => {
             let (mut reduced, mut results) = (model.clone(), results);
-            let loss = all_reduce(&mut reduced, &mut results, loss, true);
+            reduce_gradients(&mut reduced, &mut results.gradients);
+            let loss = reduce_results(&mut reduced, &mut results, loss, true);
             (join_processes(&reduced, together)?, results, loss)
         }
     };
@@ -240,7 +296,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let perturbed = first_part(std::mem::take(&mut perturbed.graph), &|value| perturbed.name(value));
     let gradients = first_part(part.clone(), &str::to_owned);
     let (update, norm, updated_states) =
-        updated(named.before_update(&model, &states), &model, named.clone(), false, None);
+        updated(named.before_update(&model, &states), &model, named.clone(), false, None, BatchOfUpdate::Any);
     let update = assemble(update, &states, [norm].into_iter().chain(next_states(&updated_states)));
     Ok(TrainingStep {
         graph,
@@ -250,7 +306,9 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         perturbed,
         update,
         states,
-        shard,
+        kept,
+        exchanges,
+        accumulation,
         untrained,
     })
 }
@@ -280,6 +338,19 @@ impl TrainedModel {
         };
         Ok(TrainedModel { graph, loss, statistics })
     }
+}
+
+/// Returns the graph with those of the states as inputs after its own that it reads, and these outputs; and which states it reads.
+fn assemble_reading(
+    mut graph: Graph,
+    states: &[State],
+    outputs: impl Iterator<Item = ValueInfo>,
+) -> (Graph, Vec<usize>) {
+    let inputs: HashSet<&str> = graph.nodes.iter().flat_map(|node| &node.inputs).map(String::as_str).collect();
+    let read: Vec<usize> = (0..states.len()).filter(|index| inputs.contains(states[*index].name.as_str())).collect();
+    states.iter().for_each(|state| drop(graph.weights.shift_remove(&state.name)));
+    let states: Vec<State> = read.iter().map(|index| states[*index].clone()).collect();
+    (assemble(graph, &states, outputs), read)
 }
 
 /// Returns the graph with the states as inputs after its own, and these outputs.

@@ -2,16 +2,16 @@
 
 use indexmap::IndexMap;
 
+use super::all_reduce::buckets;
 use super::clip::{clip, total_norm};
 use super::decay::Decays;
-use super::list_operators::{NORM, OWN_DOMAIN, UpdateRule};
+use super::list_operators::{NORM, OWN_DOMAIN, UpdateRule, all_reduce_node, mean_over_processes};
 use super::loss_scale::{is_finite, next_scale, unscale};
-use super::parts::BatchResults;
-use super::shard::{exchange, owners};
+use super::shard::exchange;
 use super::step::{State, StateKind};
 use super::{OptimizerKind, StepScalars, TrainingOptions};
 use crate::lower::{NodeList, Rewriting};
-use crate::{DType, Graph, Node, Weight, WeightRole};
+use crate::{DType, Graph, Node, TensorSpec, Weight, WeightRole};
 
 /// What the update of a training depends on.
 pub(super) struct Update<'a> {
@@ -21,8 +21,20 @@ pub(super) struct Update<'a> {
     pub decays: &'a Decays<'a>,
     /// Whether the operators [`super::UPDATE`], where it can express the update, and [`NORM`] are used.
     pub uses_lists: bool,
-    /// The process that updates its part of the parameters; `None` if each updates all.
-    pub shard: Option<u32>,
+    /// The process that updates its part of the parameters, and the processes of all; `None` if each updates all.
+    pub shard: Option<(u32, &'a IndexMap<String, u32>)>,
+    pub batch: BatchOfUpdate,
+}
+
+/// For which of the batches that make an update a graph is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum BatchOfUpdate {
+    /// For each: the input `update` states whether it is the last one. The sums of gradients are those of all processes.
+    Any,
+    /// For those before the last one. A process adds up its own gradients.
+    Earlier,
+    /// For the last one, with which processes exchange the sums of their gradients.
+    Last,
 }
 
 impl Update<'_> {
@@ -37,15 +49,14 @@ impl Update<'_> {
         let mut states = Vec::new();
         let (norm, condition) = rewriting.extend("optimizer", |n| self.prepare(n, gradients, &mut states));
         states.extend(match self.shard {
+            _ if self.batch == BatchOfUpdate::Earlier => Vec::new(),
             None => self.update_all(rewriting, gradients, &condition),
-            Some(rank) => {
-                let results = BatchResults { gradients: gradients.clone(), statistics: IndexMap::new() };
-                let owners = owners(self.graph, &results, self.options);
+            Some((rank, owners)) => {
                 let own = gradients.iter().filter(|(name, _)| owners[*name] == rank);
                 let own = own.map(|(name, gradient)| (name.clone(), gradient.clone())).collect();
                 let own = self.update_all(rewriting, &own, &condition);
-                let owners = gradients.keys().map(|name| (name.as_str(), owners[name])).collect();
-                exchange(rewriting, self.graph, rank, &owners, &own)
+                let parameters: Vec<&str> = gradients.keys().map(String::as_str).collect();
+                exchange(rewriting, self.graph, owners, &parameters, &own)
             }
         });
         states.extend(rewriting.extend("statistics", |n| {
@@ -55,7 +66,9 @@ impl Update<'_> {
             };
             statistics.into_iter().map(state).collect::<Vec<_>>()
         }));
-        if let (Some(scale), Some(is_finite)) = (self.options.loss_scale, &condition.is_finite) {
+        if let (Some(scale), Some(is_finite)) = (self.options.loss_scale, &condition.is_finite)
+            && self.batch != BatchOfUpdate::Earlier
+        {
             let next = |n: &mut NodeList<'_>| next_scale(n, scale, is_finite).map(|state| condition.limit(n, state));
             states.extend(rewriting.extend("loss_scale", next));
         }
@@ -154,9 +167,10 @@ impl Update<'_> {
         gradients: &mut IndexMap<String, String>,
         states: &mut Vec<State>,
     ) -> (String, Condition) {
-        let Update { graph, options, .. } = *self;
+        let Update { graph, options, batch, .. } = *self;
         let batches = options.accumulated_batches.max(1);
-        let is_update = (batches > 1).then(|| {
+        let (accumulates, is_group) = (batches > 1, options.processes > 1);
+        let is_update = (accumulates && batch != BatchOfUpdate::Earlier).then(|| {
             let half = n.number(0.5, DType::F32);
             n.add("Greater", &["update", &half])
         });
@@ -168,20 +182,46 @@ impl Update<'_> {
             if options.loss_scale.is_some() {
                 *gradient = unscale(n, gradient);
             }
-            if let Some(is_update) = &is_update {
-                let (sum, zero) = (format!("{name}:gradient"), n.number(0.0, DType::F32));
+            if accumulates {
+                let (sum, zero) = (memory_name(name, SUM), n.number(0.0, DType::F32));
                 let share = n.scale(gradient, 1.0 / f64::from(batches), DType::F32);
                 *gradient = n.add("Add", &[&sum, &share]);
-                let next = n.add("Where", &[is_update, &zero, gradient]);
+                let next = match &is_update {
+                    Some(is_update) => n.add("Where", &[is_update, &zero, gradient]),
+                    None => gradient.clone(),
+                };
                 states.push(State::memory(sum, next, weight));
             }
         }
+        if accumulates && is_group && batch == BatchOfUpdate::Last {
+            self.reduce_sums(n, gradients);
+        }
         let norm = if self.uses_lists { norm_by_operator(n, gradients) } else { total_norm(n, gradients.values()) };
+        if batch == BatchOfUpdate::Earlier {
+            // All processes decide by it which states they read together, and whether gradients are finite.
+            let norm = if is_group { mean_over_processes(n, &norm) } else { norm };
+            let is_finite = options.loss_scale.map(|_| is_finite(n, &norm));
+            return (norm, Condition { is_finite, is_update: None });
+        }
         let is_finite = options.loss_scale.map(|_| is_finite(n, &norm));
         if let Some(largest) = options.clip_norm {
             clip(n, gradients, &norm, largest);
         }
-        (norm, Condition { is_finite, is_update })
+        (norm, Condition { is_finite, is_update: is_update.filter(|_| batch == BatchOfUpdate::Any) })
+    }
+
+    /// Replaces the sums of gradients by their means over the processes.
+    fn reduce_sums(&self, n: &mut NodeList<'_>, sums: &mut IndexMap<String, String>) {
+        let spec = |name: &String| {
+            let spec = TensorSpec { dtype: DType::F32, ..self.graph.weights[name.as_str()].spec.clone() };
+            (name.clone(), spec)
+        };
+        for bucket in buckets(&sums.keys().map(spec).collect()) {
+            let means: Vec<String> = bucket.iter().map(|_| n.name("mean")).collect();
+            let own = bucket.iter().map(|name| sums[name].clone()).collect();
+            n.keep(all_reduce_node(own, means.clone()));
+            sums.extend(bucket.into_iter().zip(means));
+        }
     }
 }
 
@@ -222,8 +262,11 @@ impl Condition {
     }
 }
 
+/// What is remembered of a parameter besides what its optimizer remembers: the sum of its gradients of earlier batches.
+pub(super) const SUM: &str = "gradient";
+
 /// Returns the name of what an optimizer remembers of a parameter.
-fn memory_name(parameter: &str, kind: &str) -> String {
+pub(super) fn memory_name(parameter: &str, kind: &str) -> String {
     format!("{parameter}:{kind}")
 }
 

@@ -62,6 +62,15 @@ pub struct DrawnStep {
     pub remembered_after: Option<RememberedNorms>,
 }
 
+impl DrawnStep {
+    /// Returns whether its batch was the last one of an update.
+    pub fn is_update(&self) -> bool {
+        let numbers = self.inputs.len() - self.states.len() - StepScalars::NAMES.len();
+        let place = StepScalars::NAMES.iter().position(|name| *name == "update");
+        place.is_some_and(|place| self.inputs[numbers + place].to_f64()[0] > 0.5)
+    }
+}
+
 /// A step and the one before it, if there was one.
 type Pair = Vec<DrawnStep>;
 

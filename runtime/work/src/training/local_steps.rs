@@ -17,7 +17,7 @@ use super::transfer::Transfer;
 
 /// Steps before those that are timed. An engine may capture the first one.
 const WARMUP_STEPS: usize = 2;
-/// Most and fewest timed steps. Between them, timing ends after a time.
+/// Most and fewest timed steps, but at least those of an update. Between them, timing ends after a time.
 const STEPS_MAX: usize = 50;
 const STEPS_MIN: usize = 3;
 const TIME_MAX: Seconds = Seconds(10.0);
@@ -34,14 +34,15 @@ impl Worker<'_> {
         }
         self.run_step(Step::Training, "timing steps without communication", || {
             training.free_device();
+            let per_update = training.settings.gradient_accumulation_steps;
             let prepared = self.prepare_local_steps(training, role);
             let timed = match (training.group().is_true_everywhere(prepared.is_ok())?, prepared) {
-                (true, Ok(mut steps)) => steps.time(self.clock.as_ref()),
+                (true, Ok(mut steps)) => steps.time(per_update, self.clock.as_ref()),
                 (false, Ok(_)) => Err(failure(&"another process could not prepare its steps", "")),
                 (_, Err(failed)) => Err(failed),
             };
             (self.emit)(match timed {
-                Ok(core_s) => Event::LocalSteps(LocalSteps { core_s }),
+                Ok(core_s) => Event::LocalSteps(LocalSteps { core_s, per_update }),
                 Err(failed) => {
                     let reason = failed.reason.lines().next().unwrap_or_default();
                     let message = format!("the share of communication was not measured: {reason}");
@@ -65,10 +66,11 @@ impl Worker<'_> {
         let loaded = LoadedStep { sessions, transfer, reader, group };
         let alone = TrainingLoop::new(job, training.settings, model, loaded, Arc::clone(&training.dataset))?;
         let clock = self.clock.as_ref();
-        let progress = Progress::first(model.kept_states(model.first_states.clone()), clock);
+        let progress = Progress::first(model.kept_states(&model.first_states), clock);
         let mut steps = LocalTraining { alone, progress, losses: EpochLosses::default(), kept: Vec::new(), epoch: 0 };
         steps.alone.start_whole_epoch(0);
-        (0..WARMUP_STEPS).try_for_each(|_| steps.run_step(clock).map(drop))?;
+        let warm_up = (training.settings.gradient_accumulation_steps as usize).max(WARMUP_STEPS);
+        (0..warm_up).try_for_each(|_| steps.run_step(clock).map(drop))?;
         Ok(steps)
     }
 }
@@ -85,11 +87,12 @@ struct LocalTraining<'a> {
 
 impl LocalTraining<'_> {
     /// Returns the core times of steps.
-    fn time(&mut self, clock: &dyn Clock) -> Result<Vec<Seconds>, Failure> {
+    fn time(&mut self, per_update: u32, clock: &dyn Clock) -> Result<Vec<Seconds>, Failure> {
+        let per_update = per_update as usize;
         let mut times: Vec<Seconds> = Vec::new();
-        while times.len() < STEPS_MAX {
+        while times.len() < STEPS_MAX.max(per_update) {
             let is_long = times.iter().map(|time| time.0).sum::<f64>() > TIME_MAX.0;
-            if is_long && times.len() >= STEPS_MIN {
+            if is_long && times.len() >= STEPS_MIN.max(per_update) {
                 break;
             }
             times.push(self.run_step(clock)?);

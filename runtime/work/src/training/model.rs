@@ -9,8 +9,8 @@ use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Bytes;
 use flagperf_onnx::{
-    Graph, Model, Optimizer, Schedule, State, StateKind, StepScalars, TrainingStep, ValueInfo, WeightReader,
-    without_exchange,
+    Accumulation, Graph, Model, Optimizer, Schedule, State, StateKind, StepScalars, TrainingStep, ValueInfo,
+    WeightReader, without_exchange,
 };
 use flagperf_plan::{CaseSettings, Job, ModelInput, TrainingSettings};
 use flagperf_script::{CaseScripts, ScriptedTraining, Sessions};
@@ -46,8 +46,12 @@ pub struct TrainingModel {
     pub schedule: Schedule,
 }
 
+/// The name of the session for batches that are not the last one of an update.
+pub const ACCUMULATION: &str = "accumulation";
+
 /// The sessions of a training step, and the processes that train together.
 pub struct LoadedStep {
+    /// That of the step, and [`ACCUMULATION`] if gradients of several batches make an update.
     pub sessions: Sessions,
     pub transfer: Option<Transfer>,
     pub reader: StateReader,
@@ -87,14 +91,12 @@ impl TrainingModel {
     /// Returns the inputs of the step that are fields of a batch.
     pub fn fields(&self) -> &[ValueInfo] {
         let inputs = &self.step.graph.inputs;
-        let states = self.step.shard.as_ref().map_or(self.step.states.len(), |shard| shard.kept().count());
-        &inputs[..inputs.len() - StepScalars::NAMES.len() - states]
+        &inputs[..inputs.len() - StepScalars::NAMES.len() - self.step.kept.len()]
     }
 
     /// Returns the states that the step takes, of all states.
-    pub fn kept_states(&self, all: Vec<Tensor>) -> Vec<Tensor> {
-        let Some(shard) = &self.step.shard else { return all };
-        shard.kept().map(|index| all[index].clone()).collect()
+    pub fn kept_states(&self, all: &[Tensor]) -> Vec<Tensor> {
+        self.step.kept.iter().map(|index| all[*index].clone()).collect()
     }
 
     /// Returns the size of the states.
@@ -107,7 +109,7 @@ impl TrainingModel {
     /// # Errors
     /// When the engine refuses the step.
     pub fn load_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
-        load_graph(self.step_graph(job)?, "step", &with_group(job), role)
+        self.load_graphs(&with_group(job), role, Graph::clone)
     }
 
     /// Loads the training step without any exchange with other processes.
@@ -115,12 +117,21 @@ impl TrainingModel {
     /// # Errors
     /// When the engine refuses the step.
     pub fn load_local_step(&self, job: &Job, role: EngineRole) -> Result<Sessions, Failure> {
-        load_graph(&without_exchange(self.step_graph(job)?), "local_step", job, role)
+        self.load_graphs(job, role, without_exchange)
     }
 
-    fn step_graph(&self, job: &Job) -> Result<&Graph, Failure> {
+    /// Loads the graphs of a step, as `change` returns them.
+    fn load_graphs(&self, job: &Job, role: EngineRole, change: fn(&Graph) -> Graph) -> Result<Sessions, Failure> {
         let step = self.converted.as_ref().unwrap_or(&self.step);
-        Ok(if differentiates(job)? { &step.undifferentiated } else { &step.graph })
+        let differentiates = differentiates(job)?;
+        let graph = if differentiates { &step.undifferentiated } else { &step.graph };
+        let mut sessions = load_graph(&change(graph), "step", job, role)?;
+        if let Some(Accumulation { graph, undifferentiated, .. }) = &step.accumulation {
+            let graph = if differentiates { undifferentiated } else { graph };
+            let accumulation = load_graph(&change(graph), ACCUMULATION, job, role)?;
+            sessions.extend(accumulation.into_values().map(|session| (ACCUMULATION.to_owned(), session)));
+        }
+        Ok(sessions)
     }
 
     /// Loads the parts of the standard case's training step into another engine.

@@ -4,7 +4,7 @@ use flagperf_core::event::Failure;
 use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::Tensor;
 use flagperf_engine::Value;
-use flagperf_onnx::{Shard, StateExchange};
+use flagperf_onnx::StateExchange;
 use flagperf_plan::Job;
 use flagperf_script::Sessions;
 
@@ -13,11 +13,11 @@ use super::super::step::read_value;
 use super::model::{TrainingModel, load_graph, with_group};
 use super::transfer::with_own_stream;
 
-/// Reads states. If the memory of the optimizer is divided among processes, all of them must read at the same time.
+/// Reads states. If the processes that train together do not all have the same ones, all of them must read at the same time.
 #[derive(Default)]
 pub struct StateReader {
-    shard: Option<Shard>,
-    /// The states of each process in turn, so that the device never has all of them.
+    /// The indices of the states that the step of this process has.
+    kept: Vec<usize>,
     exchanges: Vec<(StateExchange, Sessions)>,
 }
 
@@ -27,14 +27,13 @@ impl StateReader {
     /// # Errors
     /// When the engine cannot load it.
     pub fn load(model: &TrainingModel, job: &Job, role: EngineRole) -> Result<Self, Failure> {
-        let Some(shard) = &model.step.shard else { return Ok(StateReader::default()) };
         let job = with_own_stream(job)?.unwrap_or_else(|| job.clone());
         let load = |exchange: StateExchange| {
             let sessions = load_graph(&exchange.graph, "exchange", &with_group(&job), role)?;
             Ok((exchange, sessions))
         };
-        let exchanges = shard.exchanges(&model.step.states).into_iter().map(load).collect::<Result<_, Failure>>()?;
-        Ok(StateReader { shard: Some(shard.clone()), exchanges })
+        let exchanges = model.step.exchanges.iter().cloned().map(load).collect::<Result<_, Failure>>()?;
+        Ok(StateReader { kept: model.step.kept.clone(), exchanges })
     }
 
     /// Returns all states, of which `values` are those of the step of this process.
@@ -42,10 +41,14 @@ impl StateReader {
     /// # Errors
     /// When a state cannot be read, or another process cannot be reached.
     pub fn read(&self, values: &[Value]) -> Result<Vec<Tensor>, Failure> {
-        let Some(shard) = &self.shard else { return values.iter().map(read_value).collect() };
-        let mut own: Vec<Option<&Value>> = vec![None; shard.owners.len()];
-        shard.kept().zip(values).for_each(|(index, value)| own[index] = Some(value));
-        let mut states: Vec<Option<Tensor>> = vec![None; own.len()];
+        if self.exchanges.is_empty() {
+            return values.iter().map(read_value).collect();
+        }
+        let others = self.exchanges.iter().flat_map(|(exchange, _)| &exchange.outputs);
+        let count = self.kept.iter().chain(others).max().map_or(0, |last| last + 1);
+        let mut own: Vec<Option<&Value>> = vec![None; count];
+        self.kept.iter().zip(values).for_each(|(index, value)| own[*index] = Some(value));
+        let mut states: Vec<Option<Tensor>> = vec![None; count];
         for (exchange, sessions) in &self.exchanges {
             let given: Vec<Value> = exchange.inputs.iter().filter_map(|index| own[*index].cloned()).collect();
             let session = sessions.values().next().expect("an exchange is one graph");

@@ -13,7 +13,7 @@ use flagperf_core::tensor::Tensor;
 use flagperf_core::units::Seconds;
 use flagperf_data::{Batch, Dataset, Field, Loader, TrainingSampler};
 use flagperf_engine::Value;
-use flagperf_onnx::StepScalars;
+use flagperf_onnx::{Accumulation, StepScalars};
 use flagperf_plan::{Job, TrainingSettings};
 use flagperf_script::Sessions;
 use indexmap::IndexMap;
@@ -25,7 +25,7 @@ use super::checkpoint::{Checkpoint, Checkpoints, Extent};
 use super::drawn_steps::{BatchPlace, ComputedStep, DrawnSteps};
 use super::kept_steps::pairs_max;
 use super::loaded_batch::LoadedBatch;
-use super::model::LoadedStep;
+use super::model::{ACCUMULATION, LoadedStep};
 use super::remembered::RememberedNorms;
 use super::state_reader::StateReader;
 use super::transfer::Transfer;
@@ -121,12 +121,12 @@ impl<'a> TrainingLoop<'a> {
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
         // Rank 0 computes steps again. What is read from several processes together, all of them keep.
-        let pairs = match &model.step.shard {
-            Some(_) => {
+        let pairs = match model.step.exchanges.is_empty() {
+            false => {
                 group.smallest(pairs_max(job, model.state_bytes()) / group.size as usize, DrawnSteps::PAIRS_MAX)?
             }
-            None if group.rank > 0 => 0,
-            None => pairs_max(job, model.state_bytes()),
+            true if group.rank > 0 => 0,
+            true => pairs_max(job, model.state_bytes()),
         };
         let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs);
         let (evaluated, ranks) = (Vec::new(), group.size);
@@ -183,7 +183,7 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<(), Failure> {
         let (clock, emit) = output;
         let TrainingProgress { rounds: round, epochs: _, steps, skipped, train_s: earlier, seed } = begin.progress;
-        let first = Progress::first(self.model.kept_states(begin.states), clock);
+        let first = Progress::first(self.model.kept_states(&begin.states), clock);
         let mut progress = Progress { round, steps, skipped, earlier, ..first };
         self.sampler.seed = seed;
         // A norm is that of one batch, and the optimizer of a checkpoint remembers earlier ones.
@@ -202,7 +202,7 @@ impl<'a> TrainingLoop<'a> {
             if is_reached || end == self.steps.all {
                 break;
             }
-            let reads = self.group.writes_checkpoints || self.model.step.shard.is_some();
+            let reads = self.group.writes_checkpoints || !self.model.step.exchanges.is_empty();
             if self.steps.has_checkpoint(end) && reads {
                 // An evaluation has read the states already.
                 let read = if is_due { Vec::new() } else { self.reader.read(&progress.states)? };
@@ -370,18 +370,38 @@ impl<'a> TrainingLoop<'a> {
     ) -> Result<([f64; RESULTS], Vec<Value>), Failure> {
         self.model.classes.iter().try_for_each(|classes| classes.check(batch))?;
         let scalars = self.scalars(progress, losses).values();
-        let mut inputs = fields;
-        inputs.extend(scalars.map(|scalar| Value::Host(Tensor::scalar(scalar))));
-        inputs.append(&mut progress.states);
-        let session = Arc::clone(self.sessions.values().next().expect("a training step is one graph"));
+        let mut numbers = fields;
+        numbers.extend(scalars.map(|scalar| Value::Host(Tensor::scalar(scalar))));
+        let accumulation = self.model.step.accumulation.as_ref().filter(|_| !self.is_update(progress));
+        let session = match accumulation {
+            None => self.sessions.values().next(),
+            Some(_) => self.sessions.get(ACCUMULATION),
+        };
+        let session = Arc::clone(session.expect("the graphs of the training step are loaded"));
+        let before = &progress.states;
+        let read: Vec<&Value> = match accumulation {
+            None => before.iter().collect(),
+            Some(Accumulation { inputs, .. }) => inputs.iter().map(|index| &before[*index]).collect(),
+        };
+        let given: Vec<Value> = numbers.iter().chain(read).cloned().collect();
         let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
-        let mut outputs = session.submit(&inputs).map_err(|e| failure(&e, ""))?;
+        let mut outputs = session.submit(&given).map_err(|e| failure(&e, ""))?;
         self.copy_next();
         session.sync().map_err(|e| failure(&e, ""))?;
         if let Some(transfer) = &self.transfer {
             transfer.finish()?;
         }
-        progress.states = outputs.split_off(RESULTS);
+        let changed = outputs.split_off(RESULTS);
+        let next = match accumulation {
+            None => changed,
+            Some(Accumulation { outputs: places, .. }) => {
+                let mut next = before.clone();
+                places.iter().zip(changed).for_each(|(place, value)| next[*place] = value);
+                next
+            }
+        };
+        let mut inputs = numbers;
+        inputs.append(&mut std::mem::replace(&mut progress.states, next));
         let mut results = [0.0; RESULTS];
         for (result, output) in results.iter_mut().zip(&outputs) {
             *result = output.to_host().map_err(|e| failure(&e, ""))?.to_f64()[0];

@@ -1,7 +1,7 @@
 //! Copies the next batch of a training to the device while a step is computed.
 
 use flagperf_core::description::OWN_STREAM_OPTION;
-use flagperf_core::event::Failure;
+use flagperf_core::event::{Failure, is_processor};
 use flagperf_core::step::EngineRole;
 use flagperf_engine::{EngineError, Session, Value};
 use flagperf_onnx::{Graph, Node, OPSET, ValueInfo};
@@ -32,7 +32,7 @@ impl Transfer {
         let mut on_processor = false;
         for session in training.values() {
             let session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
-            on_processor |= session.facts().device.starts_with("cpu");
+            on_processor |= is_processor(&session.facts().device);
         }
         let beside = with_own_stream(job)?;
         let Some(beside) = beside.filter(|_| !on_processor) else { return Ok(None) };
