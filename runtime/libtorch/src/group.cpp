@@ -42,7 +42,9 @@ struct Block {
 // Tensors that are reduced together.
 class Bucket {
 public:
-    Bucket(const Group &group, const std::vector<at::Tensor> &shapes) : group_(group), block_(shapes), missing_(shapes.size()) {}
+    // `root` is the process that needs the means, or -1 if all do.
+    Bucket(const Group &group, const std::vector<at::Tensor> &shapes, int root)
+        : group_(group), root_(root), block_(shapes), missing_(shapes.size()) {}
 
     // Sets a tensor; the last one starts the reduction.
     void set(size_t index, const at::Tensor &value) {
@@ -50,7 +52,13 @@ public:
         at::div_out(block_.views[index], value, at::native::wrapped_scalar_tensor(group_.size));
         if (--missing_ == 0) {
             std::vector<at::Tensor> tensors{block_.memory};
-            work_ = group_.backend->allreduce(tensors);
+            if (root_ < 0) {
+                work_ = group_.backend->allreduce(tensors);
+            } else {
+                c10d::ReduceOptions options;
+                options.rootRank = root_;
+                work_ = group_.backend->reduce(tensors, options);
+            }
         }
     }
 
@@ -65,15 +73,16 @@ public:
 
 private:
     const Group &group_;
+    int root_;
     Block block_;
     c10::intrusive_ptr<c10d::Work> work_;
     size_t missing_;
 };
 
-// Returns the means of tensors over the group.
-std::vector<at::Tensor> reduce(const Group &group, const std::vector<at::Tensor> &tensors) {
+// Returns the means of tensors over the group: in the process `root` alone unless it is -1.
+std::vector<at::Tensor> reduce(const Group &group, const std::vector<at::Tensor> &tensors, int root) {
     c10::NoGradGuard no_gradient;
-    Bucket bucket(group, tensors);
+    Bucket bucket(group, tensors, root);
     for (size_t i = 0; i < tensors.size(); i++) {
         bucket.set(i, tensors[i]);
     }
@@ -91,12 +100,12 @@ class MeanOverProcesses : public torch::autograd::Function<MeanOverProcesses> {
 public:
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext *context, at::TensorList tensors, const Group *group) {
         context->saved_data["group"] = reinterpret_cast<int64_t>(group);
-        return reduce(*group, tensors.vec());
+        return reduce(*group, tensors.vec(), -1);
     }
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext *context, torch::autograd::variable_list gradients) {
         auto *group = reinterpret_cast<const Group *>(context->saved_data["group"].toInt());
-        auto means = reduce(*group, gradients);
+        auto means = reduce(*group, gradients, -1);
         // The group has no gradient.
         means.emplace_back();
         return means;
@@ -141,14 +150,16 @@ const char *flagperf_group_join(const char *id, const char *host, uint16_t port,
 
 void flagperf_group_leave(Group *group) { delete group; }
 
-// Writes the means of `count` tensors over the group. They can be differentiated if this thread records.
-const char *flagperf_all_reduce(const Group *group, const at::Tensor *const *tensors, size_t count, at::Tensor **means) {
+// Writes the means of `count` tensors over the group, in the process `root` alone unless it is -1. Those for all processes can be
+// differentiated if this thread records.
+const char *flagperf_all_reduce(const Group *group, int root, const at::Tensor *const *tensors, size_t count, at::Tensor **means) {
     return catch_error([&] {
         std::vector<at::Tensor> inputs;
         for (size_t i = 0; i < count; i++) {
             inputs.push_back(*tensors[i]);
         }
-        auto results = c10::GradMode::is_enabled() ? MeanOverProcesses::apply(at::TensorList(inputs), group) : reduce(*group, inputs);
+        auto results = c10::GradMode::is_enabled() ? MeanOverProcesses::apply(at::TensorList(inputs), group)
+                                                    : reduce(*group, inputs, root);
         for (size_t i = 0; i < count; i++) {
             means[i] = new at::Tensor(results[i]);
         }
@@ -180,9 +191,10 @@ const char *flagperf_broadcast(const Group *group, int root, const at::Tensor *c
 }
 
 // Writes the gradients of a loss with respect to `count` leaves. Those of each bucket are replaced by their means over the group, which
-// are computed while the gradients of other buckets are. `bucket_of` has the number of the bucket of each leaf, or -1.
+// are computed while the gradients of other buckets are. `bucket_of` has the number of the bucket of each leaf, or -1; `roots` has the process
+// that needs the means of each bucket, or -1 if all do.
 const char *flagperf_reduced_gradients(const Group *group, const at::Tensor *loss, const at::Tensor *const *leaves,
-                                       const int64_t *bucket_of, size_t count, at::Tensor **gradients) {
+                                       const int64_t *bucket_of, const int *roots, size_t count, at::Tensor **gradients) {
     return catch_error([&] {
         struct Place {
             size_t bucket;
@@ -201,8 +213,8 @@ const char *flagperf_reduced_gradients(const Group *group, const at::Tensor *los
             }
         }
         std::vector<Bucket> buckets;
-        for (auto &shapes : members) {
-            buckets.emplace_back(*group, shapes);
+        for (size_t i = 0; i < members.size(); i++) {
+            buckets.emplace_back(*group, members[i], roots[i]);
         }
         for (size_t i = 0; i < count; i++) {
             if (bucket_of[i] >= 0) {

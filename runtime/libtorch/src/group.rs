@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use flagperf_onnx_exec::OpError;
+use flagperf_onnx_exec::{OpError, ReducedOutputs};
 use flagperf_plugin::Error;
 use serde::Deserialize;
 use tch::{Device, Tensor};
@@ -31,6 +31,7 @@ unsafe extern "C" {
     fn flagperf_group_leave(group: *mut c_void);
     fn flagperf_all_reduce(
         group: *const c_void,
+        root: c_int,
         tensors: *const *const c_void,
         count: usize,
         means: *mut *mut c_void,
@@ -47,6 +48,7 @@ unsafe extern "C" {
         loss: *const c_void,
         leaves: *const *const c_void,
         bucket_of: *const i64,
+        roots: *const c_int,
         count: usize,
         gradients: *mut *mut c_void,
     ) -> *const c_char;
@@ -186,14 +188,14 @@ impl Group {
         Ok(group)
     }
 
-    /// Returns the mean of each tensor over the processes.
-    pub fn all_reduce(&self, tensors: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
+    /// Returns the mean of each tensor over the processes, in the process `root` alone if there is one.
+    pub fn all_reduce(&self, tensors: &[TorchTensor], root: Option<u32>) -> Result<Vec<TorchTensor>, OpError> {
         let inputs: Vec<*const c_void> = tensors.iter().map(address).collect();
         let mut means = vec![null_mut(); tensors.len()];
         // SAFETY: the tensors live until the call returns, which writes as many.
         unsafe {
-            check(flagperf_all_reduce(self.handle.as_ptr(), inputs.as_ptr(), inputs.len(), means.as_mut_ptr()))
-                .map_err(lost_process)?;
+            let (group, inputs, means) = (self.handle.as_ptr(), inputs.as_ptr(), means.as_mut_ptr());
+            check(flagperf_all_reduce(group, root_or_all(root), inputs, tensors.len(), means)).map_err(lost_process)?;
         }
         Ok(means.into_iter().map(own).collect())
     }
@@ -215,19 +217,22 @@ impl Group {
         &self,
         loss: &TorchTensor,
         leaves: &[TorchTensor],
-        reduced: &[Vec<usize>],
+        reduced: &[ReducedOutputs],
     ) -> Result<Vec<TorchTensor>, OpError> {
         let mut bucket_of = vec![-1; leaves.len()];
-        for (bucket, places) in reduced.iter().enumerate() {
-            places.iter().for_each(|place| bucket_of[*place] = bucket as i64);
+        for (bucket, list) in reduced.iter().enumerate() {
+            list.places.iter().for_each(|place| bucket_of[*place] = bucket as i64);
         }
+        let roots: Vec<c_int> = reduced.iter().map(|list| root_or_all(list.root)).collect();
         let inputs: Vec<*const c_void> = leaves.iter().map(address).collect();
         let mut gradients = vec![null_mut(); leaves.len()];
-        let (inputs, buckets, out) = (inputs.as_ptr(), bucket_of.as_ptr(), gradients.as_mut_ptr());
-        // SAFETY: the tensors live until the call returns; all lists have the same length.
+        let (inputs, buckets, roots, out) =
+            (inputs.as_ptr(), bucket_of.as_ptr(), roots.as_ptr(), gradients.as_mut_ptr());
+        // SAFETY: the tensors live until the call returns; all lists have the same length, but `roots` one number for each bucket.
         unsafe {
             let (group, loss) = (self.handle.as_ptr(), address(loss));
-            check(flagperf_reduced_gradients(group, loss, inputs, buckets, leaves.len(), out)).map_err(lost_process)?;
+            check(flagperf_reduced_gradients(group, loss, inputs, buckets, roots, leaves.len(), out))
+                .map_err(lost_process)?;
         }
         Ok(gradients.into_iter().map(own).collect())
     }
@@ -242,6 +247,11 @@ fn lost_process(error: OpError) -> OpError {
     }
     let first = text.lines().next().unwrap_or_default();
     OpError::library(format!("another process of the group failed or cannot be reached: {first}"))
+}
+
+/// Returns the number of the process that needs means, or -1 if all do.
+fn root_or_all(root: Option<u32>) -> c_int {
+    root.map_or(-1, |root| root as c_int)
 }
 
 /// Takes a tensor that a function has written.

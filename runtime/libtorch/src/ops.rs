@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use flagperf_onnx_exec::{
-    Binary, Bitwise, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary,
-    Update,
+    Binary, Bitwise, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ReducedOutputs, ScatterAxis,
+    TensorOps, Unary, Update,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -238,7 +238,7 @@ impl TensorOps for TorchOps {
         &self,
         loss: &TorchTensor,
         leaves: &[TorchTensor],
-        reduced: &[Vec<usize>],
+        reduced: &[ReducedOutputs],
     ) -> Result<Vec<TorchTensor>, OpError> {
         if reduced.is_empty() {
             return gradient::gradients(loss, leaves).map_err(torch_error);
@@ -248,8 +248,8 @@ impl TensorOps for TorchOps {
         gradients
     }
 
-    fn all_reduce(&self, tensors: &[TorchTensor]) -> Result<Vec<TorchTensor>, OpError> {
-        self.group()?.all_reduce(tensors)
+    fn all_reduce(&self, tensors: &[TorchTensor], root: Option<u32>) -> Result<Vec<TorchTensor>, OpError> {
+        self.group()?.all_reduce(tensors, root)
     }
 
     fn broadcast(&self, tensors: &[TorchTensor], root: u32) -> Result<Vec<TorchTensor>, OpError> {

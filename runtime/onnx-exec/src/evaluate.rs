@@ -48,7 +48,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             let leaves = operands.len() - 1;
             return ops.gradients(&operands.tensor(leaves)?, &operands.tensors(leaves)?, reduced);
         }
-        Op::AllReduce => return ops.all_reduce(&operands.tensors(operands.len())?),
+        Op::MeanOverProcesses { root } => return ops.all_reduce(&operands.tensors(operands.len())?, *root),
         Op::Broadcast { root } => return ops.broadcast(&operands.tensors(operands.len())?, *root),
         Op::Norm => ops.norm(&operands.tensors(operands.len())?)?,
         Op::Update(rule) => return update(rule, operands),

@@ -136,7 +136,10 @@ impl ExecutionPlan {
         }
         for step in &self.steps {
             let shape = matches!(step.op, Op::Shape { .. } | Op::Size);
-            let is_plain = !matches!(step.op, Op::Control(_) | Op::Custom(_) | Op::AllReduce | Op::Broadcast { .. });
+            let is_plain = !matches!(
+                step.op,
+                Op::Control(_) | Op::Custom(_) | Op::MeanOverProcesses { .. } | Op::Broadcast { .. }
+            );
             let is_on_host = shape || is_plain && step.inputs.iter().flatten().all(|slot| on_host[*slot]);
             step.outputs.iter().for_each(|slot| on_host[*slot] = is_on_host);
         }

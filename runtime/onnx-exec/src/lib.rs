@@ -58,7 +58,9 @@ pub use custom::CustomOperator;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
 pub use fold::{FOLDED_BYTES_MAX, Folded, fold_constants};
-pub use ops::{Binary, Bitwise, Conv, ConvEpilogue, PadMode, Pool, Reduce, ScatterAxis, TensorOps, Unary, Update};
+pub use ops::{
+    Binary, Bitwise, Conv, ConvEpilogue, PadMode, Pool, Reduce, ReducedOutputs, ScatterAxis, TensorOps, Unary, Update,
+};
 pub use program::{ExecutedNode, NodeEvent};
 pub use proof::{Compared, ProofError, RegionsProof, compare, first_difference, prove_regions};
 pub use reference::{Array, ReferenceOps};

@@ -7,7 +7,7 @@ use super::einsum::Equation;
 use super::host::HostOp;
 use super::multi_head_attention::MultiHeadAttention;
 use super::normalize::GroupNorm;
-use super::ops::{Binary, Bitwise, Reduce, Unary};
+use super::ops::{Binary, Bitwise, Reduce, ReducedOutputs, Unary};
 use super::recurrent::{Cell, Recurrent};
 use super::reference::Array;
 use super::resize::Resize;
@@ -83,13 +83,15 @@ pub(super) enum Op {
     },
     /// Returns its inputs, the leaves of a [`Op::Gradient`]; what is computed of them is recorded.
     Record,
-    /// The gradients of the last input with respect to the others. Of each list of outputs, the means over the processes are computed as
-    /// soon as all of it is known.
+    /// The gradients of the last input with respect to the others. The means of each list over the processes are computed as soon as all of
+    /// it is known.
     Gradient {
-        reduced: Vec<Vec<usize>>,
+        reduced: Vec<ReducedOutputs>,
     },
-    /// The means of the inputs over the processes.
-    AllReduce,
+    /// The means of the inputs over the processes, for the process with the number `root` alone if there is one.
+    MeanOverProcesses {
+        root: Option<u32>,
+    },
     /// The inputs of the process with the number `root`.
     Broadcast {
         root: u32,
@@ -235,7 +237,7 @@ impl Op {
             Op::LayerNormalization { statistics: true, .. } => declared.min(3),
             Op::TopK { .. } => declared.min(2),
             Op::BatchNormalizationInTraining { .. } => declared.min(3),
-            Op::Gradient { .. } | Op::AllReduce | Op::Broadcast { .. } | Op::Update(_) => declared,
+            Op::Gradient { .. } | Op::MeanOverProcesses { .. } | Op::Broadcast { .. } | Op::Update(_) => declared,
             Op::MultiHeadAttention(attention) => attention.outputs,
             _ => declared.min(1),
         }

@@ -7,7 +7,9 @@ use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
 use super::normalize::{batch_norm_from_primitives, rms_norm_from_primitives};
-pub use super::parameters::{Binary, Bitwise, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary, Update};
+pub use super::parameters::{
+    Binary, Bitwise, Conv, ConvEpilogue, PadMode, Pool, Reduce, ReducedOutputs, Unary, Update,
+};
 use super::rotary::rotate_from_primitives;
 pub use super::tensor_scatter::ScatterAxis;
 use super::tensor_scatter::tensor_scatter_on_host;
@@ -165,15 +167,15 @@ pub trait TensorOps: Send + Sync {
         &self,
         loss: &Self::Tensor,
         leaves: &[Self::Tensor],
-        reduced: &[Vec<usize>],
+        reduced: &[ReducedOutputs],
     ) -> Result<Vec<Self::Tensor>, OpError> {
         let _ = (loss, leaves, reduced);
         Err(OpError::unsupported("differentiation by the tensor library"))
     }
     /// Returns the mean of each tensor over all processes of the group, which call this in the same order with tensors of the same shapes
-    /// and types.
-    fn all_reduce(&self, tensors: &[Self::Tensor]) -> Result<Vec<Self::Tensor>, OpError> {
-        let _ = tensors;
+    /// and types. With a `root`, only the process with this number gets the means, and what the others get is not read.
+    fn all_reduce(&self, tensors: &[Self::Tensor], root: Option<u32>) -> Result<Vec<Self::Tensor>, OpError> {
+        let _ = (tensors, root);
         Err(OpError::unsupported("a training by several processes"))
     }
     /// Returns the tensors of the process with the number `root` of the group, as [`TensorOps::all_reduce`] does the means.

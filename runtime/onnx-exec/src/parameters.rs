@@ -142,6 +142,15 @@ impl Binary {
     }
 }
 
+/// Outputs of a gradient that are replaced by their means over the processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReducedOutputs {
+    /// The places of the outputs.
+    pub places: Vec<usize>,
+    /// The process that needs the means; `None` if all do. What the others get is not read.
+    pub root: Option<u32>,
+}
+
 /// How several elements are reduced to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {

@@ -170,7 +170,7 @@ impl<O: TensorOps> Program<O> {
         };
         let widens = matches!(step.op, Op::Cast { .. }) && step.inputs.iter().flatten().any(is_int8);
         // All processes exchange in the same order, so that none does it before the others.
-        let exchanges = matches!(step.op, Op::AllReduce | Op::Broadcast { .. });
+        let exchanges = matches!(step.op, Op::MeanOverProcesses { .. } | Op::Broadcast { .. });
         if may_be_long || widens || exchanges || !step.inputs.iter().flatten().all(constant) {
             self.steps.push(loaded);
             return Ok(());

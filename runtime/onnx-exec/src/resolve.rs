@@ -23,7 +23,8 @@ use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Bitwise, Reduce, Unary};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    ALL_REDUCE, Attribute, BROADCAST, GRADIENT, NORM, Node, OWN_DOMAIN, ROOT, TRAINING_DOMAIN, UPDATE, UpdateRule,
+    ALL_REDUCE, Attribute, BROADCAST, GRADIENT, NORM, Node, OWN_DOMAIN, REDUCE, ROOT, TRAINING_DOMAIN, UPDATE,
+    UpdateRule,
 };
 
 /// How a node of an operator becomes an [`Op`].
@@ -239,15 +240,16 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
         return Ok(Op::Gradient { reduced: Vec::new() });
     }
     if node.domain == OWN_DOMAIN && node.op == ALL_REDUCE {
-        return Ok(Op::AllReduce);
+        return Ok(Op::MeanOverProcesses { root: None });
     }
-    if node.domain == OWN_DOMAIN && node.op == BROADCAST {
+    if node.domain == OWN_DOMAIN && [REDUCE, BROADCAST].contains(&node.op.as_str()) {
         let root = match node.attributes.get(ROOT) {
             Some(Attribute::Int(root)) => u32::try_from(*root).ok(),
             _ => None,
         };
         let reason = || OpError::invalid_operands("`root` is not the number of a process");
-        return root.map(|root| Op::Broadcast { root }).ok_or_else(|| node_error(&node.name, &node.op, reason()));
+        let root = root.ok_or_else(|| node_error(&node.name, &node.op, reason()))?;
+        return Ok(if node.op == REDUCE { Op::MeanOverProcesses { root: Some(root) } } else { Op::Broadcast { root } });
     }
     if node.domain == OWN_DOMAIN && node.op == NORM {
         return Ok(Op::Norm);

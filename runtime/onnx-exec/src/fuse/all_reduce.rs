@@ -2,6 +2,7 @@
 
 use super::super::execution_plan::{ExecutionPlan, Slot};
 use super::super::op::Op;
+use super::super::ops::ReducedOutputs;
 
 impl ExecutionPlan {
     /// Merges each mean over the processes that only reads gradients of step `i` into this step.
@@ -16,11 +17,11 @@ impl ExecutionPlan {
                 let slot = slot.filter(|slot| uses[*slot] == 1)?;
                 self.steps[i].outputs.iter().position(|output| *output == slot)
             };
-            let places = matches!(step.op, Op::AllReduce).then(|| step.inputs.iter().map(place).collect());
-            let Some(Some(places)) = places else { continue };
+            let Op::MeanOverProcesses { root } = step.op else { continue };
+            let Some(places) = step.inputs.iter().map(place).collect() else { continue };
             let (places, means): (Vec<usize>, Vec<Slot>) = (places, step.outputs.clone());
             places.iter().zip(means).for_each(|(place, mean)| self.steps[i].outputs[*place] = mean);
-            lists.push(places);
+            lists.push(ReducedOutputs { places, root });
             merged.push(other);
         }
         if let Op::Gradient { reduced } = &mut self.steps[i].op {

@@ -2,19 +2,23 @@
 
 use indexmap::IndexMap;
 
-use super::list_operators::{ALL_REDUCE, BROADCAST, OWN_DOMAIN, all_reduce_node};
+use super::list_operators::{ALL_REDUCE, BROADCAST, OWN_DOMAIN, REDUCE, reduce_node};
 use super::parts::BatchResults;
 use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
 
 /// The size of the gradients in one node: that of the buckets of PyTorch's `DistributedDataParallel`.
 const BUCKET_BYTES: usize = 25 << 20;
 
-/// Replaces the gradients of a batch by their means over the processes.
-pub(super) fn reduce_gradients(graph: &mut Graph, gradients: &mut IndexMap<String, String>) {
+/// Replaces the gradients of a batch by their means over the processes, each for its owner alone if the parameters have owners.
+pub(super) fn reduce_gradients(
+    graph: &mut Graph,
+    gradients: &mut IndexMap<String, String>,
+    owners: Option<&IndexMap<String, u32>>,
+) {
     let specs: IndexMap<String, TensorSpec> =
         gradients.keys().map(|name| (name.clone(), graph.weights[name].spec.clone())).collect();
-    for bucket in buckets(&specs) {
-        reduce_weights(graph, gradients, &bucket);
+    for Bucket { root, names } in buckets(&specs, owners) {
+        reduce_weights(graph, gradients, &names, root);
     }
 }
 
@@ -27,26 +31,36 @@ pub(super) fn reduce_results(
     equal_statistics: bool,
 ) -> String {
     let statistics = results.statistics.keys().filter(|_| !equal_statistics).cloned().collect::<Vec<String>>();
-    reduce_weights(graph, &mut results.statistics, &statistics);
+    reduce_weights(graph, &mut results.statistics, &statistics, None);
     mean_of_number(graph, loss)
 }
 
-/// Divides tensors into lists that are exchanged together: each of one type, and of at most a size unless it is a single tensor. A
-/// backward pass computes the gradients of the last parameters first, so the first list contains these.
-pub(super) fn buckets(specs: &IndexMap<String, TensorSpec>) -> Vec<Vec<String>> {
-    let mut buckets: Vec<Vec<String>> = Vec::new();
-    let (mut bytes, mut dtype) = (0, None);
+/// Tensors that are exchanged together.
+pub(super) struct Bucket {
+    /// The process that needs their means; `None` if all do.
+    pub root: Option<u32>,
+    pub names: Vec<String>,
+}
+
+/// Divides tensors into lists that are exchanged together: each of one type and one owner, and of at most a size unless it is a single
+/// tensor. A backward pass computes the gradients of the last parameters first, so the first lists contain these.
+pub(super) fn buckets(specs: &IndexMap<String, TensorSpec>, owners: Option<&IndexMap<String, u32>>) -> Vec<Bucket> {
+    let mut buckets: Vec<Bucket> = Vec::new();
+    // The last bucket of each kind, and its size.
+    let mut open: IndexMap<(Option<u32>, DType), (usize, usize)> = IndexMap::new();
     for (name, spec) in specs.iter().rev() {
-        let own_bytes = spec.fixed_shape().unwrap_or_default().iter().product::<usize>() * spec.dtype.size();
-        let fits = dtype == Some(spec.dtype) && bytes + own_bytes <= BUCKET_BYTES;
-        match buckets.last_mut().filter(|_| fits) {
-            Some(bucket) => bucket.push(name.clone()),
+        let root = owners.map(|owners| owners[name]);
+        let bytes = spec.fixed_shape().unwrap_or_default().iter().product::<usize>() * spec.dtype.size();
+        match open.get_mut(&(root, spec.dtype)).filter(|(_, filled)| *filled + bytes <= BUCKET_BYTES) {
+            Some((index, filled)) => {
+                buckets[*index].names.push(name.clone());
+                *filled += bytes;
+            }
             None => {
-                buckets.push(vec![name.clone()]);
-                bytes = 0;
+                open.insert((root, spec.dtype), (buckets.len(), bytes));
+                buckets.push(Bucket { root, names: vec![name.clone()] });
             }
         }
-        (bytes, dtype) = (bytes + own_bytes, Some(spec.dtype));
     }
     buckets
 }
@@ -55,7 +69,7 @@ pub(super) fn buckets(specs: &IndexMap<String, TensorSpec>) -> Vec<Vec<String>> 
 pub(super) fn mean_of_number(graph: &mut Graph, name: &str) -> String {
     let mean = format!("{name}.mean");
     let number = TensorSpec::new(Vec::<Dim>::new(), DType::F32);
-    add_node(graph, vec![name.to_owned()], vec![(mean.clone(), number)]);
+    add_node(graph, vec![name.to_owned()], vec![(mean.clone(), number)], None);
     mean
 }
 
@@ -63,7 +77,7 @@ pub(super) fn mean_of_number(graph: &mut Graph, name: &str) -> String {
 pub fn without_exchange(graph: &Graph) -> Graph {
     let mut alone = Graph { nodes: Vec::new(), ..graph.clone() };
     for node in &graph.nodes {
-        if node.domain != OWN_DOMAIN || ![ALL_REDUCE, BROADCAST].contains(&node.op.as_str()) {
+        if node.domain != OWN_DOMAIN || ![ALL_REDUCE, REDUCE, BROADCAST].contains(&node.op.as_str()) {
             alone.nodes.push(node.clone());
             continue;
         }
@@ -79,7 +93,7 @@ pub fn without_exchange(graph: &Graph) -> Graph {
 }
 
 /// Replaces what a batch computes of these weights by the means.
-fn reduce_weights(graph: &mut Graph, values: &mut IndexMap<String, String>, weights: &[String]) {
+fn reduce_weights(graph: &mut Graph, values: &mut IndexMap<String, String>, weights: &[String], root: Option<u32>) {
     if weights.is_empty() {
         return;
     }
@@ -87,11 +101,11 @@ fn reduce_weights(graph: &mut Graph, values: &mut IndexMap<String, String>, weig
     let outputs: Vec<(String, TensorSpec)> =
         weights.iter().map(|weight| (format!("mean.{weight}"), graph.weights[weight].spec.clone())).collect();
     weights.iter().zip(&outputs).for_each(|(weight, (mean, _))| values[weight].clone_from(mean));
-    add_node(graph, inputs, outputs);
+    add_node(graph, inputs, outputs, root);
 }
 
-fn add_node(graph: &mut Graph, inputs: Vec<String>, outputs: Vec<(String, TensorSpec)>) {
-    graph.nodes.push(all_reduce_node(inputs, outputs.iter().map(|(name, _)| name.clone()).collect()));
+fn add_node(graph: &mut Graph, inputs: Vec<String>, outputs: Vec<(String, TensorSpec)>, root: Option<u32>) {
+    graph.nodes.push(reduce_node(root, inputs, outputs.iter().map(|(name, _)| name.clone()).collect()));
     graph.values.extend(outputs);
     graph.domains.insert(OWN_DOMAIN.to_owned(), 1);
 }
@@ -102,7 +116,7 @@ pub fn all_reduce_model(shape: &[usize]) -> Graph {
     let spec = TensorSpec::new(shape.iter().copied(), DType::F32);
     let mut graph = Graph { name: "all_reduce".to_owned(), opset: crate::OPSET, ..Graph::default() };
     graph.inputs.push(ValueInfo { name: "own".to_owned(), spec: spec.clone() });
-    add_node(&mut graph, vec!["own".to_owned()], vec![("mean".to_owned(), spec.clone())]);
+    add_node(&mut graph, vec!["own".to_owned()], vec![("mean".to_owned(), spec.clone())], None);
     graph.outputs.push(ValueInfo { name: "mean".to_owned(), spec });
     graph
 }

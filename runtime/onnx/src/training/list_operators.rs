@@ -22,18 +22,33 @@ pub(crate) fn all_reduce_node(inputs: Vec<String>, outputs: Vec<String>) -> Node
     Node { name, op, domain, inputs, outputs, ..Node::default() }
 }
 
+/// The same for one process alone, whose number is the attribute `root`: what the outputs of the others are is not defined.
+pub const REDUCE: &str = "Reduce";
+
+/// Returns an [`ALL_REDUCE`], or a [`REDUCE`] for the process `root`.
+pub(crate) fn reduce_node(root: Option<u32>, inputs: Vec<String>, outputs: Vec<String>) -> Node {
+    let node = all_reduce_node(inputs, outputs);
+    match root {
+        None => node,
+        Some(root) => Node { op: REDUCE.to_owned(), attributes: root_attribute(root), ..node },
+    }
+}
+
 /// The operator of a group of processes that returns the inputs of the process whose number is the attribute `root`. Those of the other
 /// processes have the same shapes, and are not read.
 pub const BROADCAST: &str = "Broadcast";
 
-/// The attribute of a [`BROADCAST`].
+/// The attribute of a [`BROADCAST`] and a [`REDUCE`].
 pub const ROOT: &str = "root";
 
 /// Returns a [`BROADCAST`].
 pub(crate) fn broadcast_node(root: u32, inputs: Vec<String>, outputs: Vec<String>) -> Node {
     let (name, op, domain) = (format!("broadcast.{}", outputs[0]), BROADCAST.to_owned(), OWN_DOMAIN.to_owned());
-    let attributes = IndexMap::from([(ROOT.to_owned(), Attribute::Int(root.into()))]);
-    Node { name, op, domain, inputs, outputs, attributes }
+    Node { name, op, domain, inputs, outputs, attributes: root_attribute(root) }
+}
+
+fn root_attribute(root: u32) -> IndexMap<String, Attribute> {
+    IndexMap::from([(ROOT.to_owned(), Attribute::Int(root.into()))])
 }
 
 /// Adds the mean of a value over the processes.

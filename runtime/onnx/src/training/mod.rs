@@ -29,7 +29,7 @@ pub use error::TrainingError;
 pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN, gradient_operator};
 pub use gradient_outputs::add_gradients;
 pub(crate) use list_operators::all_reduce_node;
-pub use list_operators::{ALL_REDUCE, BROADCAST, NORM, OWN_DOMAIN, ROOT, UPDATE, UPDATE_NUMBERS, UpdateRule};
+pub use list_operators::{ALL_REDUCE, BROADCAST, NORM, OWN_DOMAIN, REDUCE, ROOT, UPDATE, UPDATE_NUMBERS, UpdateRule};
 pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};

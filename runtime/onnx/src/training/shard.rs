@@ -84,7 +84,7 @@ pub(super) fn exchange(
     rewriting: &mut Rewriting,
     graph: &Graph,
     owners: &IndexMap<String, u32>,
-    parameters: &[&str],
+    parameters: &[String],
     own: &[State],
 ) -> Vec<State> {
     let next = |name: &str| {
@@ -92,7 +92,7 @@ pub(super) fn exchange(
         state.map_or_else(|| name.to_owned(), |state| state.next.clone())
     };
     let mut lists: IndexMap<u32, Vec<&str>> = IndexMap::new();
-    parameters.iter().for_each(|name| lists.entry(owners[*name]).or_default().push(name));
+    parameters.iter().for_each(|name| lists.entry(owners[name]).or_default().push(name));
     lists.sort_unstable_keys();
     for (owner, names) in lists {
         let inputs = names.iter().map(|name| next(name)).collect();
@@ -100,12 +100,12 @@ pub(super) fn exchange(
         rewriting.keep(broadcast_node(owner, inputs, outputs));
     }
     let states = parameters.iter().flat_map(|name| {
-        let initial = graph.weights[*name].clone();
-        let parameter = State { name: (*name).to_owned(), kind: StateKind::Parameter, next: shared(name), initial };
+        let initial = graph.weights[name].clone();
+        let parameter = State { name: name.clone(), kind: StateKind::Parameter, next: shared(name), initial };
         let is_memory = |state: &&State| {
-            state.kind == StateKind::Memory && state.name.rsplit_once(':').is_some_and(|(of, _)| of == *name)
+            state.kind == StateKind::Memory && state.name.rsplit_once(':').is_some_and(|(of, _)| of == name)
         };
-        let memory = own.iter().filter(is_memory).cloned();
+        let memory = own.iter().filter(is_memory).cloned().collect::<Vec<State>>();
         [parameter].into_iter().chain(memory)
     });
     states.collect()

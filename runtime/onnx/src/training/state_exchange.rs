@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::all_reduce::buckets;
+use super::all_reduce::{Bucket, buckets};
 use super::list_operators::{OWN_DOMAIN, all_reduce_node};
 use super::step::{State, StateKind};
 use super::update::{SUM, memory_name};
@@ -54,8 +54,8 @@ impl StateExchange {
             let name = |names: &[String], bucket: &[String]| -> Vec<String> {
                 bucket.iter().map(|name| names[specs.get_index_of(name).expect("it is one of them")].clone()).collect()
             };
-            let node = |bucket: Vec<String>| all_reduce_node(name(&own, &bucket), name(&common, &bucket));
-            buckets(&specs).into_iter().map(node).collect()
+            let node = |bucket: Bucket| all_reduce_node(name(&own, &bucket.names), name(&common, &bucket.names));
+            buckets(&specs, None).into_iter().map(node).collect()
         })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use indexmap::IndexMap;
 
 use super::TrainingError;
-use super::all_reduce::{mean_of_number, reduce_gradients, reduce_results};
+use super::all_reduce::{reduce_gradients, reduce_results};
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
@@ -222,17 +222,13 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     let batch_step = |model: &Graph, mut results: BatchResults, uses_lists, batch| {
         let mut reduced = model.clone();
         if is_group && !accumulates {
-            reduce_gradients(&mut reduced, &mut results.gradients);
+            reduce_gradients(&mut reduced, &mut results.gradients, own_shard.map(|(_, owners)| owners));
         }
         let loss = match is_group {
             false => loss.to_owned(),
             true => reduce_results(&mut reduced, &mut results, loss, together > 1),
         };
-        let (mut graph, mut norm, states) = updated(reduced, model, results, uses_lists, own_shard, batch);
-        if own_shard.is_some() && batch == BatchOfUpdate::Last {
-            // All processes decide by it which states they exchange, and another kind of device may round it differently.
-            norm.name = mean_of_number(&mut graph, &norm.name);
-        }
+        let (graph, norm, states) = updated(reduced, model, results, uses_lists, own_shard, batch);
         (graph, [loss_info(loss), norm], states)
     };
     let whole = |model: &Graph, results: BatchResults, uses_lists| {
@@ -282,7 +278,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         1 => (model.clone(), results, loss.to_owned()),
         _ => {
             let (mut reduced, mut results) = (model.clone(), results);
-            reduce_gradients(&mut reduced, &mut results.gradients);
+            reduce_gradients(&mut reduced, &mut results.gradients, None);
             let loss = reduce_results(&mut reduced, &mut results, loss, true);
             (join_processes(&reduced, together)?, results, loss)
         }

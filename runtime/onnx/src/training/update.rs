@@ -2,10 +2,10 @@
 
 use indexmap::IndexMap;
 
-use super::all_reduce::buckets;
+use super::all_reduce::{Bucket, buckets};
 use super::clip::{clip, total_norm};
 use super::decay::Decays;
-use super::list_operators::{NORM, OWN_DOMAIN, UpdateRule, all_reduce_node, mean_over_processes};
+use super::list_operators::{NORM, OWN_DOMAIN, UpdateRule, mean_over_processes, reduce_node};
 use super::loss_scale::{is_finite, next_scale, unscale};
 use super::shard::exchange;
 use super::step::{State, StateKind};
@@ -47,15 +47,13 @@ impl Update<'_> {
         statistics: IndexMap<String, String>,
     ) -> (String, Vec<State>) {
         let mut states = Vec::new();
+        let parameters: Vec<String> = gradients.keys().cloned().collect();
         let (norm, condition) = rewriting.extend("optimizer", |n| self.prepare(n, gradients, &mut states));
         states.extend(match self.shard {
             _ if self.batch == BatchOfUpdate::Earlier => Vec::new(),
             None => self.update_all(rewriting, gradients, &condition),
-            Some((rank, owners)) => {
-                let own = gradients.iter().filter(|(name, _)| owners[*name] == rank);
-                let own = own.map(|(name, gradient)| (name.clone(), gradient.clone())).collect();
-                let own = self.update_all(rewriting, &own, &condition);
-                let parameters: Vec<&str> = gradients.keys().map(String::as_str).collect();
+            Some((_, owners)) => {
+                let own = self.update_all(rewriting, gradients, &condition);
                 exchange(rewriting, self.graph, owners, &parameters, &own)
             }
         });
@@ -159,8 +157,9 @@ impl Update<'_> {
         [parameter].into_iter().chain(memory).collect()
     }
 
-    /// Makes gradients those of an update: f32, without the scale of the loss, added to those of earlier batches, and clipped. Returns
-    /// their norm before clipping, and when states change.
+    /// Makes gradients those of an update: f32, without the scale of the loss, added to those of earlier batches, and clipped. A process
+    /// that updates its part of the parameters is left with the gradients of these. Returns the norm of all before clipping, and when
+    /// states change.
     fn prepare(
         &self,
         n: &mut NodeList<'_>,
@@ -174,6 +173,11 @@ impl Update<'_> {
             let half = n.number(0.5, DType::F32);
             n.add("Greater", &["update", &half])
         });
+        let own_shard = self.shard.filter(|_| batch != BatchOfUpdate::Earlier);
+        let is_own = |name: &str| own_shard.is_none_or(|(rank, owners)| owners[name] == rank);
+        if !accumulates {
+            gradients.retain(|name, _| is_own(name));
+        }
         for (name, gradient) in gradients.iter_mut() {
             let weight = &graph.weights[name.as_str()];
             if weight.spec.dtype != DType::F32 {
@@ -195,8 +199,10 @@ impl Update<'_> {
         }
         if accumulates && is_group && batch == BatchOfUpdate::Last {
             self.reduce_sums(n, gradients);
+            gradients.retain(|name, _| is_own(name));
         }
         let norm = if self.uses_lists { norm_by_operator(n, gradients) } else { total_norm(n, gradients.values()) };
+        let norm = if own_shard.is_some() { self.norm_of_processes(n, &norm) } else { norm };
         if batch == BatchOfUpdate::Earlier {
             // All processes decide by it which states they read together, and whether gradients are finite.
             let norm = if is_group { mean_over_processes(n, &norm) } else { norm };
@@ -210,17 +216,26 @@ impl Update<'_> {
         (norm, Condition { is_finite, is_update: is_update.filter(|_| batch == BatchOfUpdate::Any) })
     }
 
-    /// Replaces the sums of gradients by their means over the processes.
+    /// Returns the norm of the gradients of all processes from that of the gradients of each.
+    fn norm_of_processes(&self, n: &mut NodeList<'_>, own: &str) -> String {
+        let square = n.add("Mul", &[own, own]);
+        let mean = mean_over_processes(n, &square);
+        let sum = n.scale(&mean, self.options.processes.into(), DType::F32);
+        n.add("Sqrt", &[&sum])
+    }
+
+    /// Replaces the sums of gradients by their means over the processes, each for its owner alone if the parameters have owners.
     fn reduce_sums(&self, n: &mut NodeList<'_>, sums: &mut IndexMap<String, String>) {
         let spec = |name: &String| {
             let spec = TensorSpec { dtype: DType::F32, ..self.graph.weights[name.as_str()].spec.clone() };
             (name.clone(), spec)
         };
-        for bucket in buckets(&sums.keys().map(spec).collect()) {
-            let means: Vec<String> = bucket.iter().map(|_| n.name("mean")).collect();
-            let own = bucket.iter().map(|name| sums[name].clone()).collect();
-            n.keep(all_reduce_node(own, means.clone()));
-            sums.extend(bucket.into_iter().zip(means));
+        let owners = self.shard.map(|(_, owners)| owners);
+        for Bucket { root, names } in buckets(&sums.keys().map(spec).collect(), owners) {
+            let means: Vec<String> = names.iter().map(|_| n.name("mean")).collect();
+            let own = names.iter().map(|name| sums[name].clone()).collect();
+            n.keep(reduce_node(root, own, means.clone()));
+            sums.extend(names.into_iter().zip(means));
         }
     }
 }
