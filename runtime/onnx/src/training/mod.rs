@@ -3,6 +3,7 @@
 //!
 //! Knows no engine and no loop: the caller feeds the next state back, and gives the learning rate of each step.
 
+mod accumulation;
 mod all_reduce;
 mod autocast;
 mod batch_norm;
@@ -24,6 +25,7 @@ mod state_exchange;
 mod step;
 mod update;
 
+pub use accumulation::Accumulation;
 pub use all_reduce::{all_reduce_model, without_exchange};
 pub use error::TrainingError;
 pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN, gradient_operator};
@@ -34,4 +36,4 @@ pub use loss_scale::LossScale;
 pub use optimizer::{Moments, Optimizer, OptimizerKind, StepScalars};
 pub use schedule::{Decay, Schedule, WarmUp};
 pub use state_exchange::StateExchange;
-pub use step::{Accumulation, State, StateKind, TrainingBatches, TrainingOptions, TrainingStep, training_step};
+pub use step::{State, StateKind, TrainingBatches, TrainingOptions, TrainingStep, training_step};

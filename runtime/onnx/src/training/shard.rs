@@ -118,7 +118,10 @@ fn shared(parameter: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, GraphBuilder, Moments, Optimizer, TensorSpec, TrainingOptions, layers, training_step};
+    use crate::{
+        Attribute, DType, GraphBuilder, Moments, Optimizer, REDUCE, ROOT, TensorSpec, TrainingOptions, layers,
+        training_step,
+    };
 
     #[test]
     fn each_parameter_belongs_to_the_process_that_has_least() {
@@ -156,6 +159,8 @@ mod tests {
                 assert_eq!(graph.outputs.len(), 2 + kept.len());
             }
             assert_eq!(kept.iter().filter(|state| state.kind == StateKind::Parameter).count(), 4);
+            let roots = part.graph.nodes.iter().filter(|node| node.op == REDUCE).map(|node| &node.attributes[ROOT]);
+            assert!(roots.eq([1, 0].map(Attribute::Int).iter()), "the gradients of `small` are known first");
             let own: Vec<String> =
                 kept.iter().filter(|state| state.kind == StateKind::Memory).map(|s| s.name.clone()).collect();
             assert_eq!(part.exchanges.iter().map(|exchange| exchange.outputs.len()).sum::<usize>(), 8);

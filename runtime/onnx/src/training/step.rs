@@ -1,10 +1,9 @@
 //! The graph of a training step.
 
-use std::collections::HashSet;
-
 use indexmap::IndexMap;
 
 use super::TrainingError;
+use super::accumulation::Accumulation;
 use super::all_reduce::{reduce_gradients, reduce_results};
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
@@ -125,22 +124,6 @@ pub struct TrainingStep {
     pub untrained: Vec<String>,
 }
 
-/// A step that adds the gradients of a batch to those of earlier ones, and changes no parameter.
-///
-/// Inputs and outputs are those of the step of the last batch, without the states that this one does not read and those that it does not
-/// change. The gradients are those of one process. The norm is that of the sum so far, its mean over the processes if they are several.
-#[derive(Clone, Debug)]
-pub struct Accumulation {
-    /// The graph.
-    pub graph: Graph,
-    /// The same step for an engine that computes gradients itself, as [`TrainingStep::undifferentiated`].
-    pub undifferentiated: Graph,
-    /// The inputs that are states, as places among those of the step of the last batch.
-    pub inputs: Vec<usize>,
-    /// The same of the outputs.
-    pub outputs: Vec<usize>,
-}
-
 /// A tensor that lives from step to step.
 #[derive(Clone, Debug)]
 pub struct State {
@@ -236,27 +219,19 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
         let outputs = first.into_iter().chain(next_states(&states));
         (assemble(graph, &states, outputs), states)
     };
-    let accumulating = |model: &Graph, results: BatchResults, uses_lists, own: &[State]| {
-        let (graph, first, changed) = batch_step(model, results, uses_lists, BatchOfUpdate::Earlier);
-        let outputs = first.into_iter().chain(next_states(&changed));
-        let place = |state: &State| own.iter().position(|own| own.name == state.name);
-        let places = changed.iter().filter_map(place).collect::<Vec<usize>>();
-        let (graph, read) = assemble_reading(graph, own, outputs);
-        (graph, read, places)
-    };
     let Differentiated { graph: mut model, gradients } =
         gradient_operator(&with_operators.graph, &with_operators.loss, &trained);
     model.domains.insert(OWN_DOMAIN.to_owned(), 1);
     let results = BatchResults { gradients, statistics: with_operators.statistics };
-    let (undifferentiated, own_states) = whole(&model, results.clone(), true);
-    let undifferentiated_sum = accumulates.then(|| accumulating(&model, results, true, &own_states).0);
+    let (undifferentiated, _) = whole(&model, results.clone(), true);
+    let earlier = accumulates.then(|| batch_step(&model, results, true, BatchOfUpdate::Earlier));
 
     let Differentiated { graph: model, gradients } = differentiated;
     let results = BatchResults { gradients, statistics: written_out.statistics };
     let (graph, own_states) = whole(&model, results.clone(), false);
-    let accumulation = undifferentiated_sum.map(|undifferentiated| {
-        let (graph, inputs, outputs) = accumulating(&model, results.clone(), false, &own_states);
-        Accumulation { graph, undifferentiated, inputs, outputs }
+    let accumulation = earlier.map(|undifferentiated| {
+        let graph = batch_step(&model, results.clone(), false, BatchOfUpdate::Earlier);
+        Accumulation::new(graph, undifferentiated, &own_states)
     });
     let (states, kept, mut exchanges) = match own_shard {
         None => {
@@ -309,7 +284,7 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
     })
 }
 
-fn next_states(states: &[State]) -> impl Iterator<Item = ValueInfo> {
+pub(super) fn next_states(states: &[State]) -> impl Iterator<Item = ValueInfo> {
     states.iter().map(|state| ValueInfo { name: state.next.clone(), spec: state.initial.spec.clone() })
 }
 
@@ -336,21 +311,8 @@ impl TrainedModel {
     }
 }
 
-/// Returns the graph with those of the states as inputs after its own that it reads, and these outputs; and which states it reads.
-fn assemble_reading(
-    mut graph: Graph,
-    states: &[State],
-    outputs: impl Iterator<Item = ValueInfo>,
-) -> (Graph, Vec<usize>) {
-    let inputs: HashSet<&str> = graph.nodes.iter().flat_map(|node| &node.inputs).map(String::as_str).collect();
-    let read: Vec<usize> = (0..states.len()).filter(|index| inputs.contains(states[*index].name.as_str())).collect();
-    states.iter().for_each(|state| drop(graph.weights.shift_remove(&state.name)));
-    let states: Vec<State> = read.iter().map(|index| states[*index].clone()).collect();
-    (assemble(graph, &states, outputs), read)
-}
-
 /// Returns the graph with the states as inputs after its own, and these outputs.
-fn assemble(mut graph: Graph, states: &[State], outputs: impl Iterator<Item = ValueInfo>) -> Graph {
+pub(super) fn assemble(mut graph: Graph, states: &[State], outputs: impl Iterator<Item = ValueInfo>) -> Graph {
     for state in states {
         graph.weights.shift_remove(&state.name);
         graph.inputs.push(ValueInfo { name: state.name.clone(), spec: state.initial.spec.clone() });
