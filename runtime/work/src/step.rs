@@ -1,6 +1,9 @@
 //! Parts of one step: outputs are copied to the host, padding and failed samples are removed, the rest is evaluated, and
 //! non-finite values are counted.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use half::{bf16, f16};
 use indexmap::IndexMap;
 
@@ -88,6 +91,36 @@ pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, Eng
 pub fn read_value(value: &Value) -> Result<Tensor, Failure> {
     own_copy(&value.to_host().map_err(|e| failure(&e, ""))?)
 }
+
+/// Reads tensors as [`read_value`], large ones by several threads: most of the time is spent on pages of new memory.
+///
+/// # Errors
+/// As [`read_value`].
+pub fn read_values(values: &[&Value]) -> Result<Vec<Tensor>, Failure> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(READING_THREADS_MAX);
+    let next = AtomicUsize::new(0);
+    let read_some = || {
+        let indices = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < values.len()));
+        indices.map(|index| Ok((index, read_value(values[index])?))).collect::<Result<Vec<_>, Failure>>()
+    };
+    let mut read = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(read_some)).collect();
+        let mut read = read_some();
+        for other in others {
+            let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            read = read.and_then(|mut read| {
+                read.extend(other?);
+                Ok(read)
+            });
+        }
+        read
+    })?;
+    read.sort_unstable_by_key(|(index, _)| *index);
+    Ok(read.into_iter().map(|(_, tensor)| tensor).collect())
+}
+
+/// Most threads that read tensors.
+const READING_THREADS_MAX: usize = 8;
 
 /// Copies a tensor to memory of the host's own.
 ///

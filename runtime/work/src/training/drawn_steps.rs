@@ -91,6 +91,8 @@ pub struct ComputedStep {
     place: BatchPlace,
     numbers: Vec<Value>,
     before: Vec<Value>,
+    /// The states before it, once they were read.
+    before_read: Option<Vec<Tensor>>,
     results: Vec<f64>,
     remembered: Option<RememberedNorms>,
     remembered_after: Option<RememberedNorms>,
@@ -102,7 +104,16 @@ impl ComputedStep {
         let before = inputs.split_off(inputs.len() - states);
         let numbers = inputs.split_off(inputs.len() - StepScalars::NAMES.len());
         let results = results.to_vec();
-        ComputedStep { step, place, numbers, before, results, remembered: None, remembered_after: None }
+        ComputedStep {
+            step,
+            place,
+            numbers,
+            before,
+            before_read: None,
+            results,
+            remembered: None,
+            remembered_after: None,
+        }
     }
 
     /// Returns the step of a training with the states before and after it.
@@ -131,6 +142,8 @@ pub struct DrawnSteps {
     steps: u64,
     /// The last steps of the training: one while a step is computed, two before an evaluation.
     recent: VecDeque<ComputedStep>,
+    /// The states after the last step, if they were read.
+    after: Option<Vec<Tensor>>,
     drawn: Vec<Pair>,
     drawn_max: usize,
     first: Vec<Pair>,
@@ -170,6 +183,7 @@ impl DrawnSteps {
             round: 0,
             steps: 0,
             recent: VecDeque::new(),
+            after: None,
             drawn: Vec::new(),
             drawn_max,
             first: Vec::new(),
@@ -189,7 +203,7 @@ impl DrawnSteps {
     /// Starts a training. `remembered` is what its optimizer can remember, if that is known.
     pub fn start(&mut self, round: u32, remembered: Option<RememberedNorms>) {
         self.round = round;
-        self.recent.clear();
+        self.forget_recent();
         (self.fall, self.norm, self.has_first) = (0.0, 0.0, false);
         self.remembered = remembered;
     }
@@ -197,6 +211,7 @@ impl DrawnSteps {
     /// Forgets the last steps, whose states are in the engine.
     pub fn forget_recent(&mut self) {
         self.recent.clear();
+        self.after = None;
     }
 
     /// Adds a step with the states after it. `is_last` states whether an evaluation follows.
@@ -213,6 +228,7 @@ impl DrawnSteps {
         let place = self.draw();
         let norm = step.results[1];
         step.remembered = self.remembered;
+        step.before_read = self.after.take();
         let learning_rate = read_value(&step.numbers[0])?.to_f64()[0];
         self.remembered = self.remembered.map(|remembered| remembered.after(&self.optimizer, learning_rate, norm));
         step.remembered_after = self.remembered;
@@ -226,7 +242,9 @@ impl DrawnSteps {
         let is_largest = self.has_first && norm > self.norm && norm.is_finite() && self.pairs_max > 4;
         self.has_first = previous.is_some();
         if place.is_some() || is_first || is_steepest || is_largest {
-            let pair = self.read_pair(reader.read(states)?, reader)?;
+            let after = reader.read(states)?;
+            let pair = self.read_pair(after.clone(), reader)?;
+            self.after = Some(after);
             if is_first {
                 self.first.push(pair.clone());
             }
@@ -257,6 +275,7 @@ impl DrawnSteps {
     pub fn keep_last(&mut self, states: &[Tensor], reader: &StateReader) -> Result<(), Failure> {
         if self.pairs_max > 0 && !self.recent.is_empty() {
             let pair = self.read_pair(states.to_vec(), reader)?;
+            self.after = Some(states.to_vec());
             keep_one(&mut self.last, pair);
             self.forget();
         }
@@ -297,13 +316,17 @@ impl DrawnSteps {
         }
     }
 
-    /// Reads the states before the last two steps; `states` are those after them.
-    fn read_pair(&self, states: Vec<Tensor>, reader: &StateReader) -> Result<Pair, Failure> {
+    /// Reads the states before the last two steps, unless they were read as those after an earlier one; `states` are those after them.
+    fn read_pair(&mut self, states: Vec<Tensor>, reader: &StateReader) -> Result<Pair, Failure> {
         let mut after = states;
         let mut pair = Vec::new();
-        for step in self.recent.iter().rev() {
-            let before = reader.read(&step.before)?;
+        for step in self.recent.iter_mut().rev() {
+            let before = match step.before_read.take() {
+                Some(read) => read,
+                None => reader.read(&step.before)?,
+            };
             pair.insert(0, step.with_states(self.round, &before, after)?);
+            step.before_read = Some(before.clone());
             after = before;
         }
         Ok(pair)

@@ -9,7 +9,7 @@ use flagperf_plan::Job;
 use flagperf_script::Sessions;
 
 use super::super::phase::failure;
-use super::super::step::read_value;
+use super::super::step::read_values;
 use super::model::{TrainingModel, load_graph, with_group};
 use super::transfer::with_own_stream;
 
@@ -42,7 +42,7 @@ impl StateReader {
     /// When a state cannot be read, or another process cannot be reached.
     pub fn read(&self, values: &[Value]) -> Result<Vec<Tensor>, Failure> {
         if self.exchanges.is_empty() {
-            return values.iter().map(read_value).collect();
+            return read_values(&values.iter().collect::<Vec<_>>());
         }
         let others = self.exchanges.iter().flat_map(|(exchange, _)| &exchange.outputs);
         let count = self.kept.iter().chain(others).max().map_or(0, |last| last + 1);
@@ -55,14 +55,13 @@ impl StateReader {
             let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
             let outputs = session.submit(&given).map_err(|e| failure(&e, ""))?;
             session.sync().map_err(|e| failure(&e, ""))?;
-            for (index, output) in exchange.outputs.iter().zip(&outputs) {
-                states[*index] = Some(read_value(output)?);
-            }
+            let read = read_values(&outputs.iter().collect::<Vec<_>>())?;
+            exchange.outputs.iter().zip(read).for_each(|(index, state)| states[*index] = Some(state));
         }
-        let read = states.into_iter().zip(own).map(|(state, own)| match state {
-            Some(state) => Ok(state),
-            None => read_value(own.expect("a state that nobody has alone is here")),
-        });
-        read.collect()
+        let missing = states.iter().zip(own).filter(|(state, _)| state.is_none());
+        let missing: Vec<&Value> =
+            missing.map(|(_, own)| own.expect("a state that nobody has alone is here")).collect();
+        let mut read = read_values(&missing)?.into_iter();
+        Ok(states.into_iter().map(|state| state.or_else(|| read.next()).expect("all were read")).collect())
     }
 }
