@@ -141,7 +141,9 @@ fn assert_trained_as_one(normalizes: bool, settings: &[&str]) {
     let [local, core, count] = ["local_core_s", "core_s", "local_steps"].map(of_ranks);
     let (local, core) = (local[0].min(local[1]), core[0].max(core[1]));
     let share = step["communication"]["exposed_share"].as_f64().expect("a share");
-    assert!((share - (1.0 - local / core)).abs() < 1e-9 && local > 0.0 && count == [50.0; 2], "{step}");
+    assert!((share - (1.0 - local / core)).abs() < 1e-9 && local > 0.0, "{step}");
+    // A slow machine times fewer.
+    assert!(count.iter().all(|count| (3.0..=50.0).contains(count)), "{count:?}");
     assert!(json["rows"][1]["warnings"][0].as_str().is_some_and(|text| text.contains("the same device")), "{json}");
     let file = run.join(format!("{GROUP}/summary.json"));
     let text = fs::read_to_string(&file).expect("a summary");

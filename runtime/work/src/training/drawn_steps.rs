@@ -353,6 +353,13 @@ impl DrawnSteps {
 
 #[cfg(test)]
 mod tests {
+    use std::any::Any;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use flagperf_core::tensor::{DType, TensorSpec};
+    use flagperf_engine::{DeviceTensor, EngineError};
+
     use super::*;
 
     fn computed(step: u64, loss: f64) -> ComputedStep {
@@ -395,6 +402,41 @@ mod tests {
             }
         }
         assert!(halves.iter().all(|half| (200..300).contains(half)), "{halves:?}");
+    }
+
+    /// A tensor on a device that counts how often it is read.
+    #[derive(Debug, Default)]
+    struct Counted(AtomicU32);
+
+    impl DeviceTensor for Counted {
+        fn spec(&self) -> TensorSpec {
+            TensorSpec::new([1], DType::F32)
+        }
+
+        fn to_host(&self) -> Result<Tensor, EngineError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Tensor::from_vec([1], vec![0f32]).expect("one number"))
+        }
+
+        fn as_any(&self) -> &dyn Any {
+            self
+        }
+    }
+
+    #[test]
+    fn states_of_drawn_steps_in_a_row_are_read_once() {
+        let mut drawn = of_seed(3, AuditScope::Standard);
+        drawn.start(0, None);
+        let states: Vec<Arc<Counted>> = (0..6).map(|_| Arc::default()).collect();
+        let value = |step: usize| Value::Device(states[step].clone());
+        for step in 1..6 {
+            let numbers = StepScalars::NAMES.map(|_| Value::Host(Tensor::scalar(0f32)));
+            let inputs = numbers.into_iter().chain([value(step - 1)]).collect();
+            let computed = ComputedStep::new(step as u64, BatchPlace::default(), inputs, &[1.0, 1.0], 1);
+            drawn.add(computed, &[value(step)], false, &StateReader::default()).unwrap();
+        }
+        assert_eq!(drawn.drawn.len(), 5);
+        assert_eq!(states.iter().map(|state| state.0.load(Ordering::Relaxed)).collect::<Vec<_>>(), [1; 6]);
     }
 
     #[test]
