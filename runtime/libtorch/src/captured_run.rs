@@ -1,5 +1,6 @@
 //! A run of the graph that is captured once for each set of input shapes, and replayed.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use flagperf_onnx_exec::Executor;
@@ -21,7 +22,9 @@ const WARMUPS: usize = 3;
 pub struct CapturedRun {
     inputs: Vec<TorchTensor>,
     outputs: Vec<TorchTensor>,
-    /// For each input that a run changes, the output that is a copy of it after the last run.
+    /// For each input, the output that lies in its memory, unless it is a cache.
+    changed_as: Vec<Option<usize>>,
+    /// For each of these inputs, the copy of that output after the last run.
     current: Vec<Option<TorchTensor>>,
     /// For each input that no run changes, the tensor of the device that the last run was given.
     given: Vec<Option<Weak<HeldTensor>>>,
@@ -58,12 +61,17 @@ impl CapturedRun {
             let output = outputs.iter().position(|output| output.0.data_ptr() == address && output.0.numel() > 0)?;
             Some(Cache { input: *input, output, last: Weak::new() })
         };
-        let caches = executor.overwritten_inputs().iter().filter_map(cache).collect();
+        let caches: Vec<Cache> = executor.overwritten_inputs().iter().filter_map(cache).collect();
+        let is_cache = |output: &usize| caches.iter().any(|cache| cache.output == *output);
+        let copied = (0..outputs.len()).filter(|output| !is_cache(output));
+        let by_address: HashMap<usize, usize> =
+            copied.rev().map(|output| (outputs[output].0.data_ptr() as usize, output)).collect();
+        let changed_as = inputs.iter().map(|input| by_address.get(&(input.0.data_ptr() as usize)).copied()).collect();
         let current = inputs.iter().map(|_| None).collect();
         let mut given = vec![Some(Weak::new()); inputs.len()];
         let changed = executor.changed_inputs().iter().chain(executor.overwritten_inputs());
         changed.for_each(|input| given[*input] = None);
-        Ok(CapturedRun { inputs, outputs, current, given, caches, graph })
+        Ok(CapturedRun { inputs, outputs, changed_as, current, given, caches, graph })
     }
 
     /// Replays the run. Returns caches as they are, and copies of the other outputs, because the next run overwrites them.
@@ -87,9 +95,8 @@ impl CapturedRun {
         for (output, copy) in copied.iter().zip(duplicate_all(copied.iter().map(|output| &self.outputs[*output]))?) {
             outputs[*output] = copy;
         }
-        for (input, current) in self.inputs.iter().zip(&mut self.current) {
-            let place = copied.iter().find(|output| self.outputs[**output].0.data_ptr() == input.0.data_ptr());
-            *current = place.map(|place| outputs[*place].clone());
+        for (place, current) in self.changed_as.iter().zip(&mut self.current) {
+            *current = place.map(|place| outputs[place].clone());
         }
         for (last, given) in self.given.iter_mut().zip(given) {
             let now = match given {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use flagperf_onnx::Model;
 use indexmap::IndexMap;
@@ -105,12 +106,22 @@ fn load_options(job: &Job) -> LoadOptions {
         library: job.engine.library.clone(),
         scratch: job.scratch(),
         command: job.engine.command.clone(),
-        threads: job.engine.threads as usize,
+        threads: threads(job),
         batch_size: job.settings.batch_size as usize,
         precision: job.value_precision().dtype(),
         extra: job.engine.options.clone(),
         config: vendor_config(job),
         profile: None,
+    }
+}
+
+/// Returns the threads of an engine; 0 leaves their number to it. Processes that train together divide the processors of their host:
+/// each would otherwise take all, and wait for the others most of the time.
+fn threads(job: &Job) -> usize {
+    let sharing = job.process_group.as_ref().map_or(1, |group| group.local_size as usize);
+    match job.engine.threads as usize {
+        0 if sharing > 1 => (thread::available_parallelism().map_or(1, usize::from) / sharing).max(1),
+        threads => threads,
     }
 }
 

@@ -65,7 +65,8 @@ pub fn replay_job(job: &Job, batch_size: u32) -> (Job, EngineRole) {
     let mut settings = job.settings.clone();
     settings.batch_size = batch_size;
     settings.precision = Precision::Fp32;
-    (Job { engine, settings, ..job.clone() }, role)
+    // It computes alone, when the others have ended.
+    (Job { engine, settings, process_group: None, ..job.clone() }, role)
 }
 
 fn operations_per_sample(model: &TrainingModel) -> Option<f64> {
