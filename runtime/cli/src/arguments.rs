@@ -350,7 +350,7 @@ pub(super) struct RunOutput {
     /// Print only the record, as JSON, on standard output; one record per case
     #[arg(long)]
     pub(super) json: bool,
-    /// Print plain lines instead of progress bars
+    /// Print plain lines instead of progress bars, and a report without charts
     #[arg(long)]
     pub(super) plain: bool,
     /// Print every section of the record, and every warning in full, before the verdict

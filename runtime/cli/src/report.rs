@@ -10,7 +10,9 @@ use super::output::{check_outside, check_page_file, print_message, print_mistake
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
 use flagperf_core::exit_code;
-use flagperf_page::{Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows};
+use flagperf_page::{
+    Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows, terminal_charts,
+};
 use flagperf_report::{Extent, OverviewRow, SavedResult, Screen, case_report, overview};
 use flagperf_verify::find_results;
 
@@ -125,7 +127,10 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         let path = result.record_path();
         let path = Some(relative_path(&path));
         let saved = SavedResult { path, digest: digest.as_deref(), place: place.as_deref(), is_official_run: false };
-        text += &format!("{}\n", case_report(record, saved, Extent::Details, screen));
+        let folder = result.path.is_dir().then_some(&result.path);
+        let charts = folder.map(|folder| terminal_charts(folder, record, Extent::Details, screen.columns));
+        let charts = charts.unwrap_or_default();
+        text += &format!("{}\n", case_report(record, saved, Extent::Details, &charts, screen));
         peaks.iter().for_each(|peaks| text += &peaks.line(record));
         rows.push(OverviewRow::new(record, place.as_deref(), path, false));
     }

@@ -1,4 +1,4 @@
-//! Results as a page of HTML, and as rows for tables and tests, from the files of their folders alone.
+//! Results as a page of HTML, as charts for a terminal, and as rows for tables and tests, from the files of their folders alone.
 //!
 //! Measures nothing, decides nothing and runs nothing. Knows no engine and no vendor; formats quantities as the report does.
 
@@ -21,6 +21,7 @@ mod step_file;
 mod summary;
 mod table_rows;
 mod template;
+mod terminal_charts;
 mod words;
 
 pub use junit::{junit, junit_test};
@@ -30,4 +31,5 @@ pub use result::{Check, ReadResult};
 pub use site::{Site, SitePage};
 pub use summary::ReadSummary;
 pub use table_rows::{csv_text, json_text};
+pub use terminal_charts::terminal_charts;
 pub use words::Language;
