@@ -31,17 +31,17 @@ const LINE_POINTS_MIN: usize = 30;
 #[derive(Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) title: String,
-    description: String,
+    pub(super) description: String,
     /// The elements of the chart, which contain only what was drawn.
-    elements: String,
-    legend: Vec<Legend>,
-    note: Option<String>,
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
+    pub(super) elements: String,
+    pub(super) legend: Vec<Legend>,
+    pub(super) note: Option<String>,
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Legend {
+pub(super) struct Legend {
     colour: usize,
     name: String,
 }
@@ -360,11 +360,11 @@ fn bucket_rows(series: &Envelope, end: f64, label: fn(f64) -> String) -> Vec<[St
     coarse.buckets().iter().map(row).collect()
 }
 
-fn legend<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Legend> {
+pub(super) fn legend<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Legend> {
     names.enumerate().map(|(colour, name)| Legend { colour, name: name.clone() }).collect()
 }
 
-fn head<const N: usize>(names: [&'static str; N], language: Language) -> Vec<String> {
+pub(super) fn head<const N: usize>(names: [&'static str; N], language: Language) -> Vec<String> {
     names.iter().map(|name| language.word(name).to_owned()).collect()
 }
 

@@ -13,6 +13,7 @@ mod monitor_file;
 mod page;
 #[cfg(test)]
 mod page_tests;
+mod pareto;
 mod readme_rows;
 mod result;
 mod section;
@@ -26,6 +27,7 @@ mod words;
 
 pub use junit::{junit, junit_test};
 pub use page::page;
+pub use pareto::{pareto_notes, pareto_rows, pareto_subject};
 pub use readme_rows::readme_rows;
 pub use result::{Check, ReadResult};
 pub use site::{Site, SitePage};
