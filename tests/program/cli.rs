@@ -11,6 +11,7 @@ mod microbenchmark;
 mod monitors;
 mod new;
 mod operator;
+mod pareto;
 mod peak_devices;
 mod processes;
 mod refusals;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueHint};
 
 use super::ablate::AblateArguments;
 use super::argument_values::{AuditArgument, dimension_size};
@@ -14,9 +14,11 @@ use super::exit_codes::exit_code_lines;
 use super::graph::GraphCommand;
 use super::history::HistoryArguments;
 use super::import::ImportCommand;
+use super::list::ListKind;
 use super::microbenchmark::PeakArguments;
 use super::new::NewCommand;
 use super::operator::OperatorCommand;
+use super::pareto::ParetoArguments;
 use super::report::{ReportArguments, ShowArguments};
 use super::scaling::ScalingArguments;
 use super::selection::{AgentArguments, Selection};
@@ -131,6 +133,12 @@ pub(super) enum Command {
     ///
     /// Batches must have the same size on each device or in sum.
     Scaling(ScalingArguments),
+    /// Print how fast results that generate text serve each user, how many tokens a device generates for all of them, tokens per joule,
+    /// and what a million tokens cost; mark the Pareto front of both speeds.
+    ///
+    /// Results with several numbers of prompts at a time (`batch_size`) on the same device share a table. Results that failed, or are
+    /// invalid or wrong, are listed and not used.
+    Pareto(ParetoArguments),
     /// List the results of a case in the order of time, and name the result from which on the case is slower or faster.
     ///
     /// Results of the same work on the same device with the same engine are in one table. A change of the level is named if it is on
@@ -350,7 +358,7 @@ pub(super) struct RunOutput {
     /// Print only the record, as JSON, on standard output; one record per case
     #[arg(long)]
     pub(super) json: bool,
-    /// Print plain lines instead of progress bars
+    /// Print plain lines instead of progress bars, and a report without charts
     #[arg(long)]
     pub(super) plain: bool,
     /// Print every section of the record, and every warning in full, before the verdict
@@ -421,19 +429,6 @@ pub(super) struct ReviewArguments {
     /// Print the review as Markdown, for a comment on a pull request
     #[arg(long, conflicts_with = "json")]
     pub(super) markdown: bool,
-}
-
-/// The kind of objects to list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ListKind {
-    /// Cases in this checkout
-    Cases,
-    /// Vendors in this checkout
-    Vendors,
-    /// Engines of this program
-    Engines,
-    /// Options of the engines of this program
-    Options,
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ fn may_be_of_case(path: &Path, case: &str) -> bool {
 }
 
 /// Returns why a result cannot be trusted; `None` if nothing contradicts it.
-fn unusable(check: &Check) -> Option<String> {
+pub(super) fn unusable(check: &Check) -> Option<String> {
     match check {
         Check::Verified(report) if report.standing > Standing::Consistent => Some(standing_text(report)),
         // Files of this size are verified by `flagperf verify`.

@@ -21,12 +21,18 @@ const DIFFERENCES_MAX: usize = 12;
 /// Describes the history of a case.
 pub(super) fn history_text(history: &History, columns: u16) -> String {
     let series = history.series.iter().map(|series| series_text(series, columns));
-    let mut text = series.collect::<Vec<_>>().join("\n");
-    if !history.unused.is_empty() {
-        let separator = if text.is_empty() { "" } else { "\n" };
-        text += &format!("{separator}not used: {}\n", counted(history.unused.len(), "result"));
+    let text = series.collect::<Vec<_>>().join("\n");
+    let separator = if text.is_empty() || history.unused.is_empty() { "" } else { "\n" };
+    format!("{text}{separator}{}", unused_text(&history.unused, columns))
+}
+
+/// Lists the results that are not used, each with the reason.
+pub(super) fn unused_text(unused: &[UnusedResult], columns: u16) -> String {
+    if unused.is_empty() {
+        return String::new();
     }
-    for UnusedResult { path, reason } in history.unused.iter().take(UNUSED_MAX) {
+    let mut text = format!("not used: {}\n", counted(unused.len(), "result"));
+    for UnusedResult { path, reason } in unused.iter().take(UNUSED_MAX) {
         let line = format!("  {}: {reason}", relative_path(path).display());
         text += &format!("{}\n", wrap(&one_line(&line), columns.into()));
     }

@@ -44,6 +44,8 @@ mod operator;
 mod operator_page;
 mod operator_text;
 mod output;
+mod pareto;
+mod pareto_text;
 mod plan;
 mod probe;
 mod read_devices;
@@ -124,6 +126,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Site(arguments) => site::site(&arguments),
         Command::Compare(arguments) => compare::compare_sides(&arguments),
         Command::Scaling(arguments) => scaling::scaling(&arguments),
+        Command::Pareto(arguments) => pareto::pareto(&arguments),
         Command::History(arguments) => history::history(&arguments),
         Command::Ablate(arguments) => ablate::ablate(&arguments),
         Command::Sweep(arguments) => sweep::sweep(&arguments),

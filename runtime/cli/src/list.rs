@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use super::arguments::ListKind;
+use clap::ValueEnum;
+
 use super::output::{print_message, print_result};
 use super::setup::find_checkout;
 use flagperf_config::{SettingsFile, THREADS_MAX, find_root};
@@ -12,6 +13,19 @@ use flagperf_core::exit_code;
 use flagperf_plan::Catalogue;
 use flagperf_prepare::catalogue;
 use flagperf_report::{columns, plain_table, wrap};
+
+/// The kind of objects to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ListKind {
+    /// Cases in this checkout
+    Cases,
+    /// Vendors in this checkout
+    Vendors,
+    /// Engines of this program
+    Engines,
+    /// Options of the engines of this program
+    Options,
+}
 
 /// Prints the objects of one kind, one per line. Cases and vendors exist only in a checkout.
 pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {

@@ -6,8 +6,8 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::Arguments;
 use flagperf_config::{
-    ConfigKey, DatasetDescription, PARAMETERS, SITE, SectionKey, SectionKind, ServedModel, SettingsFile, ValueKind,
-    Vendor,
+    ConfigKey, DatasetDescription, PARAMETERS, Prices, SITE, SectionKey, SectionKind, ServedModel, SettingsFile,
+    ValueKind, Vendor,
 };
 use flagperf_core::description::{EngineDescription, EngineOption};
 use flagperf_core::exit_code::EXIT_CODES;
@@ -94,7 +94,9 @@ fn keys() -> String {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "default", "meaning"], keys.iter().map(row).collect());
     }
-    for (file, keys) in [("vendor.yaml", Vendor::KEYS), ("dataset.yaml", DatasetDescription::KEYS)] {
+    let files =
+        [("vendor.yaml", Vendor::KEYS), ("dataset.yaml", DatasetDescription::KEYS), ("prices.yaml", Prices::KEYS)];
+    for (file, keys) in files {
         let _ = write!(text, "\n## {file}\n");
         text += &table(["key", "accepts", "required", "meaning"], section_rows(keys, ""));
     }

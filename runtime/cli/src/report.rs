@@ -7,10 +7,13 @@ use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 
 use super::measured_peaks::MeasuredPeaks;
 use super::output::{check_outside, check_page_file, print_message, print_mistake, print_result, write_file};
+use super::pareto::PriceArguments;
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
 use flagperf_core::exit_code;
-use flagperf_page::{Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows};
+use flagperf_page::{
+    Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows, terminal_charts,
+};
 use flagperf_report::{Extent, OverviewRow, SavedResult, Screen, case_report, overview};
 use flagperf_verify::find_results;
 
@@ -26,6 +29,8 @@ pub(super) struct ReportArguments {
     /// The language of the page
     #[arg(long, value_name = "LANGUAGE", value_enum, default_value = "en", conflicts_with_all = ["markdown", "csv", "json", "junit"])]
     language: PageLanguage,
+    #[command(flatten)]
+    prices: PriceArguments,
     /// Print rows for the tables of a case's README, with FlagPerf's columns
     #[arg(long, group = "form")]
     markdown: bool,
@@ -70,6 +75,9 @@ pub(super) struct ShowArguments {
 
 /// Writes a report of results.
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
+    if arguments.html.is_none() && arguments.prices.are_given() {
+        return Ok(print_mistake("--prices and --server-devices are for --html"));
+    }
     let prepared = read_results(&arguments.result).and_then(|results| {
         arguments.html.as_deref().map_or(Ok(()), |file| check_target(file, &results))?;
         Ok((results, checkout_trust()?))
@@ -92,7 +100,11 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
     }
     if let Some(file) = &arguments.html {
-        return Ok(match write_file(file, &page(&results, &summaries, arguments.language.into())) {
+        let written = arguments
+            .prices
+            .pareto(&results)
+            .and_then(|pareto| write_file(file, &page(&results, &summaries, &pareto, arguments.language.into())));
+        return Ok(match written {
             Ok(()) => print_result(&format!("page  {}\n", file.display()), code),
             Err(message) => print_mistake(&message),
         });
@@ -125,7 +137,10 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         let path = result.record_path();
         let path = Some(relative_path(&path));
         let saved = SavedResult { path, digest: digest.as_deref(), place: place.as_deref(), is_official_run: false };
-        text += &format!("{}\n", case_report(record, saved, Extent::Details, screen));
+        let folder = result.path.is_dir().then_some(&result.path);
+        let charts = folder.map(|folder| terminal_charts(folder, record, Extent::Details, screen.columns));
+        let charts = charts.unwrap_or_default();
+        text += &format!("{}\n", case_report(record, saved, Extent::Details, &charts, screen));
         peaks.iter().for_each(|peaks| text += &peaks.line(record));
         rows.push(OverviewRow::new(record, place.as_deref(), path, false));
     }
@@ -142,7 +157,7 @@ fn check_target(file: &Path, results: &[ReadResult]) -> Result<(), String> {
 }
 
 /// Reads every result at some paths.
-fn read_results(paths: &[PathBuf]) -> Result<Vec<ReadResult>, String> {
+pub(super) fn read_results(paths: &[PathBuf]) -> Result<Vec<ReadResult>, String> {
     let mut results = Vec::new();
     for path in paths {
         let found = find_results(path).map_err(|error| format!("`{}`: {error}", path.display()))?;

@@ -11,6 +11,7 @@ use flagperf_config::CaseKey;
 use flagperf_core::exit_code;
 use flagperf_core::file::write_hint;
 use flagperf_core::text::escape_json;
+use flagperf_page::terminal_charts;
 use flagperf_report::{Extent, OverviewRow, SavedResult, Screen, case_report, overview, summary_report};
 use flagperf_result::{FailureRecord, Record, Summary, Validity};
 use flagperf_run::{Notice, RunOutcome};
@@ -21,6 +22,8 @@ pub(super) struct ResultPrinter {
     json: bool,
     /// How much of a record to print.
     extent: Extent,
+    /// Whether to draw charts.
+    has_charts: bool,
     /// Whether every result must be valid.
     official: bool,
     /// Folder of the run.
@@ -39,7 +42,8 @@ impl ResultPrinter {
     pub(super) fn new(output: RunOutput, official: bool) -> Self {
         let extent = if output.details { Extent::Details } else { Extent::Summary };
         let (folder, rows, hints, not_valid, unprinted) = (PathBuf::new(), Vec::new(), Vec::new(), Vec::new(), None);
-        ResultPrinter { json: output.json, extent, official, folder, rows, hints, not_valid, unprinted }
+        let (json, has_charts) = (output.json, !output.plain);
+        ResultPrinter { json, extent, has_charts, official, folder, rows, hints, not_valid, unprinted }
     }
 
     pub(super) fn notice(&mut self, notice: &Notice<'_>) {
@@ -93,8 +97,10 @@ impl ResultPrinter {
         let result = match self.json {
             true => format!("{json}\n"),
             false => {
-                let shown = SavedResult { path: saved.path.map(relative_path), ..saved };
-                format!("{}\n", case_report(record, shown, self.extent, Screen::stdout()))
+                let (shown, screen) = (SavedResult { path: saved.path.map(relative_path), ..saved }, Screen::stdout());
+                let folder = saved.path.and_then(Path::parent).filter(|_| self.has_charts);
+                let charts = folder.map(|folder| terminal_charts(folder, record, self.extent, screen.columns));
+                format!("{}\n", case_report(record, shown, self.extent, &charts.unwrap_or_default(), screen))
             }
         };
         if let (true, Some(digest)) = (self.json, saved.digest) {

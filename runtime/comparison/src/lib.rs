@@ -1,6 +1,7 @@
 //! Compares two sides of one case, each with one or several results: speed, outputs and accuracy. From the results of a
 //! case with some of its switches on, computes what each switch changes; from those with several values of a setting, which value is enough;
-//! from those over time, when the case became slower or faster; from those on several numbers of devices, how it scales.
+//! from those over time, when the case became slower or faster; from those on several numbers of devices, how it scales;
+//! from those that generate text, how fast each user is served and what a token costs.
 //!
 //! Reads records and what they store; never touches a running case.
 
@@ -10,6 +11,7 @@ mod comparison;
 mod history;
 mod level_changes;
 mod outputs;
+mod pareto;
 mod ratio;
 mod scaling;
 mod sweep;
@@ -20,6 +22,7 @@ pub use comparable::{Difference, differences};
 pub use comparison::{Comparison, ComparisonError, MetricPair, ScenarioPair, Side, Speed, compare};
 pub use history::{ChangePoint, History, HistoryResult, Series, UnusedResult};
 pub use outputs::{Errors, OutputErrors};
+pub use pareto::{Pareto, ParetoPoint, ParetoSubject, ParetoTable};
 pub use ratio::{RatioInterval, SpeedVerdict};
 pub use scaling::{ScalingRow, ScalingTable};
 pub use sweep::{KNEE_SHARE, Sweep, SweepPoint};

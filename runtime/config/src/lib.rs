@@ -28,6 +28,7 @@ mod overlay;
 mod parameter_tests;
 mod parameters;
 mod precision;
+mod prices;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub use overlay::{check_key_owner, display_value, is_case_key, is_reserved, over
 pub use parameters::{
     BadSamplePolicy, InputCost, PARAMETERS, Parameters, check_parameter_name, default_unit, find_parameter,
 };
+pub use prices::{DevicePrice, Prices};
 pub use scenario::{BOUNDS_MIN, QUERIES_MAX};
 pub use section::{SectionKey, SectionKind};
 pub use served_model::{SERVED_MODEL_FILE, ServedModel, ServedModelPlaces};

@@ -10,14 +10,14 @@ use super::section::{SectionKey, SectionKind};
 use super::switches::{NAME_BYTES_MAX, SWITCHES_MAX};
 use super::vendor::PEAKS;
 use super::{
-    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, SITE, ServedModel, SettingsFile, ValueKind,
-    Vendor, yaml,
+    ConfigKey, DatasetDescription, OperatorDescription, Owner, PARAMETERS, Prices, SITE, ServedModel, SettingsFile,
+    ValueKind, Vendor, yaml,
 };
 use flagperf_core::metric;
 use flagperf_core::precision::Precision;
 
 /// The names of the schemas of YAML files, each with its text.
-pub(crate) fn schemas() -> [(&'static str, Value); 10] {
+pub(crate) fn schemas() -> [(&'static str, Value); 11] {
     let [inference, training] = SettingsFile::ALL;
     let of_settings = names(SettingsFile::ALL.iter().flat_map(|file| file.keys));
     [
@@ -31,6 +31,7 @@ pub(crate) fn schemas() -> [(&'static str, Value); 10] {
         ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(Vendor::KEYS))),
         ("operator", titled("operator.yaml: an operator that a vendor brings", section(OperatorDescription::KEYS))),
         ("model", titled("model.yaml: how a model of a model store is served", section(ServedModel::KEYS))),
+        ("prices", titled("prices of devices, for `flagperf pareto`", section(Prices::KEYS))),
     ]
 }
 

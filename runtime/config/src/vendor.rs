@@ -321,8 +321,7 @@ impl Vendor {
     /// Finds the device with a detected name. An engine may put its own name before the driver's, as in
     /// `cuda:0 NVIDIA H200`.
     pub fn device(&self, detected: &str) -> Option<&VendorDevice> {
-        let by_engine = detected.split_once(' ').filter(|(engines_name, _)| engines_name.contains(':'));
-        let name = by_engine.map_or(detected, |(_, name)| name).trim();
+        let name = driver_name(detected);
         self.devices.iter().find(|device| device.matches.iter().any(|whole| whole.trim().eq_ignore_ascii_case(name)))
     }
 
@@ -332,6 +331,12 @@ impl Vendor {
         let flops_per_s = *device.peak_flops_per_s.get(precision)?;
         Some(DevicePeak { device: device.name.clone(), flops_per_s, source: device.source.clone() })
     }
+}
+
+/// Returns the name of a device without the engine's name before it: `NVIDIA H200` of `cuda:0 NVIDIA H200`.
+pub(super) fn driver_name(detected: &str) -> &str {
+    let by_engine = detected.split_once(' ').filter(|(engines_name, _)| engines_name.contains(':'));
+    by_engine.map_or(detected, |(_, name)| name).trim()
 }
 
 /// Returns the option in a key that begins with the name of an engine's entry: `threads` in `rten.threads`.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::chart::{Chart, Part};
 use super::curves::{Curves, PhaseCurves};
-use super::distribution::Distribution;
+use super::distribution::{Bin, Distribution};
 use super::envelope::{Bucket, Envelope, is_drawable};
 use super::monitor_file::Quantity;
 use super::words::Language;
@@ -16,10 +16,12 @@ use super::words::Language;
 /// Rows of the table behind a chart.
 const ROWS_MAX: usize = 16;
 /// Bars of a histogram, and points of a curve of shares.
-const BARS_MAX: usize = 48;
+pub(super) const BARS_MAX: usize = 48;
 const POINTS_MAX: usize = 240;
 /// The shares of the steps in a table.
 const SHARES: [f64; 9] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0];
+/// The title of the time line of the steps.
+pub(super) const STEP_TIMES: &str = "Step times";
 /// Most metrics of a chart.
 const METRICS_MAX: usize = 8;
 /// Fewest points of a line that is drawn without dots.
@@ -29,17 +31,17 @@ const LINE_POINTS_MIN: usize = 30;
 #[derive(Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) title: String,
-    description: String,
+    pub(super) description: String,
     /// The elements of the chart, which contain only what was drawn.
-    elements: String,
-    legend: Vec<Legend>,
-    note: Option<String>,
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
+    pub(super) elements: String,
+    pub(super) legend: Vec<Legend>,
+    pub(super) note: Option<String>,
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Legend {
+pub(super) struct Legend {
     colour: usize,
     name: String,
 }
@@ -89,7 +91,7 @@ fn over_time(phase: &PhaseCurves, language: Language) -> Vec<Figure> {
     let chart =
         Chart { x: begin..end, y: 0.0..top(&series), x_label: seconds, y_label: seconds, parts: parts(&series) };
     let mut figures = vec![Figure {
-        title: language.word("Step times").to_owned(),
+        title: language.word(STEP_TIMES).to_owned(),
         description: language.word("The time of each step in core, over the time since the case began. The line is the mean, the area is from the shortest to the longest.").to_owned(),
         elements: chart.elements(),
         legend: Vec::new(),
@@ -134,8 +136,8 @@ fn monitor_figure(phase: &PhaseCurves, quantity: Quantity, language: Language) -
 }
 
 /// What a distribution is of, in the words of a page.
-struct Subject {
-    how_often: &'static str,
+pub(super) struct Subject {
+    pub(super) how_often: &'static str,
     how_often_about: &'static str,
     shares: &'static str,
     shares_about: &'static str,
@@ -144,7 +146,7 @@ struct Subject {
     longer: &'static str,
 }
 
-const STEPS: Subject = Subject {
+pub(super) const STEPS: Subject = Subject {
     how_often: "Step times: how often",
     how_often_about: "The number of steps with a time in core within each bar.",
     shares: "Step times: share of steps that took at most this long",
@@ -153,7 +155,7 @@ const STEPS: Subject = Subject {
     longer: "Steps that took longer: {}. The longest took {}.",
 };
 
-const QUERIES: Subject = Subject {
+pub(super) const QUERIES: Subject = Subject {
     how_often: "Latency of queries: how often",
     how_often_about: "The number of queries with a latency within each bar, from their scheduled arrival to their answer.",
     shares: "Latency of queries: share of queries that took at most this long",
@@ -168,27 +170,28 @@ fn distribution_figures(times: &Distribution, subject: &Subject, language: Langu
 }
 
 /// Returns the end of the axis of time, beyond which a few took very much longer than the others.
-fn longest_shown(times: &Distribution) -> f64 {
+pub(super) fn longest_shown(times: &Distribution) -> f64 {
     let quantile = |share| times.quantile(share);
     let (low, high, (_, max)) = (quantile(0.1), quantile(0.9), times.range());
     let usual = (high + 3.0 * (high - low)).max(quantile(0.98));
     if usual < max { usual } else { max }
 }
 
-/// Returns how many bars a histogram of this many times has at most: few times would be in bars of one each.
-fn bars_max(times: u64) -> usize {
-    ((2.0 * (times as f64).sqrt()) as usize).clamp(1, BARS_MAX)
+/// Returns at most `bars_max` bars of a histogram, and the number of times beyond the end of the axis. Few times have fewer bars, which
+/// would be of one time each.
+pub(super) fn histogram_bars(times: &Distribution, bars_max: usize) -> (Vec<Bin>, u64) {
+    let enough = (2.0 * (times.total() as f64).sqrt()) as usize;
+    times.bins(longest_shown(times), enough.clamp(1, bars_max))
 }
 
 /// Returns the note on times beyond the end of the axis.
-fn longer_note(times: &Distribution, beyond: u64, subject: &Subject, language: Language) -> Option<String> {
+pub(super) fn longer_note(times: &Distribution, beyond: u64, subject: &Subject, language: Language) -> Option<String> {
     let longest = duration(Seconds(times.range().1));
     (beyond > 0).then(|| language.sentence(subject.longer, &[&count(beyond), &longest]))
 }
 
 fn histogram(times: &Distribution, subject: &Subject, language: Language) -> Figure {
-    let high = longest_shown(times);
-    let (bins, beyond) = times.bins(high, bars_max(times.total()));
+    let (bins, beyond) = histogram_bars(times, BARS_MAX);
     let (low, end) = (bins[0].from, bins[bins.len() - 1].to);
     let tallest = bins.iter().map(|bin| bin.count).max().unwrap_or(0) as f64;
     let bars = bins.iter().map(|bin| (bin.from, bin.to, bin.count as f64)).collect();
@@ -357,11 +360,11 @@ fn bucket_rows(series: &Envelope, end: f64, label: fn(f64) -> String) -> Vec<[St
     coarse.buckets().iter().map(row).collect()
 }
 
-fn legend<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Legend> {
+pub(super) fn legend<'a>(names: impl Iterator<Item = &'a String>) -> Vec<Legend> {
     names.enumerate().map(|(colour, name)| Legend { colour, name: name.clone() }).collect()
 }
 
-fn head<const N: usize>(names: [&'static str; N], language: Language) -> Vec<String> {
+pub(super) fn head<const N: usize>(names: [&'static str; N], language: Language) -> Vec<String> {
     names.iter().map(|name| language.word(name).to_owned()).collect()
 }
 

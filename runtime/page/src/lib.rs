@@ -1,4 +1,4 @@
-//! Results as a page of HTML, and as rows for tables and tests, from the files of their folders alone.
+//! Results as a page of HTML, as charts for a terminal, and as rows for tables and tests, from the files of their folders alone.
 //!
 //! Measures nothing, decides nothing and runs nothing. Knows no engine and no vendor; formats quantities as the report does.
 
@@ -13,6 +13,7 @@ mod monitor_file;
 mod page;
 #[cfg(test)]
 mod page_tests;
+mod pareto;
 mod readme_rows;
 mod result;
 mod section;
@@ -21,13 +22,16 @@ mod step_file;
 mod summary;
 mod table_rows;
 mod template;
+mod terminal_charts;
 mod words;
 
 pub use junit::{junit, junit_test};
 pub use page::page;
+pub use pareto::{pareto_notes, pareto_rows, pareto_subject};
 pub use readme_rows::readme_rows;
 pub use result::{Check, ReadResult};
 pub use site::{Site, SitePage};
 pub use summary::ReadSummary;
 pub use table_rows::{csv_text, json_text};
+pub use terminal_charts::terminal_charts;
 pub use words::Language;

@@ -1,11 +1,14 @@
 //! Writes a page of HTML, which contains everything that it shows: no script, no font and no image from elsewhere.
 
+use flagperf_comparison::Pareto;
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_report::{duration, headline_rows, rate};
 use flagperf_result::Record;
 use serde::Serialize;
 
 use super::chart::VIEW_BOX;
+use super::figures::Figure;
+use super::pareto::pareto_figure;
 use super::result::{Check, ReadResult, text};
 use super::section::{ResultSection, section};
 use super::summary::ReadSummary;
@@ -33,6 +36,8 @@ struct Values {
     view_box: &'static str,
     title: String,
     rows: Vec<Row>,
+    /// The figure of results that generate text; `None` without two.
+    pareto: Option<Figure>,
     sections: Vec<ResultSection>,
     has_charts: bool,
     has_details: bool,
@@ -52,19 +57,21 @@ struct Row {
     cells: Vec<String>,
 }
 
-/// Returns the page of results, each with what `verify` found, and of the sums of those that are of one case.
-pub fn page(results: &[(ReadResult, Check)], summaries: &[ReadSummary], language: Language) -> String {
-    page_with(results, summaries, language, false)
+/// Returns the page of results, each with what `verify` found, of the sums of those that are of one case, and of the figures of those that
+/// generate text.
+pub fn page(results: &[(ReadResult, Check)], summaries: &[ReadSummary], pareto: &Pareto, language: Language) -> String {
+    page_with(results, summaries, pareto, language, false)
 }
 
 /// Returns the page of results in a site, one folder below its root.
 pub(super) fn page_in_site(results: &[(ReadResult, Check)], language: Language) -> String {
-    page_with(results, &[], language, true)
+    page_with(results, &[], &Pareto::default(), language, true)
 }
 
 fn page_with(
     results: &[(ReadResult, Check)],
     summaries: &[ReadSummary],
+    pareto: &Pareto,
     language: Language,
     is_in_site: bool,
 ) -> String {
@@ -83,6 +90,7 @@ fn page_with(
         view_box: VIEW_BOX,
         title: title(results),
         rows,
+        pareto: pareto_figure(pareto, language),
         sections,
         has_charts: points_max > 0,
         is_in_site,

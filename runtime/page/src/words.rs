@@ -216,6 +216,35 @@ const WORDS: &[(&str, &str)] = &[
     ("events", "事件"),
     ("library", "库"),
     ("{} more", "另有 {} 项"),
+    (
+        "prompts: how many are answered at the same time; a user: tokens/s of one answer after its first token, on average; a device: output tokens/s of all answers. A star marks the Pareto front: no other row is at least as good in both, and better in one.",
+        "prompts（提示数）：同时回答的提示数；每用户：一个答案在首个 token 之后的平均每秒 token 数；每设备：所有答案合计的每秒输出 token 数。星号标出帕累托前沿：没有别的行在两者上都不差并且至少一项更好。",
+    ),
+    (
+        "The cost is that of output tokens on a device that is paid by the hour and answers prompts all the time, as here: idle time, and what the price does not include, such as the power of the host, is not counted.",
+        "成本是输出 token 的成本，设备按小时付费，并且如本次评测一样一直在回答提示：空闲时间，以及价格不包含的部分（例如主机的功耗）不计入。",
+    ),
+    (
+        "Which devices are behind the server is not known: its tokens are divided by {} (--server-devices), and its energy is unknown.",
+        "服务器背后有哪些设备是未知的：其 token 数除以 {}（--server-devices），其能耗未知。",
+    ),
+    (
+        "The server sent whole answers, so that a user's tokens/s contain the time to the first token.",
+        "服务器一次发送整个答案，因此每用户的每秒 token 数包含到首个 token 的时间。",
+    ),
+    ("prompts", "提示数"),
+    ("a user", "每用户"),
+    ("a device", "每设备"),
+    ("first token", "首个 token"),
+    ("tokens/J", "token/J"),
+    ("{} per 1M", "{}/百万 token"),
+    ("unknown", "未知"),
+    ("Price: {}", "价格：{}"),
+    ("tokens/J: output tokens per joule, {}", "token/J：每焦耳的输出 token 数，{}"),
+    ("device only", "仅设备"),
+    ("processors and their memory", "处理器及其内存"),
+    ("Output tokens/s of a device over tokens/s of a user", "每设备每秒输出 token 数，随每用户每秒 token 数"),
+    ("Each dot is a result; the line joins those of the Pareto front.", "每个点是一个结果；线连接帕累托前沿上的结果。"),
     ("What a record says is printed as it is, in English.", "评测记录中的文字按原文显示（英文）。"),
 ];
 

@@ -44,8 +44,9 @@ pub struct SavedResult<'a> {
     pub is_official_run: bool,
 }
 
-/// Formats the report of a case. It ends with the headline figures, the verdict, the digest and the path of the record.
-pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, screen: Screen) -> String {
+/// Formats the report of a case. It ends with `charts`, which are lines that fit the screen, the headline figures, the verdict, the digest
+/// and the path of the record.
+pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, charts: &str, screen: Screen) -> String {
     let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(display_text(text)).to_string();
     let bold = Style::new().bold();
     let mut sections = sections(record);
@@ -65,6 +66,9 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
         Extent::Details => warnings(&record.warnings),
     };
     text += &rows_text(warnings, screen.columns);
+    if !charts.is_empty() {
+        text += &format!("\n{charts}");
+    }
     let style = match record.status {
         Status::Ok => Style::new().green(),
         Status::Failed => Style::new().red().bold(),
@@ -216,7 +220,7 @@ mod tests {
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
         let path = Some(Path::new("r.json"));
         let saved = SavedResult { path, digest: Some("sha256:ab"), ..SavedResult::default() };
-        case_report(record, saved, extent, Screen { columns, colour: false })
+        case_report(record, saved, extent, "", Screen { columns, colour: false })
     }
 
     #[test]
@@ -260,7 +264,7 @@ mod tests {
         let record = testing::record();
         let text = |is_official_run| {
             let saved = SavedResult { is_official_run, ..SavedResult::default() };
-            case_report(&record, saved, Extent::Summary, Screen { columns: 80, colour: false })
+            case_report(&record, saved, Extent::Summary, "", Screen { columns: 80, colour: false })
         };
         assert!(text(false).contains("\nok  resnet50:interpreter\n"));
         assert!(text(true).contains("\nunofficial  resnet50:interpreter\n"));
@@ -377,7 +381,8 @@ mod tests {
             hint: "mend it".into(),
             stderr: (1..=20).map(|line| format!("line {line}")).collect(),
         }];
-        let text = case_report(&record, SavedResult::default(), Extent::Summary, Screen { columns: 80, colour: false });
+        let text =
+            case_report(&record, SavedResult::default(), Extent::Summary, "", Screen { columns: 80, colour: false });
         insta::assert_snapshot!(&text[text.find("FAILED").unwrap()..], @r"
         FAILED  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
@@ -422,7 +427,7 @@ mod tests {
         let record = testing::record();
         assert!(!report(&record, Extent::Details, 80).contains('\x1b'));
         let screen = Screen { columns: 80, colour: true };
-        assert!(case_report(&record, SavedResult::default(), Extent::Details, screen).contains('\x1b'));
+        assert!(case_report(&record, SavedResult::default(), Extent::Details, "", screen).contains('\x1b'));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The resources that the phases used, as rows of text: memory, power and energy of devices, processors and the machine.
 
 use super::text::{bytes, digits, percent};
-use flagperf_result::{PhaseRecord, Record};
-use flagperf_sampling::{DeviceUsage, EnergySource, EnergyUsage, MemorySource, PhaseUsage};
+use flagperf_result::{PhaseRecord, Record, SampleEnergy, sample_energy};
+use flagperf_sampling::{DeviceUsage, EnergySource, EnergyUsage, MemorySource};
 
 /// Returns a row for each device, the processors and the machine in each phase, and a row for each source that is not
 /// available.
@@ -27,22 +27,14 @@ pub(super) fn usage_rows(record: &Record) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Returns the energy per sample for the headline: of the devices, or of the processors if the case ran on processors.
+/// Returns the energy per sample for the headline.
 pub(super) fn energy_text(record: &Record) -> Option<String> {
-    let phase = record.phases.iter().rev().find(|phase| !phase.measured.is_empty())?;
-    let usage = phase.usage.as_ref()?;
-    if usage.devices.iter().any(|device| device.other_processes == Some(true)) {
-        return Some("unknown, because other processes used the device".to_owned());
+    match sample_energy(record)? {
+        SampleEnergy::Known { j_per_sample, of } => {
+            Some(format!("{} J per {}, {of}", digits(j_per_sample), record.unit))
+        }
+        SampleEnergy::Shared => Some("unknown, because other processes used the device".to_owned()),
     }
-    let (energy, whose) = energy_per_sample(phase, usage)?;
-    Some(format!("{} J per {}, {whose}", digits(energy), record.unit))
-}
-
-fn energy_per_sample(phase: &PhaseRecord, usage: &PhaseUsage) -> Option<(f64, &'static str)> {
-    let on_processor = phase.engine.as_ref().is_some_and(|engine| engine.runs_on_processor());
-    let processor = || usage.processor.as_ref().filter(|_| on_processor)?.energy_j_per_sample;
-    let device = usage.device_energy_j_per_sample.map(|energy| (energy, "device only"));
-    device.or_else(|| processor().map(|energy| (energy, "processors and their memory")))
 }
 
 fn phase_name(phase: &PhaseRecord) -> &'static str {
@@ -81,7 +73,7 @@ mod tests {
     use flagperf_core::event::EngineFacts;
     use flagperf_core::units::{Bytes, Seconds};
     use flagperf_result::testing;
-    use flagperf_sampling::{DeviceIdentity, MonitorRecord, SourceRecord};
+    use flagperf_sampling::{DeviceIdentity, MonitorRecord, PhaseUsage, SourceRecord};
 
     fn energy(per_sample: Option<f64>) -> EnergyUsage {
         EnergyUsage {

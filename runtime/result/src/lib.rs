@@ -26,6 +26,7 @@ mod provenance;
 mod record;
 #[cfg(test)]
 mod round_trip;
+mod sample_energy;
 mod samples;
 mod scenario_verdict;
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub use output_copy::OutputTimeVerdict;
 pub use phase_record::{ClockCheck, FileRecord, PhaseRecord, SampleFailure, StepRecord};
 pub use provenance::{BaseImageRecord, ImageRecord, Provenance};
 pub use record::{DeviceRecord, FailureRecord, HostRecord, Record, Setting, Status, departure_text};
+pub use sample_energy::{SampleEnergy, sample_energy};
 pub use samples::{SAMPLES_KIND, SampleFile, SampleFiles, SampleHashers};
 pub use scenario_verdict::measured_scenario;
 pub use scripts::{ScriptHashes, hash_scripts};

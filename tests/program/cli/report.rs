@@ -46,6 +46,23 @@ fn a_result_is_written_in_every_form() {
 }
 
 #[test]
+fn the_step_times_are_drawn_unless_plain_lines_are_wanted() {
+    let checkout = results::checkout();
+    let run = |arguments: &[&str]| {
+        let output = program::flagperf(checkout.path(), &[&["run"], arguments].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let drawn = |text: &str| ["Step times: how often", "Step times over", "█"].map(|part| text.matches(part).count());
+    let [titles, lines, blocks] = drawn(&run(&[]));
+    assert!(titles == 1 && lines == 1 && blocks > 0, "the charts of inference");
+    assert_eq!(drawn(&run(&["--plain"])), [0; 3]);
+    let mut runs = fs::read_dir(checkout.path().join("result")).expect("results");
+    let first = runs.next().expect("a run").expect("a folder").path();
+    let shown = self::run(checkout.path(), "show", &first, &[]).1;
+    assert!(drawn(&shown)[0] >= 2, "the charts of validation and inference: {shown}");
+}
+
+#[test]
 fn a_result_whose_figures_were_changed_is_marked_in_every_form() {
     let (checkout, folder) = result();
     results::change_record(&folder, |record| record["finish_info"]["*p_inference_core(qps)"] = 1e9.into());
