@@ -154,11 +154,13 @@ mod tests {
         for graph in [&step.graph, &step.undifferentiated] {
             let outputs: Vec<Vec<&str>> =
                 exchanges(graph).map(|node| node.outputs.iter().map(String::as_str).collect()).collect();
-            let expected: [&[&str]; 4] = [
+            let norm = graph.outputs[1].name.as_str();
+            let expected: [&[&str]; 5] = [
                 &["mean.norm.bias", "mean.norm.weight", "mean.small.bias", "mean.small.weight", "mean.large.bias"],
                 &["mean.large.weight"],
                 &["mean.norm.running_mean", "mean.norm.running_var"],
                 &["loss.mean"],
+                &[norm],
             ];
             assert_eq!(outputs, expected.iter().map(|names| names.to_vec()).collect::<Vec<_>>());
             assert_eq!(graph.outputs[0].name, "loss.mean");
@@ -181,8 +183,8 @@ mod tests {
         let accumulation = step.accumulation.unwrap();
         let sizes = |graph| exchanges(graph).map(|node| node.inputs.len()).collect::<Vec<_>>();
         for graph in [&step.graph, &step.undifferentiated] {
-            // Statistics and loss, then six sums in two buckets.
-            assert_eq!(sizes(graph), [2, 1, 5, 1]);
+            // Statistics and loss, six sums in two buckets, and the norm.
+            assert_eq!(sizes(graph), [2, 1, 5, 1, 1]);
         }
         for graph in [&accumulation.graph, &accumulation.undifferentiated] {
             // Statistics, loss and norm.

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use super::TrainingError;
 use super::accumulation::Accumulation;
-use super::all_reduce::{reduce_gradients, reduce_results};
+use super::all_reduce::{mean_of_number, reduce_gradients, reduce_results};
 use super::autocast::autocast;
 use super::batch_norm::use_batch_statistics;
 use super::decay::Decays;
@@ -211,7 +211,11 @@ pub fn training_step(model: &Graph, loss: &str, options: &TrainingOptions) -> Re
             false => loss.to_owned(),
             true => reduce_results(&mut reduced, &mut results, loss, together > 1),
         };
-        let (graph, norm, states) = updated(reduced, model, results, uses_lists, own_shard, batch);
+        let (mut graph, mut norm, states) = updated(reduced, model, results, uses_lists, own_shard, batch);
+        if is_group && own_shard.is_none() && batch == BatchOfUpdate::Last {
+            // All processes decide by it which steps they keep, and another kind of device may round it differently.
+            norm.name = mean_of_number(&mut graph, &norm.name);
+        }
         (graph, [loss_info(loss), norm], states)
     };
     let whole = |model: &Graph, results: BatchResults, uses_lists| {

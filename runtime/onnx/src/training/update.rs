@@ -204,7 +204,7 @@ impl Update<'_> {
         let norm = if self.uses_lists { norm_by_operator(n, gradients) } else { total_norm(n, gradients.values()) };
         let norm = if own_shard.is_some() { self.norm_of_processes(n, &norm) } else { norm };
         if batch == BatchOfUpdate::Earlier {
-            // All processes decide by it which states they read together, and whether gradients are finite.
+            // All processes decide by it whether gradients are finite, and which steps they keep.
             let norm = if is_group { mean_over_processes(n, &norm) } else { norm };
             let is_finite = options.loss_scale.map(|_| is_finite(n, &norm));
             return (norm, Condition { is_finite, is_update: None });

@@ -161,6 +161,8 @@ pub struct DrawnSteps {
     remembered: Option<RememberedNorms>,
     /// Number of pairs for which there is memory.
     pairs_max: usize,
+    /// Whether values are kept. Otherwise it only follows which pairs another process keeps.
+    keeps: bool,
     /// Number of pairs of earlier trainings that are no longer kept.
     forgotten: u64,
 }
@@ -170,8 +172,8 @@ impl DrawnSteps {
     pub const PAIRS_MAX: usize = KINDS.len() + DRAWN_MAX_FULL;
 
     /// Draws from the seed of a run. The full audit of an official result finds an engine that computes a fifth of the steps wrongly. There
-    /// is memory for `pairs_max` pairs.
-    pub fn new(seed: Seed, scope: AuditScope, optimizer: OptimizerKind, pairs_max: usize) -> Self {
+    /// is memory for `pairs_max` pairs. Of several processes, one `keeps` values; the others follow which.
+    pub fn new(seed: Seed, scope: AuditScope, optimizer: OptimizerKind, pairs_max: usize, keeps: bool) -> Self {
         let drawn_max = match scope {
             AuditScope::Standard => 5,
             AuditScope::Full => DRAWN_MAX_FULL,
@@ -196,6 +198,7 @@ impl DrawnSteps {
             optimizer,
             remembered: None,
             pairs_max,
+            keeps,
             forgotten: 0,
         }
     }
@@ -214,7 +217,8 @@ impl DrawnSteps {
         self.after = None;
     }
 
-    /// Adds a step with the states after it. `is_last` states whether an evaluation follows.
+    /// Adds a step with the states after it. `is_last` states whether an evaluation follows. Returns whether a pair was kept, in which case
+    /// all processes should wait for the one that read it.
     ///
     /// # Errors
     /// When a state cannot be read.
@@ -224,7 +228,7 @@ impl DrawnSteps {
         states: &[Value],
         is_last: bool,
         reader: &StateReader,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let place = self.draw();
         let norm = step.results[1];
         step.remembered = self.remembered;
@@ -241,8 +245,9 @@ impl DrawnSteps {
         // The norm of a step that mixed precision skips is infinite.
         let is_largest = self.has_first && norm > self.norm && norm.is_finite() && self.pairs_max > 4;
         self.has_first = previous.is_some();
-        if place.is_some() || is_first || is_steepest || is_largest {
-            let after = reader.read(states)?;
+        let is_kept = place.is_some() || is_first || is_steepest || is_largest;
+        if is_kept {
+            let after = self.read(states, reader)?;
             let pair = self.read_pair(after.clone(), reader)?;
             self.after = Some(after);
             if is_first {
@@ -264,7 +269,13 @@ impl DrawnSteps {
         if !is_last && self.recent.len() > 1 {
             self.recent.pop_front();
         }
-        Ok(())
+        Ok(is_kept)
+    }
+
+    /// Reads states that are kept. Those of which no process has all are read by all together.
+    fn read(&self, states: &[Value], reader: &StateReader) -> Result<Vec<Tensor>, Failure> {
+        let read = if self.keeps || reader.reads_together() { reader.read(states)? } else { Vec::new() };
+        Ok(if self.keeps { read } else { Vec::new() })
     }
 
     /// Keeps the last step before an evaluation, with the states that are evaluated, in place of the one before an earlier
@@ -274,8 +285,9 @@ impl DrawnSteps {
     /// When a state cannot be read.
     pub fn keep_last(&mut self, states: &[Tensor], reader: &StateReader) -> Result<(), Failure> {
         if self.pairs_max > 0 && !self.recent.is_empty() {
-            let pair = self.read_pair(states.to_vec(), reader)?;
-            self.after = Some(states.to_vec());
+            let states = if self.keeps { states.to_vec() } else { Vec::new() };
+            let pair = self.read_pair(states.clone(), reader)?;
+            self.after = Some(states);
             keep_one(&mut self.last, pair);
             self.forget();
         }
@@ -320,11 +332,12 @@ impl DrawnSteps {
     fn read_pair(&mut self, states: Vec<Tensor>, reader: &StateReader) -> Result<Pair, Failure> {
         let mut after = states;
         let mut pair = Vec::new();
-        for step in self.recent.iter_mut().rev() {
-            let before = match step.before_read.take() {
+        for index in (0..self.recent.len()).rev() {
+            let before = match self.recent[index].before_read.take() {
                 Some(read) => read,
-                None => reader.read(&step.before)?,
+                None => self.read(&self.recent[index].before, reader)?,
             };
+            let step = &mut self.recent[index];
             pair.insert(0, step.with_states(self.round, &before, after)?);
             step.before_read = Some(before.clone());
             after = before;

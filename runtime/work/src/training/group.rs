@@ -94,6 +94,14 @@ impl Group {
         Ok(0)
     }
 
+    /// Waits for all processes, which must call this at the same time: what they wait for is then no part of a step.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn wait(&self) -> Result<(), Failure> {
+        self.is_true_everywhere(true).map(drop)
+    }
+
     /// Returns whether a condition holds in every process. All of them must ask at the same time.
     ///
     /// # Errors

@@ -36,12 +36,17 @@ impl StateReader {
         Ok(StateReader { kept: model.step.kept.clone(), exchanges })
     }
 
+    /// Returns whether all processes must read at the same time.
+    pub fn reads_together(&self) -> bool {
+        !self.exchanges.is_empty()
+    }
+
     /// Returns all states, of which `values` are those of the step of this process.
     ///
     /// # Errors
     /// When a state cannot be read, or another process cannot be reached.
     pub fn read(&self, values: &[Value]) -> Result<Vec<Tensor>, Failure> {
-        if self.exchanges.is_empty() {
+        if !self.reads_together() {
             return read_values(&values.iter().collect::<Vec<_>>());
         }
         let others = self.exchanges.iter().flat_map(|(exchange, _)| &exchange.outputs);

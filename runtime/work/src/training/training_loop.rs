@@ -120,15 +120,11 @@ impl<'a> TrainingLoop<'a> {
         // Forward, gradient of the inputs and gradient of the weights take as many each: the convention of the field.
         let forward = flagperf_onnx::count(&model.evaluated).multiply_adds_per_sample;
         let multiply_adds_per_sample = forward.map(|forward| 3 * forward);
-        // Rank 0 computes steps again. What is read from several processes together, all of them keep.
-        let pairs = match model.step.exchanges.is_empty() {
-            false => {
-                group.smallest(pairs_max(job, model.state_bytes()) / group.size as usize, DrawnSteps::PAIRS_MAX)?
-            }
-            true if group.rank > 0 => 0,
-            true => pairs_max(job, model.state_bytes()),
-        };
-        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs);
+        // Rank 0 computes steps again. The others follow which it keeps, to wait for it outside of *core*.
+        let keeps = group.rank == 0;
+        let own_pairs = if keeps { pairs_max(job, model.state_bytes()) } else { DrawnSteps::PAIRS_MAX };
+        let pairs = if group.size == 1 { own_pairs } else { group.smallest(own_pairs, DrawnSteps::PAIRS_MAX)? };
+        let drawn = DrawnSteps::new(job.run_seed, job.audit, model.optimizer.kind, pairs, keeps);
         let (evaluated, ranks) = (Vec::new(), group.size);
         Ok(TrainingLoop {
             job,
@@ -202,14 +198,15 @@ impl<'a> TrainingLoop<'a> {
             if is_reached || end == self.steps.all {
                 break;
             }
-            let reads = self.group.writes_checkpoints || !self.model.step.exchanges.is_empty();
-            if self.steps.has_checkpoint(end) && reads {
+            if self.steps.has_checkpoint(end) {
+                let reads = self.group.writes_checkpoints || self.reader.reads_together();
                 // An evaluation has read the states already.
-                let read = if is_due { Vec::new() } else { self.reader.read(&progress.states)? };
-                let states = if is_due { &self.evaluated } else { &read };
+                let read = if is_due || !reads { Vec::new() } else { self.reader.read(&progress.states)? };
                 if self.group.writes_checkpoints {
+                    let states = if is_due { &self.evaluated } else { &read };
                     self.write_checkpoint(&progress, states, output);
                 }
+                self.group.wait()?;
             }
         }
         emit(Event::TrainingEnd(TrainingEnd { round, train_s: clock.now().since(progress.start), init_s: init }));
@@ -307,7 +304,9 @@ impl<'a> TrainingLoop<'a> {
             let place =
                 BatchPlace { seed: self.sampler.seed, epoch, batch: ((step - 1) % self.steps.per_epoch) as usize };
             let computed_step = ComputedStep::new(step, place, inputs, &results, progress.states.len());
-            self.drawn.add(computed_step, &progress.states, is_last, &self.reader)?;
+            if self.drawn.add(computed_step, &progress.states, is_last, &self.reader)? {
+                self.group.wait()?;
+            }
             let [loss, norm] = results;
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
             self.check_finite([loss, norm], progress)?;

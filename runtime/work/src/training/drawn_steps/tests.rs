@@ -1,3 +1,5 @@
+//! Tests of which steps are kept, and of how often their states are read.
+
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +15,7 @@ fn computed(step: u64, loss: f64) -> ComputedStep {
 }
 
 fn with_memory(seed: u8, scope: AuditScope, pairs_max: usize) -> DrawnSteps {
-    DrawnSteps::new([seed; 32].into(), scope, OptimizerKind::Sgd { momentum: 0.9, nesterov: false }, pairs_max)
+    DrawnSteps::new([seed; 32].into(), scope, OptimizerKind::Sgd { momentum: 0.9, nesterov: false }, pairs_max, true)
 }
 
 fn of_seed(seed: u8, scope: AuditScope) -> DrawnSteps {
