@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use flagperf_config::{Finding, Prices};
-use flagperf_core::event::ServerFacts;
+use flagperf_core::event::{EngineFacts, ServerFacts};
 use flagperf_core::measure::{Measurement, SpanTimes};
 use flagperf_core::units::Seconds;
 use flagperf_result::{Record, SampleEnergy, Status, Validity, sample_energy};
@@ -83,6 +83,8 @@ pub struct ParetoPoint {
     pub device_tokens_per_s: f64,
     /// Devices by which the tokens were divided.
     pub devices: u64,
+    /// Whether a monitor or the user stated this number. Otherwise it is 1, and the figures of a device may be better than the truth.
+    pub are_devices_known: bool,
     /// Median time from the prompt to the first token.
     pub first_token_p50_s: Option<Seconds>,
     /// Output tokens per joule; `None` if the energy is not known.
@@ -175,8 +177,10 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
         measured.throughput_core_samples_per_s.filter(|rate| rate.0 > 0.0).ok_or("it has no throughput")?;
     let engine = phase.engine.as_ref();
     let server = engine.and_then(|engine| engine.server.clone());
-    let own_devices = phase.usage.as_ref().map_or(1, |usage| usage.devices.len().max(1) as u64);
-    let devices = if server.is_some() { u64::from(server_devices) } else { own_devices };
+    let own_devices = phase.usage.as_ref().map_or(0, |usage| usage.devices.len() as u64);
+    let devices = if server.is_some() { u64::from(server_devices) } else { own_devices.max(1) };
+    let on_processor = engine.is_some_and(EngineFacts::runs_on_processor);
+    let are_devices_known = server.is_some() || on_processor || own_devices > 0;
     let (tokens_per_j, energy_of) = match sample_energy(record) {
         Some(SampleEnergy::Known { j_per_sample, of }) if j_per_sample > 0.0 => {
             (Some(new_tokens as f64 / j_per_sample), Some(of))
@@ -200,6 +204,7 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
         includes_first_token,
         device_tokens_per_s: samples_per_s.0 * new_tokens as f64 / devices as f64,
         devices,
+        are_devices_known,
         first_token_p50_s: first_token.and_then(|span| span.latency).map(|latency| latency.p50_s),
         tokens_per_j,
         energy_of,
@@ -245,7 +250,6 @@ fn speed(measured: &Measurement, new_tokens: u64) -> Result<Speed<'_>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagperf_core::event::EngineFacts;
     use flagperf_core::measure::{Latency, PassTimes};
     use flagperf_core::units::SamplesPerSecond;
     use flagperf_result::{Setting, testing};

@@ -17,6 +17,8 @@ const SERVER: &str = "Which devices are behind the server is not known: its toke
 const WHOLE_ANSWERS: &str =
     "The server sent whole answers, so that a user's tokens/s contain the time to the first token.";
 
+const UNKNOWN_DEVICES: &str = "The devices of some results are not known and count as one, so that the figures of a device may be better than the truth.";
+
 /// Returns what the results of a table have in common: `smollm2_135m:interpreter: cpu, rten, cpu, fp32, 64 + 64 tokens`.
 pub fn pareto_subject(subject: &ParetoSubject) -> String {
     let ParetoSubject { key, vendor, engine, device, precision, prompt_tokens, new_tokens, server } = subject;
@@ -62,6 +64,7 @@ pub fn pareto_notes(found: &Pareto, language: Language) -> Vec<String> {
         notes.extend(of.map(|of| language.sentence("tokens/J: output tokens per joule, {}", &[language.name(of)])));
     }
     notes.extend(points().any(|point| point.includes_first_token).then(|| language.word(WHOLE_ANSWERS).to_owned()));
+    notes.extend(points().any(|point| !point.are_devices_known).then(|| language.word(UNKNOWN_DEVICES).to_owned()));
     let mut seen = Vec::new();
     notes.retain(|note| {
         !seen.contains(note) && {
@@ -136,6 +139,7 @@ mod tests {
             includes_first_token: false,
             device_tokens_per_s: device,
             devices: 1,
+            are_devices_known: true,
             first_token_p50_s: Some(Seconds(0.25)),
             tokens_per_j: None,
             energy_of: None,

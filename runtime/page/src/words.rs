@@ -232,6 +232,10 @@ const WORDS: &[(&str, &str)] = &[
         "The server sent whole answers, so that a user's tokens/s contain the time to the first token.",
         "服务器一次发送整个答案，因此每用户的每秒 token 数包含到首个 token 的时间。",
     ),
+    (
+        "The devices of some results are not known and count as one, so that the figures of a device may be better than the truth.",
+        "某些结果的设备是未知的，按一个计算，因此每设备的数字可能比实际更好。",
+    ),
     ("prompts", "提示数"),
     ("a user", "每用户"),
     ("a device", "每设备"),
