@@ -55,11 +55,19 @@ pub(super) fn pareto(arguments: &ParetoArguments) -> anyhow::Result<ExitCode> {
 
 fn read_pareto(arguments: &ParetoArguments) -> Result<Pareto, String> {
     let trust = checkout_trust()?;
-    let checked = read_results(&arguments.result)?.into_iter().map(|result| {
+    let (mut results, mut unreadable) = (Vec::new(), Vec::new());
+    for path in &arguments.result {
+        match read_results(std::slice::from_ref(path)) {
+            Ok(read) => results.extend(read),
+            Err(reason) => unreadable.push(UnusedResult { path: path.clone(), reason }),
+        }
+    }
+    let checked = results.into_iter().map(|result| {
         let check = result.check(&trust);
         (result, check)
     });
-    let found = arguments.prices.pareto(&checked.collect::<Vec<_>>())?;
+    let mut found = arguments.prices.pareto(&checked.collect::<Vec<_>>())?;
+    found.unused.extend(unreadable);
     match (&found.tables[..], &found.unused[..]) {
         ([], [first, ..]) => Err(format!(
             "no result can be used: `{}`: {}\n  hint: docs/measure-text-generation.md says which cases generate text",
@@ -88,6 +96,8 @@ impl PriceArguments {
         let used = results.iter().filter(|(_, check)| unusable(check).is_none());
         let used = used.map(|(result, _)| (result.path.as_path(), &result.record));
         let found = Pareto::of(used, unused.collect(), prices.as_ref(), self.server_devices.unwrap_or(1));
-        found.map_err(|finding| finding.to_string())
+        let unchecked = results.iter().filter(|(_, check)| matches!(check, Check::TooLarge));
+        let unchecked = unchecked.map(|(result, _)| result.path.clone()).collect();
+        Ok(Pareto { unchecked, ..found.map_err(|finding| finding.to_string())? })
     }
 }

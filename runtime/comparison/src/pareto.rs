@@ -36,6 +36,8 @@ pub struct Pareto {
     pub currency: Option<String>,
     /// The results that are not used.
     pub unused: Vec<UnusedResult>,
+    /// The results that are used although it was not checked whether they contradict themselves.
+    pub unchecked: Vec<PathBuf>,
 }
 
 /// Results of the same work with the same engine on the same device, in the order of the numbers of prompts.
@@ -59,6 +61,8 @@ pub struct ParetoSubject {
     /// The engine's name for the device.
     pub device: String,
     pub precision: String,
+    /// Parameters of the model; `None` if its engine alone knows them.
+    pub parameters: Option<u64>,
     /// Tokens to which prompts are padded; `None` if the case does not state it.
     pub prompt_tokens: Option<u64>,
     /// Tokens of each answer.
@@ -129,7 +133,8 @@ impl Pareto {
             }
         }
         tables.iter_mut().for_each(ParetoTable::mark_front);
-        Ok(Pareto { tables, currency: prices.map(|prices| prices.currency.clone()), unused })
+        let currency = prices.map(|prices| prices.currency.clone());
+        Ok(Pareto { tables, currency, unused, unchecked: Vec::new() })
     }
 }
 
@@ -175,6 +180,10 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
     let Speed { user_tokens_per_s, includes_first_token, first_token } = speed(measured, new_tokens)?;
     let samples_per_s =
         measured.throughput_core_samples_per_s.filter(|rate| rate.0 > 0.0).ok_or("it has no throughput")?;
+    let device_tokens_per_s = samples_per_s.0 * new_tokens as f64;
+    if !device_tokens_per_s.is_finite() || measured.batch_size == 0 {
+        return Err("its figures are impossible".to_owned());
+    }
     let engine = phase.engine.as_ref();
     let server = engine.and_then(|engine| engine.server.clone());
     let own_devices = phase.usage.as_ref().map_or(0, |usage| usage.devices.len() as u64);
@@ -193,6 +202,7 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
         engine: record.finish_info.compiler.clone().unwrap_or_else(|| record.framework.clone()),
         device: engine.map(|engine| engine.device.clone()).unwrap_or_default(),
         precision: record.finish_info.precision.clone(),
+        parameters: record.phases.iter().find_map(|phase| phase.model.as_ref()?.parameters),
         prompt_tokens: number("prompt_length"),
         new_tokens,
         server,
@@ -202,10 +212,10 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
         concurrency: measured.batch_size.into(),
         user_tokens_per_s,
         includes_first_token,
-        device_tokens_per_s: samples_per_s.0 * new_tokens as f64 / devices as f64,
+        device_tokens_per_s: device_tokens_per_s / devices as f64,
         devices,
         are_devices_known,
-        first_token_p50_s: first_token.and_then(|span| span.latency).map(|latency| latency.p50_s),
+        first_token_p50_s: first_token.and_then(|span| span.latency).map(|latency| latency.p50_s).filter(is_time),
         tokens_per_j,
         energy_of,
         cost_per_million_tokens: None,
@@ -213,6 +223,10 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
         validity: verdict,
     };
     Ok((subject, point))
+}
+
+fn is_time(time: &Seconds) -> bool {
+    time.0.is_finite() && time.0 >= 0.0
 }
 
 /// How fast one answer comes.
@@ -231,16 +245,17 @@ fn speed(measured: &Measurement, new_tokens: u64) -> Result<Speed<'_>, String> {
     let (tokens, time, includes_first_token, first_token) = if let Some(answers) = span(ANSWERS) {
         let first_token = span(FIRST_TOKEN);
         match span(NEXT_TOKEN) {
-            Some(next) => (next.items, next.total_s.0, false, first_token),
-            None => (new_tokens * answers.runs, answers.total_s.0, true, first_token),
+            Some(next) => (next.items as f64, next.total_s.0, false, first_token),
+            None => (new_tokens as f64 * answers.runs as f64, answers.total_s.0, true, first_token),
         }
     } else {
         span(DECODE).ok_or_else(no_text)?;
         let prefill = span(PREFILL).ok_or_else(no_text)?;
         let core: f64 = measured.passes.iter().map(|pass| pass.core_s.0).sum();
-        (measured.steps * (new_tokens - 1), core - prefill.total_s.0, false, Some(prefill))
+        let tokens = measured.steps as f64 * (new_tokens - 1) as f64;
+        (tokens, core - prefill.total_s.0, false, Some(prefill))
     };
-    let user_tokens_per_s = tokens as f64 / time;
+    let user_tokens_per_s = tokens / time;
     match user_tokens_per_s.is_finite() && user_tokens_per_s > 0.0 {
         true => Ok(Speed { user_tokens_per_s, includes_first_token, first_token }),
         false => Err("the times of its tokens are not known".to_owned()),

@@ -47,6 +47,11 @@ impl Prices {
             let origin = file.entries.get("currency").map_or_else(|| file.top(), |node| file.origin(node));
             return Err(Finding::error(origin, "`currency` is empty"));
         }
+        let folded: Vec<String> = prices.devices.keys().map(|name| name.trim().to_ascii_lowercase()).collect();
+        if let Some(twice) = (1..folded.len()).find(|index| folded[..*index].contains(&folded[*index])) {
+            let origin = file.entries.get("devices").map_or_else(|| file.top(), |node| file.origin(node));
+            return Err(Finding::error(origin, format!("`devices` has a price of `{}` twice", folded[twice])));
+        }
         Ok(Prices { file: Some(file), ..prices })
     }
 
@@ -107,6 +112,10 @@ mod tests {
             ("currency: ''\ndevices: {}\n", "prices.yaml:1: `currency` is empty"),
             ("currency: USD\ndevices: {a: {per_hour: 0, source: b}}\n", "prices.yaml:2: `devices.a.per_hour` must be"),
             ("currency: USD\ndevices: {a: {per_hour: .nan, source: b}}\n", "is not a finite number"),
+            (
+                "currency: USD\ndevices: {a: {per_hour: 1, source: b}, A: {per_hour: 2, source: b}}\n",
+                "prices.yaml:2: `devices` has a price of `a` twice",
+            ),
             ("currency: USD\ndevices: {a: {per_hours: 1, source: b}}\n", "unknown key `devices.a.per_hours`"),
         ] {
             let error = read(text).unwrap_err();

@@ -2,7 +2,7 @@
 
 use flagperf_comparison::{Pareto, ParetoPoint, ParetoSubject, ParetoTable};
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_report::{digits, duration, rate};
+use flagperf_report::{count, digits, duration, rate};
 
 use super::chart::{Chart, Part};
 use super::figures::{Figure, head, legend};
@@ -17,14 +17,18 @@ const SERVER: &str = "Which devices are behind the server is not known: its toke
 const WHOLE_ANSWERS: &str =
     "The server sent whole answers, so that a user's tokens/s contain the time to the first token.";
 
+const UNCHECKED: &str = "Not checked, because its files are large (`flagperf verify` checks it): {}";
 const UNKNOWN_DEVICES: &str = "The devices of some results are not known and count as one, so that the figures of a device may be better than the truth.";
 
-/// Returns what the results of a table have in common: `smollm2_135m:interpreter: cpu, rten, cpu, fp32, 64 + 64 tokens`.
+/// Returns what the results of a table have in common: `smollm2_135m:interpreter: cpu, rten, cpu, fp32, 134,515,008 parameters, 64 + 64
+/// tokens`.
 pub fn pareto_subject(subject: &ParetoSubject) -> String {
-    let ParetoSubject { key, vendor, engine, device, precision, prompt_tokens, new_tokens, server } = subject;
+    let ParetoSubject { key, vendor, engine, device, precision, parameters, prompt_tokens, new_tokens, server } =
+        subject;
     let device = server.as_ref().map_or(device, |server| &server.url);
     let prompts = prompt_tokens.map_or_else(String::new, |tokens| format!("{tokens} + "));
-    text(&format!("{key}: {vendor}, {engine}, {device}, {precision}, {prompts}{new_tokens} tokens"))
+    let parameters = parameters.map_or_else(String::new, |number| format!("{} parameters, ", count(number)));
+    text(&format!("{key}: {vendor}, {engine}, {device}, {precision}, {parameters}{prompts}{new_tokens} tokens"))
 }
 
 /// Returns the table of results with its head.
@@ -65,6 +69,9 @@ pub fn pareto_notes(found: &Pareto, language: Language) -> Vec<String> {
     }
     notes.extend(points().any(|point| point.includes_first_token).then(|| language.word(WHOLE_ANSWERS).to_owned()));
     notes.extend(points().any(|point| !point.are_devices_known).then(|| language.word(UNKNOWN_DEVICES).to_owned()));
+    let unchecked =
+        found.unchecked.iter().map(|path| language.sentence(UNCHECKED, &[&text(&path.display().to_string())]));
+    notes.extend(unchecked);
     let mut seen = Vec::new();
     notes.retain(|note| {
         !seen.contains(note) && {
@@ -156,13 +163,19 @@ mod tests {
             engine: "openai".into(),
             device: "server".into(),
             precision: "fp32".into(),
+            parameters: Some(1234),
             prompt_tokens: Some(64),
             new_tokens: 32,
             server: Some(ServerFacts { url: url.into(), ..ServerFacts::default() }),
         };
         let points = vec![point(1, 100.0, 90.0, true), point(8, 50.0, 380.0, true), point(16, 20.0, 300.0, false)];
         let table = ParetoTable { subject, price_source: Some("a list".into()), points };
-        Pareto { tables: vec![table], currency: Some("EUR".into()), unused: Vec::new() }
+        Pareto {
+            tables: vec![table],
+            currency: Some("EUR".into()),
+            unused: Vec::new(),
+            unchecked: vec![PathBuf::from("large")],
+        }
     }
 
     #[test]
@@ -174,12 +187,17 @@ mod tests {
         assert_eq!(rows[3][0], "16");
         assert_eq!([0.008_27, 1.5, 1234.0].map(cost), ["0.00827", "1.50", "1234"]);
         let notes = pareto_notes(&found, Language::English).join("\n");
-        for said in ["the power of the host, is not counted", "Price: a list", "divided by 1 (--server-devices)"] {
+        for said in [
+            "the power of the host, is not counted",
+            "checks it): large",
+            "Price: a list",
+            "divided by 1 (--server-devices)",
+        ] {
             assert!(notes.contains(said), "{said}: {notes}");
         }
         assert_eq!(
             pareto_subject(&found.tables[0].subject),
-            "smollm2_135m:interpreter: cpu, openai, http://127.0.0.1:1/v1, fp32, 64 + 32 tokens"
+            "smollm2_135m:interpreter: cpu, openai, http://127.0.0.1:1/v1, fp32, 1,234 parameters, 64 + 32 tokens"
         );
     }
 

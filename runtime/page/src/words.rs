@@ -233,6 +233,10 @@ const WORDS: &[(&str, &str)] = &[
         "服务器一次发送整个答案，因此每用户的每秒 token 数包含到首个 token 的时间。",
     ),
     (
+        "Not checked, because its files are large (`flagperf verify` checks it): {}",
+        "未检查，因为其文件很大（`flagperf verify` 可以检查）：{}",
+    ),
+    (
         "The devices of some results are not known and count as one, so that the figures of a device may be better than the truth.",
         "某些结果的设备是未知的，按一个计算，因此每设备的数字可能比实际更好。",
     ),

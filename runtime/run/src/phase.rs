@@ -301,6 +301,9 @@ fn first_failure(job: &Job, collector: &PhaseCollector, interrupt: &Interrupt) -
         if let Some(reason) = interrupt.reason() {
             return Some(ended(reason));
         }
+        if interrupt.is_set() {
+            return None;
+        }
         thread::sleep(POLL_INTERVAL);
     }
     None

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use flagperf_engine::{Artifact, LoadOptions};
 use flagperf_onnx::{
-    DType, Graph, GraphBuilder, Model, Moments, OptimizerKind, TrainingOptions, TrainingStep, Var, layers,
+    DType, Graph, GraphBuilder, LossScale, Model, Moments, OptimizerKind, TrainingOptions, TrainingStep, Var, layers,
     training_step,
 };
 use flagperf_script::Sessions;
@@ -29,6 +29,10 @@ fn adam() -> Optimizer {
 }
 
 fn step() -> TrainingStep {
+    step_with(&TrainingOptions::new(sgd()))
+}
+
+fn step_with(training: &TrainingOptions) -> TrainingStep {
     let mut g = GraphBuilder::new("network");
     let x = g.input("x", "64,20,f32".parse().unwrap()).unwrap();
     let labels = g.input("labels", "64,i64".parse().unwrap()).unwrap();
@@ -38,8 +42,7 @@ fn step() -> TrainingStep {
     let options = layers::CrossEntropy { label_smoothing: 0.0, ignore_index: None };
     let loss = layers::cross_entropy(&mut g, "loss", &y, &labels, options).unwrap();
     g.output("loss", &loss).unwrap();
-    let options = TrainingOptions::new(sgd());
-    training_step(&g.finish().unwrap(), "loss", &options).unwrap()
+    training_step(&g.finish().unwrap(), "loss", training).unwrap()
 }
 
 fn replayer(step: &TrainingStep, optimizer: Optimizer) -> StepReplayer<'_> {
@@ -141,6 +144,36 @@ fn steps_that_are_rounded_frozen_or_skipped_are_found() {
         drawn.states = drawn.inputs[first_state..].to_vec();
     });
     assert!(skipped.wrong >= 8, "{skipped:?}");
+}
+
+#[test]
+fn sums_of_gradients_that_overflow_agree_and_a_claim_that_they_do_is_wrong() {
+    let options = TrainingOptions {
+        accumulated_batches: 2,
+        loss_scale: Some(LossScale::default()),
+        ..TrainingOptions::new(sgd())
+    };
+    let step = step_with(&options);
+    let accumulation = step.accumulation.as_ref().unwrap();
+    let computed = |inputs: &[Tensor]| {
+        let (own, before) = inputs.split_at(inputs.len() - step.states.len());
+        let read = accumulation.inputs.iter().map(|index| &before[*index]);
+        let given: Vec<Tensor> = own.iter().chain(read).cloned().collect();
+        let (results, changed) = whole_step(&sessions(&accumulation.graph), &given);
+        let mut states = before.to_vec();
+        accumulation.outputs.iter().zip(changed).for_each(|(index, value)| states[*index] = value);
+        (results, states)
+    };
+    let finite = inputs(&step);
+    let mut infinite = finite.clone();
+    infinite[0] = Tensor::from_vec(finite[0].shape(), vec![f32::INFINITY; finite[0].len()]).unwrap();
+    let replayer = replayer(&step, sgd());
+    for honest in [&finite, &infinite] {
+        let replay = replayer.replay(&drawn_step(honest.clone(), computed(honest)), None).unwrap();
+        assert_eq!((replay.imprecise, replay.wrong), (0, 0), "{replay:?}");
+    }
+    let claimed = replayer.replay(&drawn_step(finite, computed(&infinite)), None).unwrap();
+    assert!(claimed.wrong > 0, "{claimed:?}");
 }
 
 #[test]
