@@ -197,7 +197,10 @@ mod tests {
         }
         assert_eq!(
             pareto_subject(&found.tables[0].subject),
-            "smollm2_135m:interpreter: cpu, openai, http://127.0.0.1:1/v1, fp32, 1,234 parameters, 64 + 32 tokens"
+            format!(
+                "smollm2_135m:interpreter: cpu, openai, http://127.0.0.1:1/v1, fp32, {} parameters, 64 + 32 tokens",
+                count(1234)
+            )
         );
     }
 
