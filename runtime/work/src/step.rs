@@ -92,7 +92,7 @@ pub fn read_value(value: &Value) -> Result<Tensor, Failure> {
     own_copy(&value.to_host().map_err(|e| failure(&e, ""))?)
 }
 
-/// Reads tensors as [`read_value`], large ones by several threads: most of the time is spent on pages of new memory.
+/// Reads tensors as [`read_value`], by several threads: most of the time is spent on pages of new memory.
 ///
 /// # Errors
 /// As [`read_value`].

@@ -119,8 +119,8 @@ fn shared(parameter: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        Attribute, DType, GraphBuilder, Moments, Optimizer, REDUCE, ROOT, TensorSpec, TrainingOptions, layers,
-        training_step,
+        Attribute, DType, GraphBuilder, Moments, Optimizer, REDUCE, ROOT, TensorSpec, TrainingOptions, TrainingStep,
+        layers, training_step,
     };
 
     #[test]
@@ -131,22 +131,24 @@ mod tests {
         assert_eq!(["a", "b", "c", "d", "e"].map(of), [0, 0, 1, 1, 1]);
     }
 
+    /// Returns the step of a process that trains a network of four parameters with Adam.
+    fn step(processes: u32, shard: Option<u32>) -> TrainingStep {
+        let mut graph = GraphBuilder::new("network");
+        let g = &mut graph;
+        let x = g.input("x", TensorSpec::new([2, 8], DType::F32)).unwrap();
+        let y = layers::linear(g, "large", &x, layers::Linear::new(8, 16)).unwrap();
+        let y = layers::linear(g, "small", &y, layers::Linear::new(16, 4)).unwrap();
+        let loss = layers::mean(g, "mean", &y, &[0, 1], false).unwrap();
+        g.output("loss", &loss).unwrap();
+        let kind = OptimizerKind::Adam(Moments { beta1: 0.9, beta2: 0.999, eps: 1e-8 });
+        let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
+        let options = TrainingOptions { processes, shard, ..TrainingOptions::new(optimizer) };
+        training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
+    }
+
     #[test]
     fn a_process_remembers_its_part_and_gets_all_parameters() {
-        let step = |shard: Option<u32>| {
-            let mut graph = GraphBuilder::new("network");
-            let g = &mut graph;
-            let x = g.input("x", TensorSpec::new([2, 8], DType::F32)).unwrap();
-            let y = layers::linear(g, "large", &x, layers::Linear::new(8, 16)).unwrap();
-            let y = layers::linear(g, "small", &y, layers::Linear::new(16, 4)).unwrap();
-            let loss = layers::mean(g, "mean", &y, &[0, 1], false).unwrap();
-            g.output("loss", &loss).unwrap();
-            let kind = OptimizerKind::Adam(Moments { beta1: 0.9, beta2: 0.999, eps: 1e-8 });
-            let optimizer = Optimizer { kind, weight_decay: 0.0, norm_weight_decay: None, bias_weight_decay: None };
-            let options = TrainingOptions { processes: 2, shard, ..TrainingOptions::new(optimizer) };
-            training_step(&graph.finish().unwrap(), "loss", &options).unwrap()
-        };
-        let (whole, parts) = (step(None), [0, 1].map(|rank| step(Some(rank))));
+        let (whole, parts) = (step(2, None), [0, 1].map(|rank| step(2, Some(rank))));
         assert_eq!((whole.states.len(), whole.kept.len(), whole.exchanges.len()), (12, 12, 0));
         let mut remembered = Vec::new();
         for part in &parts {
@@ -178,5 +180,14 @@ mod tests {
             whole.states.iter().filter(|s| s.kind == StateKind::Memory).map(|s| s.name.clone()).collect();
         all.sort();
         assert_eq!(remembered, all);
+    }
+
+    #[test]
+    fn a_process_without_parameters_updates_none() {
+        let step = step(5, Some(4));
+        assert!(step.kept.iter().all(|index| step.states[*index].kind == StateKind::Parameter));
+        for node in step.graph.nodes.iter().chain(&step.undifferentiated.nodes) {
+            assert!(!node.inputs.is_empty() || node.op == "Constant", "{node:?}");
+        }
     }
 }

@@ -201,7 +201,12 @@ impl Update<'_> {
             self.reduce_sums(n, gradients);
             gradients.retain(|name, _| is_own(name));
         }
-        let norm = if self.uses_lists { norm_by_operator(n, gradients) } else { total_norm(n, gradients.values()) };
+        let norm = match self.uses_lists {
+            // A process without parameters. A constant would not be computed on the device, where the processes exchange it.
+            _ if gradients.is_empty() => n.scale("learning_rate", 0.0, DType::F32),
+            true => norm_by_operator(n, gradients),
+            false => total_norm(n, gradients.values()),
+        };
         let norm = if own_shard.is_some() { self.norm_of_processes(n, &norm) } else { norm };
         if batch == BatchOfUpdate::Earlier {
             // All processes decide by it whether gradients are finite, and which steps they keep.
