@@ -47,6 +47,18 @@ pub(super) const KEYS: &[ScenarioKey] = &[
         about: "the largest latency of that share of the queries, in seconds",
     },
     ScenarioKey {
+        name: "first_token_bound_s",
+        kind: ValueKind::PositiveNumber,
+        of: QUERIES,
+        about: "the largest time to the first token of an answer, in seconds; needs a server that generates text",
+    },
+    ScenarioKey {
+        name: "next_token_bound_s",
+        kind: ValueKind::PositiveNumber,
+        of: QUERIES,
+        about: "the largest mean time between the tokens of an answer, in seconds; needs a server that generates text",
+    },
+    ScenarioKey {
         name: "min_duration_s",
         kind: ValueKind::PositiveNumber,
         of: QUERIES.split_at(4).0,
@@ -127,6 +139,8 @@ pub(super) fn read_scenario(node: &Node) -> Result<Scenario, Finding> {
             kind,
             percentile: number("percentile").unwrap_or(percentile),
             latency_bound_s: number("latency_bound_s").map(Seconds),
+            first_token_bound_s: number("first_token_bound_s").map(Seconds),
+            next_token_bound_s: number("next_token_bound_s").map(Seconds),
             min_duration_s: Seconds(if has_duration { number("min_duration_s").unwrap_or(MIN_DURATION) } else { 0.0 }),
             samples_per_query: whole("samples_per_query").unwrap_or(samples),
             queries_per_s: number("queries_per_s"),
@@ -153,7 +167,7 @@ fn read_kind(node: &Node) -> Result<Arrival, Finding> {
 
 /// Checks the values of a scenario against each other.
 fn check(scenario: &Scenario) -> Result<(), String> {
-    let Scenario { kind, percentile, latency_bound_s, min_duration_s, queries_per_s, .. } = scenario;
+    let Scenario { kind, percentile, min_duration_s, queries_per_s, .. } = scenario;
     if !scenario.has_queries() {
         return Ok(());
     }
@@ -163,19 +177,23 @@ fn check(scenario: &Scenario) -> Result<(), String> {
     if min_duration_s.0 > DURATION_MAX {
         return Err(format!("`min_duration_s` must be at most {DURATION_MAX}, not {:e}", min_duration_s.0));
     }
-    if let Some(bound) =
-        latency_bound_s.filter(|bound| scenario.searches_rate() && BOUNDS_MIN * bound.0 > min_duration_s.0)
-    {
-        return Err(format!(
-            "`min_duration_s` must be at least {} if a rate is searched for: {BOUNDS_MIN} times `latency_bound_s`",
-            BOUNDS_MIN * bound.0
-        ));
+    for (name, bound) in [
+        ("latency_bound_s", scenario.latency_bound_s),
+        ("first_token_bound_s", scenario.first_token_bound_s),
+        ("next_token_bound_s", scenario.next_token_bound_s),
+    ] {
+        let least = BOUNDS_MIN * bound.unwrap_or_default().0;
+        if scenario.searches_rate() && least > min_duration_s.0 {
+            return Err(format!(
+                "`min_duration_s` must be at least {least} if a rate is searched for: {BOUNDS_MIN} times `{name}`"
+            ));
+        }
     }
     let needs = |name: &str, why: &str| Err(format!("`{}` needs `{name}`, {why}", kind.name()));
-    if scenario.searches_rate() && latency_bound_s.is_none() {
+    if scenario.searches_rate() && !scenario.has_bound() {
         return needs(
             "latency_bound_s",
-            "the latency up to which it searches for a rate, or `queries_per_s`, the rate itself",
+            "the latency up to which it searches for a rate (or a bound for tokens), or `queries_per_s`, the rate itself",
         );
     }
     if *kind == Arrival::Burst && scenario.queries_per_burst == 0 {

@@ -7,18 +7,22 @@ mod client;
 mod reply;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::thread;
 
 use serde_json::{Map, Value as Json, json};
 
 use super::answers::{Answer, Prompts, collect};
+use super::deferred::{Answered, DeferredRuns};
 use super::options::EngineOptions;
 use super::printable::{NAME_BYTES_MAX, printable_line};
-use super::{AnswerTimes, Artifact, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value};
+use super::{
+    AnswerTimes, Artifact, DeferredRun, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value,
+};
 use client::{Client, Connected};
 use flagperf_core::description::{Delivery, EngineDescription, EngineOption, OptionKind, Roles};
 use flagperf_core::event::ServerFacts;
-use flagperf_core::measure::{Clock as _, MonotonicClock};
+use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::units::Seconds;
 use flagperf_onnx::ValueInfo;
 use reply::Line;
@@ -113,9 +117,10 @@ impl Engine for OpenAi {
         request.insert("max_tokens".to_owned(), prompts.new_tokens.into());
         request.insert("temperature".to_owned(), 0.into());
         request.insert("stream".to_owned(), true.into());
-        let server =
+        let facts =
             ServerFacts { url: client.base_url().to_owned(), model: printable_line(&model, NAME_BYTES_MAX), reported };
-        Ok(Box::new(OpenAiSession { client, prompts, request, server, answer_times: Vec::new() }))
+        let server = Arc::new(CompletionServer { client, prompts, request, facts });
+        Ok(Box::new(OpenAiSession { server, answer_times: Vec::new(), deferred: DeferredRuns::default() }))
     }
 }
 
@@ -143,17 +148,47 @@ fn fields(options: &EngineOptions<'_>) -> Result<Map<String, Json>, EngineError>
 }
 
 struct OpenAiSession {
+    server: Arc<CompletionServer>,
+    answer_times: Vec<AnswerTimes>,
+    deferred: DeferredRuns,
+}
+
+/// The server, and what it is asked.
+struct CompletionServer {
     client: Client,
     prompts: Prompts,
     /// A request without its prompt.
     request: Map<String, Json>,
-    server: ServerFacts,
-    answer_times: Vec<AnswerTimes>,
+    facts: ServerFacts,
 }
 
-impl OpenAiSession {
+impl CompletionServer {
+    /// Sends each prompt in a request of its own, all at the same time, and waits for the answers.
+    fn answer(&self, prompts: Vec<Vec<i64>>, clock: &dyn Clock) -> Result<Answered, EngineError> {
+        let url = self.client.url();
+        let failed =
+            |row: usize, reason: String| EngineError::Failed(format!("the server `{url}`, row {row}: {reason}"));
+        let answers: Result<Vec<Answer>, EngineError> = match prompts.as_slice() {
+            [prompt] => self.answer_one(prompt, clock).map(|answer| vec![answer]).map_err(|reason| failed(0, reason)),
+            _ => thread::scope(|scope| {
+                let request = |(row, prompt): (usize, Vec<i64>)| {
+                    let started = thread::Builder::new().spawn_scoped(scope, move || self.answer_one(&prompt, clock));
+                    started.map_err(|error| failed(row, format!("no thread for the request can be started: {error}")))
+                };
+                let started: Vec<_> = prompts.into_iter().enumerate().map(request).collect();
+                let answers = started.into_iter().enumerate().map(|(row, started)| {
+                    let answer = started?.join().unwrap_or_else(|_| Err("the request ended in a panic".to_owned()));
+                    answer.map_err(|reason| failed(row, reason))
+                });
+                answers.collect()
+            }),
+        };
+        let collected = collect(answers?, &self.prompts);
+        collected.map_err(|reason| EngineError::Failed(format!("the server `{url}`: {reason}")))
+    }
+
     /// Sends a prompt and reads its answer.
-    fn answer(&self, prompt: &[i64], clock: MonotonicClock) -> Result<Answer, String> {
+    fn answer_one(&self, prompt: &[i64], clock: &dyn Clock) -> Result<Answer, String> {
         let mut request = self.request.clone();
         request.insert("prompt".to_owned(), json!(prompt));
         let body = serde_json::to_vec(&request).expect("a request is plain data");
@@ -174,37 +209,31 @@ impl OpenAiSession {
 
 impl Session for OpenAiSession {
     fn inputs(&self) -> &[ValueInfo] {
-        &self.prompts.inputs
+        &self.server.prompts.inputs
     }
 
     fn outputs(&self) -> &[ValueInfo] {
-        &self.prompts.outputs
+        &self.server.prompts.outputs
     }
 
     fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
-        let prompts = self.prompts.read(inputs)?;
-        let url = self.client.url();
-        let failed =
-            |row: usize, reason: String| EngineError::Failed(format!("the server `{url}`, row {row}: {reason}"));
-        let clock = MonotonicClock::start();
-        let this = &*self;
-        let answers = thread::scope(|scope| {
-            let request = |(row, prompt): (usize, Vec<i64>)| {
-                let started = thread::Builder::new().spawn_scoped(scope, move || this.answer(&prompt, clock));
-                started.map_err(|error| failed(row, format!("no thread for the request can be started: {error}")))
-            };
-            let started: Vec<_> = prompts.into_iter().enumerate().map(request).collect();
-            let answers = started.into_iter().enumerate().map(|(row, started)| {
-                let answer = started?.join().unwrap_or_else(|_| Err("the request ended in a panic".to_owned()));
-                answer.map_err(|reason| failed(row, reason))
-            });
-            answers.collect::<Result<Vec<_>, _>>()
-        });
-        let collected = collect(answers?, &self.prompts);
-        let (outputs, times) =
-            collected.map_err(|reason| EngineError::Failed(format!("the server `{url}`: {reason}")))?;
+        let prompts = self.server.prompts.read(inputs)?;
+        if self.deferred.is_set() {
+            let server = Arc::clone(&self.server);
+            return Ok(self.deferred.add(&self.server.prompts.outputs, move |clock| server.answer(prompts, clock)));
+        }
+        let (outputs, times) = self.server.answer(prompts, &MonotonicClock::start())?;
         self.answer_times = times;
         Ok(outputs)
+    }
+
+    fn defer_runs(&mut self, defers: bool) -> bool {
+        self.deferred.set(defers);
+        true
+    }
+
+    fn take_deferred(&mut self) -> Vec<DeferredRun> {
+        self.deferred.take()
     }
 
     fn answer_times(&mut self) -> Vec<AnswerTimes> {
@@ -213,6 +242,6 @@ impl Session for OpenAiSession {
 
     fn facts(&self) -> SessionFacts {
         let device = "server".to_owned();
-        SessionFacts { device, server: Some(self.server.clone()), ..SessionFacts::default() }
+        SessionFacts { device, server: Some(self.server.facts.clone()), ..SessionFacts::default() }
     }
 }

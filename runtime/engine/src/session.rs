@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::output_check::check_outputs;
-use super::{AnswerTimes, Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
+use super::{AnswerTimes, Artifact, DeferredRun, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
 use flagperf_core::description::{EngineDescription, Roles};
 use flagperf_core::event::{PluginFacts, ServerFacts, SidecarFacts};
 use flagperf_core::tensor::DType;
@@ -249,6 +249,19 @@ pub trait Session: Send {
 
     /// Returns when the answer to each prompt of the last run arrived; empty for an engine that does not generate text.
     fn answer_times(&mut self) -> Vec<AnswerTimes> {
+        Vec::new()
+    }
+
+    /// Has later submissions return at once with outputs that arrive when the host waits for the runs of
+    /// [`Session::take_deferred`], or no longer does so. Returns whether the session can do so: a server answers several queries at
+    /// the same time.
+    fn defer_runs(&mut self, defers: bool) -> bool {
+        let _ = defers;
+        false
+    }
+
+    /// Returns the runs that were submitted since the last call and have yet to be sent.
+    fn take_deferred(&mut self) -> Vec<DeferredRun> {
         Vec::new()
     }
 

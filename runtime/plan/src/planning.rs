@@ -111,7 +111,7 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
 /// Plans one case.
 pub(super) struct Planner<'p> {
     pub(super) config: &'p Config,
-    catalogue: &'p Catalogue,
+    pub(super) catalogue: &'p Catalogue,
     pub(super) case: &'p CaseConfig,
     pub(super) findings: &'p mut Vec<Finding>,
 }
@@ -287,7 +287,7 @@ impl Planner<'_> {
     }
 
     /// Returns the compiler's entry in vendor.yaml.
-    fn compiler_entry(&self) -> Option<&EngineEntry> {
+    pub(super) fn compiler_entry(&self) -> Option<&EngineEntry> {
         let name = self.case.settings["compiler"].value.as_str()?;
         self.config.vendor.as_ref()?.compilers.get(name)
     }

@@ -2,7 +2,7 @@
 
 use super::rows::{latency_text, plural};
 use super::text::{count, duration, rate};
-use flagperf_core::measure::{Scenario, ScenarioFigures, TrialFigures};
+use flagperf_core::measure::{Scenario, ScenarioFigures, TokenFigures, TrialFigures};
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{Record, measured_scenario};
 
@@ -28,11 +28,20 @@ fn percentile_text(scenario: &Scenario, trial: &TrialFigures) -> String {
         Some(time) => format!(", {name} at most {} at 99 % confidence", duration(time)),
         None => format!(", too few queries for {name}"),
     };
-    let bound = scenario.latency_bound_s.zip(trial.holds).map(|(bound, holds)| {
+    let holds = trial.holds.map(|holds| {
         let holds = if holds { "keeps" } else { "MISSES" };
-        format!(" ({holds} the bound of {})", duration(bound))
+        format!(" ({holds} the bound of {})", bounds_text(scenario))
     });
-    estimate + &bound.unwrap_or_default()
+    estimate + &holds.unwrap_or_default()
+}
+
+/// `15 ms`, or `latency 10 s, first token 2 s` if tokens have bounds.
+fn bounds_text(scenario: &Scenario) -> String {
+    let text = |(name, bound)| match scenario.bounds_tokens() {
+        true => format!("{name} {}", duration(bound)),
+        false => duration(bound),
+    };
+    scenario.bounds().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// `p99`, `p99.9`
@@ -61,19 +70,34 @@ pub(super) fn scenario_rows(record: &Record) -> Vec<(&'static str, String)> {
     ];
     rows.extend(trial.latency.map(|latency| ("latency of a query", latency_text(&latency))));
     rows.push(("percentile", percentile_text(scenario, trial).trim_start_matches(", ").to_owned()));
-    if let (Some(over), Some(bound)) = (trial.over_bound, scenario.latency_bound_s) {
-        let of = format!("{} of {} (bound {})", count(over), count(trial.queries), duration(bound));
+    for (name, figures) in [("first token", trial.first_token), ("next token", trial.next_token)] {
+        rows.extend(figures.map(|figures| (name, token_text(scenario, &figures))));
+    }
+    if let Some(over) = trial.over_bound {
+        let of = format!("{} of {} (bound {})", count(over), count(trial.queries), bounds_text(scenario));
         rows.push(("beyond the bound", of));
     }
     rows.extend(trial.lateness.map(|lateness| ("lateness of arrival", latency_text(&lateness))));
     let mean = trial.samples_per_batch(scenario);
     let core = trial.batch_core.map_or_else(String::new, |core| format!(", core {}", latency_text(&core)));
-    rows.push(("batches", format!("{} with {mean:.2} {unit}s on average{core}", count(trial.batches))));
-    let (held, delay) = (plural(report.samples, "sample", "samples"), duration(report.queue_delay_s));
-    rows.push(("data", format!("{held} in memory, drawn with replacement; a query waits up to {delay} for others")));
+    let held = format!("{} in memory, drawn with replacement", plural(report.samples, "sample", "samples"));
+    if trial.overlap {
+        rows.push(("at the server", core.trim_start_matches(", ").to_owned()));
+        rows.push(("data", format!("{held}; each query is sent by itself, while others are being answered")));
+    } else {
+        rows.push(("batches", format!("{} with {mean:.2} {unit}s on average{core}", count(trial.batches))));
+        rows.push(("data", format!("{held}; a query waits up to {} for others", duration(report.queue_delay_s))));
+    }
     let search = figures.trials.split_last().map_or(&[][..], |(_, search)| search);
     rows.extend(search.iter().map(|trial| ("trial", trial_text(figures, trial))));
     rows
+}
+
+/// `p99 at most 1.2 s, p50 0.4 s, ..`
+fn token_text(scenario: &Scenario, figures: &TokenFigures) -> String {
+    let name = percentile_name(scenario.percentile);
+    let estimate = figures.percentile_s.map(|time| format!("{name} at most {} at 99 % confidence, ", duration(time)));
+    estimate.unwrap_or_default() + &latency_text(&figures.latency)
 }
 
 /// `40.1 queries/s, 1 012 queries, p50 4.1 ms, ..`, of a trial whose scenario did not end
@@ -133,6 +157,7 @@ mod tests {
             lateness: Latency::of(&[Seconds(0.00001)]),
             batches: 2500,
             batch_core: Latency::of(&[Seconds(0.003)]),
+            ..TrialFigures::default()
         };
         let report = ScenarioReport { scenario, samples: 100, ..ScenarioReport::default() };
         let figures = ScenarioFigures { report: Some(report), trials: vec![trial(600.0, false), trial(500.0, true)] };

@@ -69,21 +69,22 @@ fn limits_of(record: &Record, phase: &PhaseRecord) -> AgreementLimits {
 /// Returns that queries were not answered, or too late.
 fn unanswered(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
     let rate = trial.scheduled_queries_per_s.map_or_else(String::new, |rate| format!(" at {rate:.4} queries/s"));
-    match (scenario.latency_bound_s, trial.over_bound, trial.holds) {
-        (Some(bound), Some(over), Some(false)) => {
+    match (trial.over_bound, trial.holds) {
+        (Some(over), Some(false)) => {
             let share = 100.0 * scenario.percentile;
             let queries = match trial.is_cut {
                 true => format!("the first {} of {}", trial.queries, trial.scheduled),
                 false => trial.queries.to_string(),
             };
-            let alone = trial.batch_core.filter(|core| core.p50_s.0 > bound.0);
+            let bound = scenario.latency_bound_s;
+            let alone = trial.batch_core.filter(|core| bound.is_some_and(|bound| core.p50_s.0 > bound.0));
             let alone = alone.map_or_else(String::new, |core| {
                 format!("; the median core time of a batch alone is {}", milliseconds(core.p50_s))
             });
             Some(format!(
-                "{over} of {queries} queries{rate} took longer than the bound of {}: this does not show, with 99 % confidence, that \
-                 {share} % of all queries keep it{alone}",
-                milliseconds(bound)
+                "{over} of {queries} queries{rate} {}: this does not show, with 99 % confidence, that {share} % of all queries keep \
+                 it{alone}",
+                beyond(scenario)
             ))
         }
         _ if trial.is_cut => Some(format!(
@@ -91,6 +92,15 @@ fn unanswered(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
             trial.queries, trial.scheduled
         )),
         _ => None,
+    }
+}
+
+/// Says what queries did that did not keep the bounds.
+fn beyond(scenario: &Scenario) -> String {
+    let bounds: Vec<_> = scenario.bounds().map(|(name, bound)| format!("{name} {}", milliseconds(bound))).collect();
+    match (scenario.latency_bound_s, bounds.len()) {
+        (Some(bound), 1) => format!("took longer than the bound of {}", milliseconds(bound)),
+        _ => format!("exceeded the bound ({})", bounds.join(", ")),
     }
 }
 
@@ -149,7 +159,7 @@ pub(super) fn scenario_doubts(record: &Record) -> Vec<String> {
 fn fast_batches(record: &Record, trial: &TrialFigures) -> Option<String> {
     let (batch, step) = (trial.batch_core?.p50_s.0, record.measurement(Step::Inference)?.latency?.p50_s.0);
     let is_fixed = record.settings.get("input_cost").is_none_or(|setting| setting.value == "fixed");
-    (is_fixed && batch < CORE_RATIO_MIN * step).then(|| {
+    (is_fixed && !trial.overlap && batch < CORE_RATIO_MIN * step).then(|| {
         format!(
             "scenario: the median core time of a batch is {:.2} times that of a step of the passes, which has as many rows",
             batch / step
@@ -162,7 +172,7 @@ pub(super) fn scenario_hint(record: &Record) -> &'static str {
     let has_missed = measured_scenario(record).is_some_and(|(_, trial)| trial.holds == Some(false));
     match configured(record).filter(|_| has_missed) {
         Some(scenario) if scenario.searches_rate() => {
-            "no rate keeps the bound: set a larger `latency_bound_s`, or a smaller `batch_size`"
+            "no rate keeps the bound: set a larger one, or a smaller `batch_size`"
         }
         Some(scenario) if scenario.kind == Arrival::Server => {
             "set a lower `queries_per_s`, or leave it out to search for the highest rate that keeps the bound"
@@ -235,6 +245,8 @@ mod tests {
             "61 of 6000 queries at 100.0000 queries/s took longer than the bound of 100.000 ms: this does not show, with 99 % \
              confidence, that 99 % of all queries keep it"
         );
+        let tokens = Scenario { first_token_bound_s: Some(Seconds(2.0)), ..scenario() };
+        assert_eq!(beyond(&tokens), "exceeded the bound (latency 100.000 ms, first token 2000.000 ms)");
         let short = of(TrialFigures { scheduled: 100, ..trial() }, 0.0);
         assert_eq!(short, "queries arrived for 1.0 s, and `min_duration_s` is 60 s");
         let late = Some(Latency { p99_s: Seconds(0.011), ..Latency::default() });

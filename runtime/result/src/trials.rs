@@ -62,7 +62,8 @@ impl TrialCollector {
     }
 }
 
-/// Checks that all queries of a trial were answered in order, unless it was cut.
+/// Checks that all queries of a trial were answered in order, unless it was cut: one batch after the other, or, at a server that answers
+/// several queries at the same time, in the order of their ends.
 fn check_trial(end: &TrialEnd, due: u32, queries: &[QueryTimes]) -> Result<(), String> {
     if end.trial != due {
         return Err(format!("the end of trial {} was reported in trial {due}", end.trial));
@@ -74,6 +75,7 @@ fn check_trial(end: &TrialEnd, due: u32, queries: &[QueryTimes]) -> Result<(), S
     let batches = queries.windows(2).all(|pair| {
         let (before, after) = (&pair[0], &pair[1]);
         match after.batch == before.batch {
+            _ if end.overlap => after.batch == before.batch + 1 && after.ended_s.0 >= before.ended_s.0,
             true => (after.started_s, after.ended_s, after.core_s) == (before.started_s, before.ended_s, before.core_s),
             false => after.batch == before.batch + 1 && after.started_s.0 >= before.ended_s.0,
         }
@@ -100,6 +102,7 @@ mod tests {
             ended_s: at(0.9),
             core_s: Seconds(0.5),
             batch: number,
+            ..QueryTimes::default()
         }
     }
 
@@ -108,7 +111,7 @@ mod tests {
     }
 
     fn end(trial: u32, scheduled: u64, is_cut: bool) -> Event {
-        Event::TrialEnd(TrialEnd { trial, queries_per_s: None, scheduled, is_cut })
+        Event::TrialEnd(TrialEnd { trial, scheduled, is_cut, ..TrialEnd::default() })
     }
 
     fn report() -> Event {
@@ -168,5 +171,19 @@ mod tests {
             let count = wrong.len() as u64;
             assert_eq!(of(&[queries(wrong), end(0, count, false)]), order);
         }
+    }
+
+    #[test]
+    fn queries_at_a_server_may_overlap_but_not_go_back() {
+        let overlapping = |times: Vec<QueryTimes>| {
+            let scheduled = times.len() as u64;
+            let end = Event::TrialEnd(TrialEnd { scheduled, overlap: true, ..TrialEnd::default() });
+            collect(&[queries(times), end, report()]).map(|figures| figures.unwrap().trials[0].queries)
+        };
+        let long = |number: u64, ended: f64| QueryTimes { ended_s: Seconds(ended), ..query(number) };
+        assert_eq!(overlapping(vec![long(0, 5.0), long(1, 5.5)]), Ok(2));
+        let order = Err("the batches of trial 0 are not one after the other".to_owned());
+        assert_eq!(overlapping(vec![long(0, 5.0), long(1, 4.0)]), order);
+        assert_eq!(overlapping(vec![long(0, 5.0), QueryTimes { batch: 0, ..long(1, 5.5) }]), order);
     }
 }

@@ -8,6 +8,7 @@ mod loading_search;
 mod progress;
 mod scenario;
 mod schedule;
+mod server_queries;
 mod traced;
 mod warm_up;
 

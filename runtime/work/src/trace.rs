@@ -13,7 +13,7 @@ use flagperf_core::event::{DatasetFacts, Event, Failure, Level};
 use flagperf_core::measure::{Clock, Nanos, TraceSpan};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{Dataset, Epoch, Field, Mixing, OpenLength, SampleError};
-use flagperf_engine::{AnswerTimes, EngineError, LentMemory, RunProfile, Session, SessionFacts, Value};
+use flagperf_engine::{AnswerTimes, DeferredRun, EngineError, LentMemory, RunProfile, Session, SessionFacts, Value};
 use flagperf_script::{CaseScripts, Sessions};
 
 /// Largest number of spans of a trace, so that no trace fills the disk.
@@ -211,6 +211,14 @@ impl Session for TracedSession {
 
     fn answer_times(&mut self) -> Vec<AnswerTimes> {
         self.session.answer_times()
+    }
+
+    fn defer_runs(&mut self, defers: bool) -> bool {
+        self.session.defer_runs(defers)
+    }
+
+    fn take_deferred(&mut self) -> Vec<DeferredRun> {
+        self.session.take_deferred()
     }
 
     fn check_inputs_of_next_run(&mut self) {

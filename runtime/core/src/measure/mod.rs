@@ -13,6 +13,7 @@ mod measurement;
 mod noise;
 mod output_link;
 mod pass_report;
+mod query_times;
 mod scenario;
 mod step_columns;
 mod step_time_change;
@@ -28,9 +29,8 @@ pub use interval::{Observation, ThroughputInterval};
 pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes, SpanTimes, StepTimes, VendorTime};
 pub use output_link::{CopyTimeBound, OutputLink};
 pub use pass_report::PassReport;
-pub use scenario::{
-    Arrival, QueryColumns, QueryTimes, Scenario, ScenarioFigures, ScenarioReport, TrialEnd, TrialFigures,
-};
+pub use query_times::{QueryColumns, QueryTimes};
+pub use scenario::{Arrival, Scenario, ScenarioFigures, ScenarioReport, TokenFigures, TrialEnd, TrialFigures};
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
 pub use step_time_change::{ChangeShape, StepPlace, StepTimeChange};
 pub use trace::TraceSpan;

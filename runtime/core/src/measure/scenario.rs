@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Latency;
 use super::early_stopping::{early_stopping_estimate, proves_percentile};
+use super::{Latency, QueryTimes};
 use crate::metric::Agreement;
 use crate::units::{SamplesPerSecond, Seconds};
 
@@ -65,6 +65,12 @@ pub struct Scenario {
     /// The largest latency of that share of the queries; `None` for figures without a verdict.
     #[serde(default, skip_serializing_if = "is_default")]
     pub latency_bound_s: Option<Seconds>,
+    /// The largest time to the first token of that share of the queries; `None` without this bound.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub first_token_bound_s: Option<Seconds>,
+    /// The largest mean time between the tokens of an answer of that share of the queries; `None` without this bound.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub next_token_bound_s: Option<Seconds>,
     /// The shortest time in which queries arrive; 0 with a file of times, all of which are used.
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_duration_s: Seconds,
@@ -93,133 +99,39 @@ impl Scenario {
         self.kind != Arrival::Offline
     }
 
+    /// Returns the times that have a bound, each with its bound.
+    pub fn bounds(&self) -> impl Iterator<Item = (&'static str, Seconds)> {
+        let all = [
+            ("latency", self.latency_bound_s),
+            ("first token", self.first_token_bound_s),
+            ("next token", self.next_token_bound_s),
+        ];
+        all.into_iter().filter_map(|(name, bound)| Some((name, bound?)))
+    }
+
+    /// Returns whether a query has to be answered within a time.
+    pub fn has_bound(&self) -> bool {
+        self.bounds().next().is_some()
+    }
+
+    /// Returns whether tokens of an answer have to arrive within a time.
+    pub fn bounds_tokens(&self) -> bool {
+        self.first_token_bound_s.is_some() || self.next_token_bound_s.is_some()
+    }
+
+    /// Returns whether a query keeps every bound. One whose tokens have no times keeps no bound of them.
+    pub fn is_kept_by(&self, query: &QueryTimes) -> bool {
+        let keeps = |bound: Option<Seconds>, time: Option<Seconds>| {
+            bound.is_none_or(|bound| time.is_some_and(|time| time.0 <= bound.0))
+        };
+        keeps(self.latency_bound_s, Some(query.latency()))
+            && keeps(self.first_token_bound_s, query.first_token())
+            && keeps(self.next_token_bound_s, query.next_token_s)
+    }
+
     /// Returns whether the highest rate of arrival is searched for.
     pub fn searches_rate(&self) -> bool {
         self.kind == Arrival::Server && self.queries_per_s.is_none()
-    }
-}
-
-/// The times of one query of a trial, from the beginning of the trial, and its batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct QueryTimes {
-    /// Index of the trial, from 0.
-    pub trial: u32,
-    /// When the schedule wants it.
-    pub scheduled_s: Seconds,
-    /// When it was put in the queue.
-    pub issued_s: Seconds,
-    /// When it was taken from the queue and its batch was formed.
-    pub started_s: Seconds,
-    /// When its outputs were in host memory.
-    pub ended_s: Seconds,
-    /// The core time of its batch.
-    pub core_s: Seconds,
-    /// Index of its batch in the trial, from 0.
-    pub batch: u64,
-}
-
-impl QueryTimes {
-    /// Returns its latency: from its scheduled arrival until its outputs were in host memory.
-    pub fn latency(&self) -> Seconds {
-        self.ended_s - self.scheduled_s
-    }
-
-    /// Returns whether its times can follow each other.
-    fn is_possible(&self) -> bool {
-        let in_order = [Seconds(0.0), self.scheduled_s, self.issued_s, self.started_s, self.ended_s];
-        let core = self.core_s.0;
-        in_order.is_sorted_by(|a, b| a.0 <= b.0)
-            && self.ended_s.0.is_finite()
-            && core >= 0.0
-            // Both are differences of the same clock; rounding in the last digit is none of anybody's fault.
-            && core <= self.ended_s.0 - self.started_s.0 + 1e-9
-    }
-}
-
-/// The times of successive queries of one trial. An event has them as whole nanoseconds, those of a batch once, so that it takes less
-/// than half the space of seconds: a run of ten minutes may have ten million queries.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Columns", into = "Columns")]
-pub struct QueryColumns(pub Vec<QueryTimes>);
-
-/// The form of an event. The first three columns after the indices have a value per query, the others one per batch.
-#[derive(Clone, Serialize, Deserialize)]
-struct Columns {
-    trial: u32,
-    /// Index of the first batch.
-    first_batch: u64,
-    scheduled_ns: Vec<u64>,
-    /// From the scheduled time to that at which it was issued.
-    late_ns: Vec<u64>,
-    /// Queries of each batch.
-    queries: Vec<u32>,
-    started_ns: Vec<u64>,
-    /// From the start of the batch to its end.
-    computed_ns: Vec<u64>,
-    core_ns: Vec<u64>,
-}
-
-/// Returns a time in whole nanoseconds, which the clock counts.
-fn nanos(time: Seconds) -> u64 {
-    (time.0 * 1e9).round() as u64
-}
-
-impl From<QueryColumns> for Columns {
-    fn from(QueryColumns(queries): QueryColumns) -> Self {
-        let (first, batches) = (queries.first(), queries.chunk_by(|a, b| a.batch == b.batch));
-        let mut columns = Columns {
-            trial: first.map_or(0, |query| query.trial),
-            first_batch: first.map_or(0, |query| query.batch),
-            scheduled_ns: queries.iter().map(|query| nanos(query.scheduled_s)).collect(),
-            late_ns: queries.iter().map(|query| nanos(query.issued_s) - nanos(query.scheduled_s)).collect(),
-            queries: Vec::new(),
-            started_ns: Vec::new(),
-            computed_ns: Vec::new(),
-            core_ns: Vec::new(),
-        };
-        for batch in batches {
-            columns.queries.push(batch.len() as u32);
-            columns.started_ns.push(nanos(batch[0].started_s));
-            columns.computed_ns.push(nanos(batch[0].ended_s) - nanos(batch[0].started_s));
-            columns.core_ns.push(nanos(batch[0].core_s));
-        }
-        columns
-    }
-}
-
-impl TryFrom<Columns> for QueryColumns {
-    type Error = &'static str;
-
-    /// Fails when the columns do not fit each other, or the times of a query cannot follow each other.
-    fn try_from(columns: Columns) -> Result<Self, Self::Error> {
-        let Columns { trial, first_batch, scheduled_ns, late_ns, queries, started_ns, computed_ns, core_ns } = columns;
-        let batches = [started_ns.len(), computed_ns.len(), core_ns.len()];
-        let count: u64 = queries.iter().map(|count| u64::from(*count)).sum();
-        if count != scheduled_ns.len() as u64 || late_ns.len() != scheduled_ns.len() || batches != [queries.len(); 3] {
-            return Err("the columns of query times do not fit each other");
-        }
-        let sum = |start: u64, time: u64| start.checked_add(time).ok_or("a time of a query is too large");
-        let mut times = Vec::with_capacity(scheduled_ns.len());
-        let mut of_queries = scheduled_ns.into_iter().zip(late_ns);
-        for (index, count) in queries.into_iter().enumerate() {
-            let started = started_ns[index];
-            let (ended, core_s) = (sum(started, computed_ns[index])?, Seconds::from_nanos(core_ns[index]));
-            for (scheduled, late) in of_queries.by_ref().take(count as usize) {
-                times.push(QueryTimes {
-                    trial,
-                    scheduled_s: Seconds::from_nanos(scheduled),
-                    issued_s: Seconds::from_nanos(sum(scheduled, late)?),
-                    started_s: Seconds::from_nanos(started),
-                    ended_s: Seconds::from_nanos(ended),
-                    core_s,
-                    batch: sum(first_batch, index as u64)?,
-                });
-            }
-        }
-        match times.iter().all(QueryTimes::is_possible) {
-            true => Ok(QueryColumns(times)),
-            false => Err("the times of a query are not in order"),
-        }
     }
 }
 
@@ -234,6 +146,9 @@ pub struct TrialEnd {
     pub scheduled: u64,
     /// Whether it ended early because it could no longer keep the bound.
     pub is_cut: bool,
+    /// Whether queries were sent to a server, each by itself and while others were being answered.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub overlap: bool,
 }
 
 /// What a scenario observed beside the times of its queries.
@@ -270,6 +185,9 @@ pub struct TrialFigures {
     pub scheduled: u64,
     /// Whether the trial ended early because it could no longer keep the bound.
     pub is_cut: bool,
+    /// Whether queries were sent to a server, each by itself and while others were being answered: a batch is then one query.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub overlap: bool,
     /// Queries that were answered.
     pub queries: u64,
     /// From the first arrival to the last answer.
@@ -283,9 +201,15 @@ pub struct TrialFigures {
     /// The latency that, with 99 % confidence, the scenario's share of all queries of an endless run keeps (MLPerf's early
     /// stopping); `None` with too few queries.
     pub percentile_s: Option<Seconds>,
-    /// Queries beyond the bound; `None` without one.
+    /// The time to the first token of an answer; `None` if the model generates no text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token: Option<TokenFigures>,
+    /// The mean time between the tokens of an answer; `None` if the model generates no text, or one token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_token: Option<TokenFigures>,
+    /// Queries beyond one of the bounds; `None` without any.
     pub over_bound: Option<u64>,
-    /// Whether the queries prove with 99 % confidence that the scenario's share of all queries keeps the bound; `None` without a
+    /// Whether the queries prove with 99 % confidence that the scenario's share of all queries keeps every bound; `None` without a
     /// bound.
     pub holds: Option<bool>,
     /// Distribution of the time by which queries were put in the queue after their schedule; `None` without a schedule.
@@ -296,6 +220,24 @@ pub struct TrialFigures {
     pub batch_core: Option<Latency>,
 }
 
+/// A time of tokens of the queries of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct TokenFigures {
+    pub latency: Latency,
+    /// As [`TrialFigures::percentile_s`].
+    pub percentile_s: Option<Seconds>,
+}
+
+impl TokenFigures {
+    /// Returns the figures of a time that every query has; `None` if some have none.
+    fn of(queries: &[QueryTimes], time: impl Fn(&QueryTimes) -> Option<Seconds>, percentile: f64) -> Option<Self> {
+        let mut times = queries.iter().map(time).collect::<Option<Vec<Seconds>>>()?;
+        times.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        Some(TokenFigures { latency: Latency::of(&times)?, percentile_s: early_stopping_estimate(&times, percentile) })
+    }
+}
+
 impl TrialFigures {
     /// Computes the figures of the queries of a trial, in the order of their answers.
     pub fn of(end: &TrialEnd, queries: &[QueryTimes], scenario: &Scenario) -> Self {
@@ -304,7 +246,7 @@ impl TrialFigures {
         latencies.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let answered = latencies.len() as u64;
         let over =
-            scenario.latency_bound_s.map(|bound| answered - latencies.partition_point(|time| time.0 <= bound.0) as u64);
+            scenario.has_bound().then(|| queries.iter().filter(|query| !scenario.is_kept_by(query)).count() as u64);
         let lateness: Vec<Seconds> = queries.iter().map(|query| query.issued_s - query.scheduled_s).collect();
         let batches: Vec<Seconds> =
             queries.chunk_by(|a, b| a.batch == b.batch).map(|queries| queries[0].core_s).collect();
@@ -316,12 +258,15 @@ impl TrialFigures {
             scheduled_queries_per_s: end.queries_per_s,
             scheduled: end.scheduled,
             is_cut: end.is_cut,
+            overlap: end.overlap,
             queries: answered,
             duration_s: duration,
             queries_per_s: rate,
             samples_per_s: rate.map(|rate| SamplesPerSecond(rate * f64::from(scenario.samples_per_query))),
             latency,
             percentile_s: early_stopping_estimate(&latencies, scenario.percentile),
+            first_token: TokenFigures::of(queries, QueryTimes::first_token, scenario.percentile),
+            next_token: TokenFigures::of(queries, |query| query.next_token_s, scenario.percentile),
             over_bound: over,
             holds: over.map(|over| !end.is_cut && proves_percentile(answered, over, scenario.percentile)),
             lateness: Latency::of(&lateness).filter(|_| !scenario.kind.waits_for_answers()),
@@ -343,7 +288,15 @@ mod tests {
     fn query(scheduled: f64, ended: f64, batch: u64) -> QueryTimes {
         let at = Seconds(scheduled);
         let (started_s, ended_s) = (Seconds(ended - 0.5), Seconds(ended));
-        QueryTimes { scheduled_s: at, issued_s: at, started_s, ended_s, core_s: Seconds(0.25), batch, trial: 0 }
+        QueryTimes {
+            scheduled_s: at,
+            issued_s: at,
+            started_s,
+            ended_s,
+            core_s: Seconds(0.25),
+            batch,
+            ..QueryTimes::default()
+        }
     }
 
     fn scenario(bound: f64) -> Scenario {
@@ -392,40 +345,36 @@ mod tests {
     }
 
     #[test]
-    fn times_read_back_exactly_and_impossible_ones_are_refused() {
-        let at = |ns: u64| Seconds::from_nanos(ns);
-        let query = |number: u64| QueryTimes {
-            trial: 3,
-            scheduled_s: at(1_000_000_007 * number),
-            issued_s: at(1_000_000_007 * number + 13),
-            started_s: at(4_000_000_000_000 + number / 2),
-            ended_s: at(4_000_000_123_457 + number / 2),
-            core_s: at(123_400),
-            batch: 10 + number / 2,
+    fn a_query_keeps_the_bounds_only_if_its_tokens_do() {
+        let tokens = |first: f64, next: f64| QueryTimes {
+            first_token_s: Some(Seconds(first)),
+            next_token_s: Some(Seconds(next)),
+            ..query(1.0, 9.0, 0)
         };
-        let queries: Vec<QueryTimes> = (0..1001).map(query).collect();
-        let text = serde_json::to_string(&QueryColumns(queries.clone())).unwrap();
-        assert_eq!(serde_json::from_str::<QueryColumns>(&text).unwrap().0, queries);
-        assert!(text.len() < 40 * queries.len(), "{} bytes", text.len());
-        let text = serde_json::to_string(&QueryColumns(vec![query(1)])).unwrap();
-        let expected = r#"{"trial":3,"first_batch":10,"scheduled_ns":[1000000007],"late_ns":[13],"queries":[1],"started_ns":[4000000000000],"computed_ns":[123457],"core_ns":[123400]}"#;
-        assert_eq!(text, expected);
-        let (order, fit) =
-            ("the times of a query are not in order", "the columns of query times do not fit each other");
-        for (from, to, error) in [
-            ("[4000000000000]", "[1000000019]", order),
-            ("[123400]", "[123500]", order),
-            ("\"late_ns\":[13]", "\"late_ns\":[]", fit),
-            ("\"queries\":[1]", "\"queries\":[2]", fit),
-            ("\"queries\":[1]", "\"queries\":[1,0]", fit),
-            ("[123457]", "[18446744073709551615]", "a time of a query is too large"),
+        let limits = |first: Option<f64>, next: Option<f64>| Scenario {
+            first_token_bound_s: first.map(Seconds),
+            next_token_bound_s: next.map(Seconds),
+            latency_bound_s: None,
+            ..scenario(0.0)
+        };
+        for (scenario, query, keeps) in [
+            (limits(Some(8.0), Some(0.1)), tokens(9.0, 0.1), true),
+            (limits(Some(7.9), Some(0.1)), tokens(9.0, 0.1), false),
+            (limits(Some(8.0), Some(0.09)), tokens(9.0, 0.1), false),
+            (limits(None, Some(0.1)), tokens(9.0, 0.1), true),
+            (limits(Some(100.0), None), query(1.0, 9.0, 0), false),
         ] {
-            assert!(text.contains(from), "{text}");
-            let found = serde_json::from_str::<QueryColumns>(&text.replace(from, to)).unwrap_err().to_string();
-            assert_eq!(found, error, "{to}");
+            assert_eq!(scenario.is_kept_by(&query), keeps, "{scenario:?}");
         }
-        for wrong in ["[-1]", "[null]", "[1.5]"] {
-            assert!(serde_json::from_str::<QueryColumns>(&text.replace("[1000000007]", wrong)).is_err(), "{wrong}");
-        }
+        let queries: Vec<QueryTimes> =
+            (0..64).map(|n| if n == 0 { tokens(9.0, 0.2) } else { tokens(8.5, 0.1) }).collect();
+        let end = TrialEnd { scheduled: 64, overlap: true, ..TrialEnd::default() };
+        let figures = TrialFigures::of(&end, &queries, &limits(Some(8.0), Some(0.1)));
+        assert_eq!((figures.over_bound, figures.holds), (Some(1), Some(true)));
+        let (first, next) = (figures.first_token.unwrap(), figures.next_token.unwrap());
+        assert_eq!(
+            (first.latency.max_s, first.percentile_s, next.latency.max_s),
+            (Seconds(8.0), Some(Seconds(8.0)), Seconds(0.2))
+        );
     }
 }

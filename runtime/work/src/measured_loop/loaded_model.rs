@@ -12,7 +12,7 @@ use flagperf_core::measure::{Clock, CopyTimeBound, OutputLink};
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::Batch;
-use flagperf_engine::Value;
+use flagperf_engine::{DeferredRun, Value};
 use flagperf_script::{ForwardFn, Sessions, Span, StepOutput};
 
 /// How often the outputs of a step are copied again to measure the link to the host.
@@ -63,6 +63,24 @@ impl LoadedModel {
         let copy = clock.now().since(computed);
         self.check_all_rows_ran(batch)?;
         Ok((computed.since(start), copy, output))
+    }
+
+    /// Has the model answer queries independently of each other, or no longer do so. Returns whether it can: its only session is that of
+    /// a server.
+    pub(super) fn defer_runs(&self, defers: bool) -> bool {
+        match self.sessions.values().collect::<Vec<_>>().as_slice() {
+            [session] => session.lock().is_ok_and(|mut session| session.defer_runs(defers)),
+            _ => false,
+        }
+    }
+
+    /// Runs the forward function on the samples of a query while runs are deferred. Returns the runs that have yet to be sent, and its
+    /// outputs, which arrive with them.
+    pub(super) fn begin_query(&mut self, batch: &Batch) -> Result<(Vec<DeferredRun>, StepOutput<Value>), Failure> {
+        let output = self.forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
+        self.check_all_rows_ran(batch)?;
+        let runs = self.sessions.values().filter_map(|session| Some(session.lock().ok()?.take_deferred()));
+        Ok((runs.flatten().collect(), output))
     }
 
     /// Runs steps that are part of no figure and copies their outputs to the host several times, to measure the link. A busy

@@ -42,28 +42,42 @@ const TRIAL_QUERIES_MAX: u64 = 1_000_000;
 /// A trial whose queries are not answered ends this long after twice the time of its schedule.
 const OVERLOAD: Seconds = Seconds(60.0);
 /// Batches after which what the forward function remembers of its runs is dropped.
-const FORGOTTEN_AFTER: u64 = 1024;
+pub(super) const FORGOTTEN_AFTER: u64 = 1024;
 
 /// What a scenario needs beside the measured loop.
-struct ScenarioRun {
-    scenario: Scenario,
-    loader: Loader,
+pub(super) struct ScenarioRun {
+    pub(super) scenario: Scenario,
+    pub(super) loader: Loader,
     /// The samples in memory.
-    samples: Vec<u64>,
+    pub(super) samples: Vec<u64>,
     delay: Seconds,
-    outputs: QuerySample,
-    trial: u32,
+    pub(super) outputs: QuerySample,
+    pub(super) trial: u32,
+    /// Whether a server answers queries while others are being answered.
+    overlap: bool,
 }
 
 /// The queries of a trial that were answered.
-struct Answers {
-    random: ChaCha8Rng,
-    begin: Nanos,
-    times: Vec<QueryTimes>,
-    batches: u64,
-    over_bound: u64,
+pub(super) struct Answers {
+    pub(super) random: ChaCha8Rng,
+    pub(super) begin: Nanos,
+    pub(super) times: Vec<QueryTimes>,
+    pub(super) batches: u64,
+    pub(super) over_bound: u64,
     /// Those whose batch alone took longer than the bound, whatever the rate.
     over_bound_alone: u64,
+}
+
+impl Answers {
+    /// Draws the samples of queries.
+    pub(super) fn draw(&mut self, samples: &[u64], count: usize) -> Vec<u64> {
+        (0..count).map(|_| samples[(self.random.next_u64() % samples.len() as u64) as usize]).collect()
+    }
+
+    /// Returns whether the bound can no longer hold, because more than `allowed` queries exceeded it.
+    pub(super) fn ends_early(&self, allowed: Option<u64>) -> bool {
+        self.batches >= CUT_BATCHES_MIN && allowed.is_some_and(|allowed| self.over_bound > allowed)
+    }
 }
 
 /// Whether the bound of a trial held.
@@ -85,7 +99,8 @@ impl MeasuredLoop<'_> {
         if !scenario.has_queries() || self.job.phase() != Phase::Infer {
             return Ok(());
         }
-        let mut run = self.prepare_scenario(scenario.clone())?;
+        let overlap = self.model.defer_runs(true);
+        let mut run = self.prepare_scenario(scenario.clone(), overlap)?;
         match scenario.kind {
             Arrival::SingleStream | Arrival::MultiStream => self.run_stream(&mut run)?,
             Arrival::Server if scenario.searches_rate() => self.search_rate(&mut run, first_pass)?,
@@ -94,6 +109,7 @@ impl MeasuredLoop<'_> {
                 self.run_trial(&mut run, &schedule, false)?;
             }
         }
+        self.model.defer_runs(false);
         let ScenarioRun { scenario, samples, delay, outputs, .. } = run;
         let agreement = self.evidence.kept.compare_queries(&outputs.into_kept());
         let report = ScenarioReport { scenario, samples: samples.len() as u64, queue_delay_s: delay, agreement };
@@ -102,11 +118,11 @@ impl MeasuredLoop<'_> {
     }
 
     /// Reads samples into memory, drawn at random.
-    fn prepare_scenario(&self, scenario: Scenario) -> Result<ScenarioRun, Failure> {
+    fn prepare_scenario(&self, scenario: Scenario, overlap: bool) -> Result<ScenarioRun, Failure> {
         let dataset = self.batches.loader.dataset();
         let sample_bytes = HeldSamples::sample_bytes(dataset.as_ref()).max(1);
-        let (count, batch_bytes) =
-            (HELD_BYTES_MAX / sample_bytes, sample_bytes * self.job.settings.batch_size as usize);
+        let batch_size = if overlap { scenario.samples_per_query } else { self.job.settings.batch_size } as usize;
+        let (count, batch_bytes) = (HELD_BYTES_MAX / sample_bytes, sample_bytes * batch_size);
         let mut drawn = self.batches.order.shuffle("samples of queries", 0, dataset.len());
         drawn.truncate(count.clamp(1, HELD_SAMPLES_MAX));
         let skips_bad = self.job.parameters.bad_samples == BadSamplePolicy::Count;
@@ -116,7 +132,7 @@ impl MeasuredLoop<'_> {
             return Err(failure(&"no sample for the queries could be read", ""));
         }
         let options = LoaderOptions {
-            batch_size: self.job.settings.batch_size as usize,
+            batch_size,
             workers: if batch_bytes < PARALLEL_BYTES_MIN { 0 } else { self.job.settings.num_workers as usize },
             prefetch: 0,
             pad_last_batch: true,
@@ -125,7 +141,7 @@ impl MeasuredLoop<'_> {
         };
         let Batches { loader, .. } = Batches::with_options(self.job, options, self.model.sessions(), Arc::new(held))?;
         let delay = Seconds(f64::from(self.job.settings.queue_delay_us) * 1e-6);
-        Ok(ScenarioRun { scenario, loader, samples, delay, outputs: QuerySample::default(), trial: 0 })
+        Ok(ScenarioRun { scenario, loader, samples, delay, outputs: QuerySample::default(), trial: 0, overlap })
     }
 
     /// Runs queries each of which arrives when its predecessor has been answered, until the time is over and there are enough for the
@@ -140,17 +156,22 @@ impl MeasuredLoop<'_> {
             if now.since(answers.begin).0 >= run.scenario.min_duration_s.0 && number >= needed {
                 break;
             }
-            self.answer(run, &mut answers, &[Query { number, scheduled: now, issued: now }])?;
+            let query = Query { number, scheduled: now, issued: now };
+            match run.overlap {
+                true => self.answer_at_server(run, &mut answers, query)?,
+                false => self.answer(run, &mut answers, &[query])?,
+            }
         }
         let scheduled = answers.times.len() as u64;
-        let trial = run.trial;
-        self.end_trial(run, answers, TrialEnd { trial, scheduled, ..TrialEnd::default() });
+        let (trial, overlap) = (run.trial, run.overlap);
+        self.end_trial(run, answers, TrialEnd { trial, scheduled, overlap, ..TrialEnd::default() });
         Ok(())
     }
 
     /// Searches for the highest rate at which the bound holds.
     fn search_rate(&mut self, run: &mut ScenarioRun, first_pass: &[StepTimes]) -> Result<(), Failure> {
-        let batch_size = self.job.settings.batch_size;
+        // A server is sent a query at a time.
+        let batch_size = self.job.settings.batch_size.max(run.scenario.samples_per_query);
         let times: Vec<Seconds> = first_pass.iter().map(|step| step.core_s + step.output_s).collect();
         let step = Latency::of(&times).map_or(1.0, |latency| latency.p50_s.0.max(1e-9));
         let capacity = f64::from(batch_size / run.scenario.samples_per_query) / step;
@@ -160,8 +181,8 @@ impl MeasuredLoop<'_> {
             let (rate, duration, queries_max) = match step {
                 SearchStep::Try(rate) => {
                     let time = (TRIAL_SHARE * run.scenario.min_duration_s.0).clamp(TRIAL_MIN.0, TRIAL_MAX.0);
-                    let bound = run.scenario.latency_bound_s.unwrap_or_default();
-                    (rate, time.max(BOUNDS_MIN * bound.0), TRIAL_QUERIES_MAX)
+                    let bound = run.scenario.bounds().map(|(_, bound)| bound.0).fold(0.0, f64::max);
+                    (rate, time.max(BOUNDS_MIN * bound), TRIAL_QUERIES_MAX)
                 }
                 SearchStep::Measure(rate) => (rate, run.scenario.min_duration_s.0, QUERIES_MAX),
                 SearchStep::Found | SearchStep::NotFound => return Ok(()),
@@ -210,21 +231,24 @@ impl MeasuredLoop<'_> {
         let clock = self.progress.clock;
         let (queue, stop) = (QueryQueue::default(), Stop::default());
         let mut answers = self.begin_trial(run, Some(schedule));
-        let bound = run.scenario.latency_bound_s;
+        let has_bound = run.scenario.has_bound();
         // Without a bound, and with too few queries to prove one, none holds.
-        let provable = bound.and_then(|_| over_bound_max(schedule.len(), run.scenario.percentile));
-        let allowed = bound.filter(|_| may_be_cut).map(|_| provable.unwrap_or(0));
+        let provable = has_bound.then(|| over_bound_max(schedule.len(), run.scenario.percentile)).flatten();
+        let allowed = (has_bound && may_be_cut).then(|| provable.unwrap_or(0));
         let time_max = 2.0 * schedule.times().last().unwrap_or_default().0 + OVERLOAD.0;
         let issuer = Issuer { schedule, queue: &queue, stop: &stop, clock, begin: answers.begin };
         let is_cut = thread::scope(|scope| {
             let started = thread::Builder::new().name("queries".to_owned()).spawn_scoped(scope, || issuer.run());
             started.map_err(|error| failure(&format!("no thread for the queries: {error}"), ""))?;
-            let answered = self.answer_queries(run, &mut answers, &queue, (allowed, time_max));
+            let answered = match run.overlap {
+                true => self.answer_queries_at_server(run, &mut answers, &queue, (allowed, time_max)),
+                false => self.answer_queries(run, &mut answers, &queue, (allowed, time_max)),
+            };
             stop.set();
             answered
         })?;
-        let end =
-            TrialEnd { trial: run.trial, queries_per_s: schedule.queries_per_s(), scheduled: schedule.len(), is_cut };
+        let (queries_per_s, scheduled) = (schedule.queries_per_s(), schedule.len());
+        let end = TrialEnd { trial: run.trial, queries_per_s, scheduled, is_cut, overlap: run.overlap };
         let held = !is_cut && provable.is_some_and(|most| answers.over_bound <= most);
         let is_hopeless = 2 * answers.over_bound_alone > answers.times.len() as u64;
         self.end_trial(run, answers, end);
@@ -248,8 +272,7 @@ impl MeasuredLoop<'_> {
         let count = (self.job.settings.batch_size / run.scenario.samples_per_query) as usize;
         while let Some(queries) = queue.take(count, run.delay, clock) {
             self.answer(run, answers, &queries)?;
-            let is_missed = allowed.is_some_and(|allowed| answers.over_bound > allowed);
-            if is_missed && answers.batches >= CUT_BATCHES_MIN || clock.now().since(answers.begin).0 > time_max {
+            if answers.ends_early(allowed) || clock.now().since(answers.begin).0 > time_max {
                 return Ok(true);
             }
         }
@@ -259,10 +282,10 @@ impl MeasuredLoop<'_> {
     /// Computes one batch with the samples of queries, and notes their times.
     fn answer(&mut self, run: &mut ScenarioRun, answers: &mut Answers, queries: &[Query]) -> Result<(), Failure> {
         let clock: &dyn Clock = self.progress.clock;
-        let since = |at: Nanos| at.since(answers.begin);
+        let begin = answers.begin;
+        let since = |at: Nanos| at.since(begin);
         let count = queries.len() * run.scenario.samples_per_query as usize;
-        let mut draw = || run.samples[(answers.random.next_u64() % run.samples.len() as u64) as usize];
-        let samples: Vec<u64> = (0..count).map(|_| draw()).collect();
+        let samples = answers.draw(&run.samples, count);
         let started = since(clock.now());
         let request = BatchRequest { number: 0, samples: samples.as_slice().into(), perturbation: None };
         let batch = run.loader.load(request).map_err(|e| failure(&e, e.hint()))?;
@@ -277,9 +300,10 @@ impl MeasuredLoop<'_> {
                 ended_s: ended,
                 core_s,
                 batch: answers.batches,
+                ..QueryTimes::default()
             };
             let bound = run.scenario.latency_bound_s;
-            answers.over_bound += u64::from(bound.is_some_and(|bound| times.latency().0 > bound.0));
+            answers.over_bound += u64::from(!run.scenario.is_kept_by(&times));
             answers.over_bound_alone += u64::from(bound.is_some_and(|bound| ended.0 - started.0 > bound.0));
             answers.times.push(times);
         }
@@ -312,7 +336,12 @@ impl MeasuredLoop<'_> {
     }
 
     /// Emits the times of a trial.
-    fn end_trial(&mut self, run: &mut ScenarioRun, answers: Answers, end: TrialEnd) {
+    fn end_trial(&mut self, run: &mut ScenarioRun, mut answers: Answers, end: TrialEnd) {
+        if end.overlap {
+            // Threads report answers in another order than that in which they ended.
+            answers.times.sort_by(|a, b| a.ended_s.0.total_cmp(&b.ended_s.0));
+            (0..).zip(&mut answers.times).for_each(|(batch, times)| times.batch = batch);
+        }
         for times in answers.times.chunks(STEPS_PER_EVENT) {
             (self.progress.emit)(Event::Queries { times: QueryColumns(times.to_vec()) });
         }

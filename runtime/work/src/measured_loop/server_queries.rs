@@ -1,0 +1,215 @@
+//! The queries of a scenario at a server: each is sent when it arrives, while others are being answered.
+//!
+//! The thread of the measured loop prepares a query and hands it to a thread of its own, which sends it and waits for the answer. Its
+//! latency counts from its scheduled arrival, so that a loop that is late makes no figure better.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope};
+
+use super::super::outputs::QueryOutputs;
+use super::super::phase::failure;
+use super::super::step;
+use super::MeasuredLoop;
+use super::scenario::{Answers, FORGOTTEN_AFTER, ScenarioRun};
+use flagperf_core::event::Failure;
+use flagperf_core::measure::{Clock, Nanos, QueryTimes};
+use flagperf_core::units::Seconds;
+use flagperf_data::BatchRequest;
+use flagperf_engine::{AnswerTimes, DeferredRun, EngineError, Value};
+use flagperf_evaluation::name_outputs;
+use flagperf_load::{Query, QueryQueue};
+use flagperf_script::StepOutput;
+
+/// Most queries that are being answered at a time. A further one waits, which counts as latency.
+const QUERIES_IN_FLIGHT_MAX: usize = 1024;
+
+/// A query that has yet to be sent.
+struct ServerQuery {
+    query: Query,
+    samples: Vec<u64>,
+    started: Nanos,
+    runs: Vec<DeferredRun>,
+    output: StepOutput<Value>,
+}
+
+/// A query whose answer has arrived.
+struct ServerAnswer {
+    query: Query,
+    samples: Vec<u64>,
+    /// When it was prepared, when its first request was sent, and when its outputs were in host memory.
+    started: Nanos,
+    sent: Nanos,
+    ended: Nanos,
+    answers: Vec<AnswerTimes>,
+    output: StepOutput<Value>,
+}
+
+impl ServerQuery {
+    /// Sends the query and waits for its answer.
+    fn ask(self, clock: &dyn Clock) -> Result<ServerAnswer, EngineError> {
+        let sent = clock.now();
+        let mut answers = Vec::new();
+        for run in self.runs {
+            answers.extend(run.wait(clock)?);
+        }
+        let ServerQuery { query, samples, started, output, .. } = ServerQuery { runs: Vec::new(), ..self };
+        Ok(ServerAnswer { query, samples, started, sent, ended: clock.now(), answers, output })
+    }
+}
+
+/// Returns when the first token of each answer had arrived, and the largest mean time between the tokens of one.
+fn token_times(answers: &[AnswerTimes]) -> (Option<Nanos>, Option<Seconds>) {
+    let first = answers.iter().filter_map(|answer| Some(answer.arrivals.first()?.0));
+    let mean = |answer: &AnswerTimes| {
+        let (first, last) = (answer.arrivals.first()?.0, answer.arrivals.last()?.0);
+        let tokens: u64 = answer.arrivals.iter().map(|(_, tokens)| tokens).sum();
+        (tokens > 1).then(|| Seconds(last.since(first).0 / (tokens - 1) as f64))
+    };
+    (first.max(), answers.iter().filter_map(mean).reduce(|a, b| if b.0 > a.0 { b } else { a }))
+}
+
+impl MeasuredLoop<'_> {
+    /// Answers queries until none follows and none is being answered. Returns whether it ended before, as
+    /// [`MeasuredLoop::answer_queries`].
+    pub(super) fn answer_queries_at_server(
+        &mut self,
+        run: &mut ScenarioRun,
+        answers: &mut Answers,
+        queue: &QueryQueue,
+        (allowed, time_max): (Option<u64>, f64),
+    ) -> Result<bool, Failure> {
+        let clock = self.progress.clock;
+        let (sender, receiver) = channel();
+        thread::scope(|scope| {
+            let mut in_flight = 0;
+            let ends = |answers: &Answers| answers.ends_early(allowed) || clock.now().since(answers.begin).0 > time_max;
+            while let Some(queries) = queue.take(1, Seconds(0.0), clock) {
+                for query in queries {
+                    start(scope, self.prepare_query(run, answers, query)?, clock, &sender)?;
+                    in_flight += 1;
+                }
+                in_flight -= self.take_answers(run, answers, &receiver, in_flight == QUERIES_IN_FLIGHT_MAX)?;
+                if ends(answers) {
+                    return Ok(true);
+                }
+            }
+            while in_flight > 0 {
+                in_flight -= self.take_answers(run, answers, &receiver, true)?;
+                if ends(answers) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
+    /// Sends a query and waits for its answer.
+    pub(super) fn answer_at_server(
+        &mut self,
+        run: &mut ScenarioRun,
+        answers: &mut Answers,
+        query: Query,
+    ) -> Result<(), Failure> {
+        let query = self.prepare_query(run, answers, query)?;
+        let answer = query.ask(self.progress.clock);
+        self.note_answer(run, answers, answer)
+    }
+
+    /// Reads the samples of a query, and runs the forward function on them.
+    fn prepare_query(
+        &mut self,
+        run: &mut ScenarioRun,
+        answers: &mut Answers,
+        query: Query,
+    ) -> Result<ServerQuery, Failure> {
+        let started = self.progress.clock.now();
+        let samples = answers.draw(&run.samples, run.scenario.samples_per_query as usize);
+        let request = BatchRequest { number: 0, samples: samples.as_slice().into(), perturbation: None };
+        let batch = run.loader.load(request).map_err(|e| failure(&e, e.hint()))?;
+        let (runs, output) = self.model.begin_query(&batch)?;
+        run.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
+        Ok(ServerQuery { query, samples, started, runs, output })
+    }
+
+    /// Notes the answers that have arrived, and waits for one if it `waits`. Returns their number.
+    fn take_answers(
+        &mut self,
+        run: &mut ScenarioRun,
+        answers: &mut Answers,
+        receiver: &Receiver<Result<ServerAnswer, EngineError>>,
+        waits: bool,
+    ) -> Result<usize, Failure> {
+        let first = waits.then(|| receiver.recv().expect("the loop has a sender"));
+        let mut taken = 0;
+        for answer in first.into_iter().chain(receiver.try_iter()) {
+            self.note_answer(run, answers, answer)?;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    /// Notes the times of a query, and keeps its outputs if they are drawn.
+    fn note_answer(
+        &mut self,
+        run: &mut ScenarioRun,
+        answers: &mut Answers,
+        answer: Result<ServerAnswer, EngineError>,
+    ) -> Result<(), Failure> {
+        let answer = answer.map_err(|e| failure(&e, e.hint()))?;
+        let since = |at: Nanos| at.since(answers.begin);
+        let (first_token, next_token_s) = token_times(&answer.answers);
+        let times = QueryTimes {
+            trial: run.trial,
+            scheduled_s: since(answer.query.scheduled),
+            issued_s: since(answer.query.issued),
+            started_s: since(answer.started),
+            ended_s: since(answer.ended),
+            core_s: answer.ended.since(answer.sent),
+            batch: answers.batches,
+            first_token_s: first_token.map(since),
+            next_token_s,
+        };
+        answers.over_bound += u64::from(!run.scenario.is_kept_by(&times));
+        answers.times.push(times);
+        answers.batches += 1;
+        let output = step::copy_to_host(answer.output).map_err(|e| failure(&e, ""))?;
+        run.outputs.add(|| QueryOutputs { samples: answer.samples, outputs: name_outputs(&output) });
+        if answers.batches.is_multiple_of(FORGOTTEN_AFTER) {
+            self.model.forget_unmeasured();
+        }
+        Ok(())
+    }
+}
+
+/// Starts the thread of a query.
+fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    query: ServerQuery,
+    clock: &'scope dyn Clock,
+    sender: &Sender<Result<ServerAnswer, EngineError>>,
+) -> Result<(), Failure> {
+    let sender = sender.clone();
+    // The loop has ended if it no longer receives.
+    let started = thread::Builder::new().spawn_scoped(scope, move || drop(sender.send(query.ask(clock))));
+    started.map(drop).map_err(|error| failure(&format!("no thread for a query: {error}"), ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_answer_of_a_query_gives_its_times() {
+        let answer = |arrivals: &[(u64, u64)]| AnswerTimes {
+            sent: Nanos(0),
+            arrivals: arrivals.iter().map(|(at, tokens)| (Nanos(*at), *tokens)).collect(),
+        };
+        let seconds = |ns: u64| Some(Seconds::from_nanos(ns));
+        assert_eq!(token_times(&[]), (None, None));
+        assert_eq!(token_times(&[answer(&[(7, 1)])]), (Some(Nanos(7)), None));
+        // The second event has the two other tokens.
+        let late = answer(&[(100, 1), (140, 2)]);
+        assert_eq!(token_times(std::slice::from_ref(&late)), (Some(Nanos(100)), seconds(20)));
+        assert_eq!(token_times(&[late, answer(&[(50, 1), (110, 2)])]), (Some(Nanos(100)), seconds(30)));
+    }
+}
