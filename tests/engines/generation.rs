@@ -266,7 +266,7 @@ BODY
 const HONEST: &str = "for token in self.compute(prompt, new_tokens): yield row, token";
 
 /// Returns a checkout with the case and a compiler of this entry.
-fn counting_site(own: &str) -> Site {
+pub fn counting_site(own: &str) -> Site {
     let site = Site::new(own);
     for (script, text) in COUNTING {
         site.write(&format!("scripts/tiny/{script}"), text);
@@ -342,17 +342,20 @@ for token in self.kept[known]: yield row, token";
     assert!(code == Some(1) && reason.contains("audit"), "{}", record["failures"]);
 }
 
+/// The answer of the counting case to a prompt, whose last token is `token`, with a pause before each token.
+pub fn count_on(request: &Json, connection: &mut TcpStream, factor: i64) {
+    begin(connection);
+    let mut token = request["prompt"].as_array().and_then(|prompt| prompt.last()?.as_i64()).expect("a token");
+    for _ in 0..request["max_tokens"].as_u64().unwrap_or_default() {
+        thread::sleep(Duration::from_millis(5));
+        token = (factor * token + 3) % 1000;
+        send(connection, &[token]);
+    }
+}
+
 #[test]
 fn a_server_is_measured_as_an_engine_and_is_never_official() {
-    let server = CompletionServer::start(MODELS, |request, connection| {
-        begin(connection);
-        let mut token = request["prompt"].as_array().and_then(|prompt| prompt.last()?.as_i64()).expect("a token");
-        for _ in 0..request["max_tokens"].as_u64().unwrap_or_default() {
-            thread::sleep(Duration::from_millis(5));
-            token = (7 * token + 3) % 1000;
-            send(connection, &[token]);
-        }
-    });
+    let server = CompletionServer::start(MODELS, |request, connection| count_on(request, connection, 7));
     let options = format!("options: {{base_url: \"{}\"}}", server.base_url());
     let site = counting_site(&format!("{{engine: openai, {options}}}"));
     let record = site.run_successfully(&[]);

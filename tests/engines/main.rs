@@ -13,5 +13,6 @@ mod operators;
 mod plugins;
 mod profiles;
 mod reference;
+mod server_queries;
 mod sidecar;
 mod tensorrt;

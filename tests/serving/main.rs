@@ -11,6 +11,7 @@ mod deployment;
 mod faults;
 mod grpc;
 mod grpc_protocol;
+mod kserve;
 mod language_store;
 mod load;
 mod malformed;

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use super::interpreter::Interpreter;
+use super::kserve::KServe;
 use super::null::Null;
 use super::onnxruntime::OnnxRuntime;
 use super::openai::OpenAi;
@@ -19,7 +20,7 @@ use flagperf_core::suggestion::nearest;
 /// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
 /// `check` reports the reason.
 pub static TABLE: &[&dyn Engine] =
-    &[&Interpreter, &Null, &OnnxRuntime, &OpenAi, &OpenVino, &Plugin, &Program, &Rten, &Sidecar, &Tract];
+    &[&Interpreter, &KServe, &Null, &OnnxRuntime, &OpenAi, &OpenVino, &Plugin, &Program, &Rten, &Sidecar, &Tract];
 
 /// Returns the engine with this name.
 ///

@@ -7,7 +7,6 @@ use flagperf_core::tensor::DType;
 
 use super::api_error::ApiError;
 use super::classification::classify;
-use super::datatype::protocol_name;
 use super::model::Model;
 use super::queue::Tensors;
 use super::request::{WantedOutput, allowed};
@@ -74,7 +73,7 @@ impl AnswerOutput {
     /// Returns the name of the type in the protocol.
     pub fn datatype(&self) -> &'static str {
         match &self.content {
-            AnswerContent::Tensor(dtype, _) => protocol_name(*dtype),
+            AnswerContent::Tensor(dtype, _) => dtype.kserve_name(),
             AnswerContent::Texts(_) => TEXT_TYPE,
             AnswerContent::Region(datatype, ..) => datatype,
         }

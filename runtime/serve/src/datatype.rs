@@ -1,4 +1,4 @@
-//! The names of element types in the protocol.
+//! The names of types and devices in messages.
 
 use flagperf_core::tensor::DType;
 
@@ -7,36 +7,9 @@ use serde::Serializer;
 use super::messages::DataType;
 use super::messages::model_instance_group::Kind;
 
-/// Each type with its name in the protocol, and in the configuration of a model.
-const NAMES: [(DType, &str, DataType); 13] = [
-    (DType::F64, "FP64", DataType::TypeFp64),
-    (DType::F32, "FP32", DataType::TypeFp32),
-    (DType::F16, "FP16", DataType::TypeFp16),
-    (DType::BF16, "BF16", DataType::TypeBf16),
-    (DType::I64, "INT64", DataType::TypeInt64),
-    (DType::I32, "INT32", DataType::TypeInt32),
-    (DType::I16, "INT16", DataType::TypeInt16),
-    (DType::I8, "INT8", DataType::TypeInt8),
-    (DType::U64, "UINT64", DataType::TypeUint64),
-    (DType::U32, "UINT32", DataType::TypeUint32),
-    (DType::U16, "UINT16", DataType::TypeUint16),
-    (DType::U8, "UINT8", DataType::TypeUint8),
-    (DType::Bool, "BOOL", DataType::TypeBool),
-];
-
-/// Returns the name of a type in the protocol: `FP32`.
-pub fn protocol_name(dtype: DType) -> &'static str {
-    NAMES.iter().find(|(known, ..)| *known == dtype).map_or("", |(_, name, _)| name)
-}
-
-/// Returns the type with a name in the protocol.
-pub fn named_dtype(name: &str) -> Option<DType> {
-    NAMES.iter().find(|(_, known, _)| *known == name).map(|(dtype, ..)| *dtype)
-}
-
 /// Returns a type as the configuration of a model states it.
 pub fn config_type(dtype: DType) -> DataType {
-    NAMES.iter().find(|(known, ..)| *known == dtype).map_or(DataType::TypeInvalid, |(.., kind)| *kind)
+    DataType::from_str_name(&format!("TYPE_{}", dtype.kserve_name())).unwrap_or(DataType::TypeInvalid)
 }
 
 /// Writes a type in JSON as the configuration of a model names it: `TYPE_FP32`.
@@ -61,12 +34,10 @@ mod tests {
 
     #[test]
     fn every_type_has_names_of_its_own() {
-        let names: std::collections::BTreeSet<&str> = DType::ALL.into_iter().map(protocol_name).collect();
-        assert_eq!(names.len(), DType::ALL.len());
-        assert!(!names.contains(""));
+        let types: std::collections::BTreeSet<i32> = DType::ALL.map(|dtype| config_type(dtype) as i32).into();
+        assert!(types.len() == DType::ALL.len() && !types.contains(&(DataType::TypeInvalid as i32)));
         for dtype in DType::ALL {
-            assert_eq!(config_type(dtype).as_str_name(), format!("TYPE_{}", protocol_name(dtype)));
-            assert_eq!(named_dtype(protocol_name(dtype)), Some(dtype));
+            assert_eq!(DType::with_kserve_name(dtype.kserve_name()), Some(dtype));
         }
     }
 }

@@ -5,8 +5,6 @@ use std::fmt;
 use flagperf_core::tensor::DType;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
-use super::datatype::protocol_name;
-
 /// An element as JSON states it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Element {
@@ -86,7 +84,7 @@ impl Elements {
         let mut bytes = Vec::with_capacity(self.0.len() * dtype.size());
         for (at, element) in self.0.iter().enumerate() {
             if append(*element, dtype, &mut bytes).is_none() {
-                let name = protocol_name(dtype);
+                let name = dtype.kserve_name();
                 return Err(match dtype {
                     DType::F16 | DType::BF16 => {
                         format!("`data` cannot contain {name}: send the tensor as binary data (`binary_data_size`)")
@@ -167,7 +165,7 @@ pub fn write_elements(dtype: DType, bytes: &[u8], json: &mut Vec<u8>) -> Result<
     match dtype {
         DType::F64 => numbers!(f64, |number| number.is_finite()),
         DType::F32 => numbers!(f32, |number| number.is_finite()),
-        DType::F16 | DType::BF16 => Err(format!("JSON has no form for {}", protocol_name(dtype))),
+        DType::F16 | DType::BF16 => Err(format!("JSON has no form for {}", dtype.kserve_name())),
         DType::I64 => numbers!(i64, |_| true),
         DType::I32 => numbers!(i32, |_| true),
         DType::I16 => numbers!(i16, |_| true),

@@ -1,6 +1,6 @@
 //! Describes a model as the protocols do: its metadata, its configuration and its statistics.
 
-use super::datatype::{config_type, protocol_name};
+use super::datatype::config_type;
 use super::messages::model_instance_group::Kind;
 use super::messages::model_metadata_response::TensorMetadata;
 use super::messages::{
@@ -21,7 +21,7 @@ fn platform(model: &Model) -> String {
 pub fn model_metadata(model: &Model, versions: impl Iterator<Item = u64>) -> ModelMetadataResponse {
     let tensor = |port: &Port| TensorMetadata {
         name: port.name.clone(),
-        datatype: protocol_name(port.spec.dtype).to_owned(),
+        datatype: port.spec.dtype.kserve_name().to_owned(),
         shape: port.protocol_shape(),
     };
     ModelMetadataResponse {

@@ -8,7 +8,6 @@ use flagperf_core::tensor::DType;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::api_error::ApiError;
-use super::datatype::{named_dtype, protocol_name};
 use super::elements::Elements;
 use super::frame::TensorHead;
 use super::queue::Tensors;
@@ -131,8 +130,8 @@ impl GivenInput {
     /// Returns the type and the shape.
     fn head(&self) -> Result<TensorHead, String> {
         let (name, datatype) = (&self.name, &self.datatype);
-        let dtype = named_dtype(datatype).ok_or_else(|| {
-            let known = DType::ALL.map(protocol_name).join(", ");
+        let dtype = DType::with_kserve_name(datatype).ok_or_else(|| {
+            let known = DType::ALL.map(DType::kserve_name).join(", ");
             format!("input `{name}`: unknown datatype `{datatype}` (known: {known})")
         })?;
         if self.shape.len() > DIMENSIONS_MAX {
@@ -163,7 +162,7 @@ impl GivenInput {
         };
         let needed = head.bytes().unwrap_or(usize::MAX) as u64;
         if given != needed {
-            let (shape, dtype) = (&head.shape, protocol_name(head.dtype));
+            let (shape, dtype) = (&head.shape, head.dtype.kserve_name());
             return Err(ApiError::bad_request(format!(
                 "input `{name}` has {given} bytes, but {shape:?} of {dtype} needs {needed}"
             )));

@@ -4,7 +4,6 @@ use flagperf_config::{ServedModel, list_known};
 use flagperf_core::tensor::{Dim, NamedSizes, TensorSpec};
 use indexmap::IndexMap;
 
-use super::datatype::protocol_name;
 use super::frame::{LoadedModel, NamedSpec, TensorHead};
 
 /// An input or output.
@@ -65,11 +64,11 @@ impl Signature {
     pub fn check_inputs(&self, given: &[TensorHead]) -> Result<(), String> {
         let mut sizes = NamedSizes::default();
         for (port, head) in self.inputs.iter().zip(given) {
-            let (name, expected) = (&port.name, protocol_name(port.spec.dtype));
+            let (name, expected) = (&port.name, port.spec.dtype.kserve_name());
             if head.dtype != port.spec.dtype {
                 return Err(format!(
                     "input `{name}` is {}, but the model expects {expected}",
-                    protocol_name(head.dtype)
+                    head.dtype.kserve_name()
                 ));
             }
             if !port.spec.admits(&head.shape, head.dtype) {

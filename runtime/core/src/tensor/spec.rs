@@ -54,6 +54,30 @@ impl DType {
         DType::Bool,
     ];
 
+    /// Returns the name of the type in KServe's protocol.
+    pub const fn kserve_name(self) -> &'static str {
+        match self {
+            DType::F64 => "FP64",
+            DType::F32 => "FP32",
+            DType::F16 => "FP16",
+            DType::BF16 => "BF16",
+            DType::I64 => "INT64",
+            DType::I32 => "INT32",
+            DType::I16 => "INT16",
+            DType::I8 => "INT8",
+            DType::U64 => "UINT64",
+            DType::U32 => "UINT32",
+            DType::U16 => "UINT16",
+            DType::U8 => "UINT8",
+            DType::Bool => "BOOL",
+        }
+    }
+
+    /// Returns the type with a name in KServe's protocol.
+    pub fn with_kserve_name(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.kserve_name() == name)
+    }
+
     /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {

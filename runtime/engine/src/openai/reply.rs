@@ -2,10 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::printable::printable_line;
-
-/// Bytes shown of an event that cannot be read.
-const EXCERPT: usize = 300;
+use crate::http_server::excerpt;
 
 /// An event of a streamed answer, as far as it is read.
 #[derive(Deserialize)]
@@ -71,11 +68,6 @@ pub(super) fn read_line(line: &[u8]) -> Result<Line, String> {
         Some(tokens) => Ok(Line::Tokens(tokens)),
         None => Ok(Line::Other),
     }
-}
-
-/// Returns the beginning of what a server sent, in one line.
-pub(super) fn excerpt(bytes: &[u8]) -> String {
-    printable_line(&String::from_utf8_lossy(&bytes[..bytes.len().min(4 * EXCERPT)]), EXCERPT)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use axum::body::Bytes;
 use flagperf_core::tensor::DType;
 
-use crate::datatype::protocol_name;
 use crate::messages::InferTensorContents;
 
 /// Returns the elements as bytes of a tensor, in little-endian order.
@@ -24,12 +23,12 @@ pub fn contents_bytes(contents: &InferTensorContents, dtype: DType) -> Result<By
         DType::U8 => ("uint_contents", narrow(&contents.uint_contents, dtype, u8::to_le_bytes)?),
         DType::Bool => ("bool_contents", each(&contents.bool_contents, |truth| [u8::from(truth)])),
         DType::F16 | DType::BF16 => {
-            let name = protocol_name(dtype);
+            let name = dtype.kserve_name();
             return Err(format!("`contents` has no field for {name}: send the tensor as `raw_input_contents`"));
         }
     };
     if bytes.is_empty() && *contents != InferTensorContents::default() {
-        return Err(format!("its elements are not in `{field}`, the field of {}", protocol_name(dtype)));
+        return Err(format!("its elements are not in `{field}`, the field of {}", dtype.kserve_name()));
     }
     Ok(Bytes::from(bytes))
 }
@@ -47,7 +46,7 @@ where
     let mut narrowed = Vec::with_capacity(elements.len() * SIZE);
     for (at, element) in elements.iter().enumerate() {
         let value = N::try_from(*element).map_err(|_| {
-            format!("element {at} of `contents` is {element}, which is no value of {}", protocol_name(dtype))
+            format!("element {at} of `contents` is {element}, which is no value of {}", dtype.kserve_name())
         })?;
         narrowed.extend(bytes(value));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use flagperf_core::measure::Nanos;
+use flagperf_core::tensor::DType;
 use prost::Message;
 
 use super::contents::contents_bytes;
@@ -13,7 +14,6 @@ use super::replies::{Reply, named_version, with_record};
 use crate::answer::{AnswerContent, AnswerOutput, InferAnswer, text_bytes};
 use crate::api_error::ApiError;
 use crate::body::LimitedBody;
-use crate::datatype::named_dtype;
 use crate::messages::infer_parameter::ParameterChoice;
 use crate::messages::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::messages::model_infer_response::InferOutputTensor;
@@ -102,7 +102,7 @@ fn given_input(input: InferInputTensor, raw: Option<&mut std::vec::IntoIter<Byte
             Some(bytes) => Content::Bytes(bytes),
             None => return Err(failed("`raw_input_contents` has no part for it".to_owned())),
         },
-        (None, None, Some(contents)) => match named_dtype(&datatype) {
+        (None, None, Some(contents)) => match DType::with_kserve_name(&datatype) {
             Some(dtype) => Content::Bytes(contents_bytes(&contents, dtype).map_err(failed)?),
             // The comparison with the model names the types that are known.
             None => Content::Bytes(Bytes::new()),
