@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use flagperf_core::measure::MonotonicClock;
 use futures_util::future::join_all;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::body::BodyLimits;
 use super::connections::{Connections, Endpoint, Protocol};
@@ -86,7 +85,7 @@ pub fn serve(
     served: Served,
     ready: impl FnOnce(&[String], usize) -> io::Result<()>,
 ) -> Result<(), ServeError> {
-    allow_open_files();
+    flagperf_host::allow_open_files();
     let scratch = tempfile::Builder::new().prefix("flagperf-serve-").tempdir()?;
     // At least two: one of them may wait for a worker to start.
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 16));
@@ -94,15 +93,6 @@ pub fn serve(
     let result = runtime.block_on(run(options, served, scratch.path(), ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
-}
-
-/// Lets the process open as many files as the system allows it: each connection is one, and a usual limit is 1024.
-fn allow_open_files() {
-    let raised =
-        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
-    if let Err(error) = raised {
-        warn!("the limit of open files stays as it is: {error}");
-    }
 }
 
 async fn run(

@@ -22,6 +22,7 @@ use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
 use flagperf_data::{BatchRequest, HeldSamples, Loader, LoaderOptions};
 use flagperf_evaluation::name_outputs;
+use flagperf_host::allow_open_files;
 use flagperf_load::{Issuer, Query, QueryQueue, RateSearch, Schedule, SearchStep, Stop, read_recorded_times};
 
 /// Largest number of bytes of the samples that are held in memory, and of samples.
@@ -100,6 +101,10 @@ impl MeasuredLoop<'_> {
             return Ok(());
         }
         let overlap = self.model.defer_runs(true);
+        if overlap {
+            // Each query that is being answered has a connection.
+            allow_open_files();
+        }
         let mut run = self.prepare_scenario(scenario.clone(), overlap)?;
         match scenario.kind {
             Arrival::SingleStream | Arrival::MultiStream => self.run_stream(&mut run)?,
