@@ -14,7 +14,7 @@ use flagperf_core::text::one_line;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_engine::EngineSource;
 use flagperf_microbenchmark::{
-    AllReduceFigures, DataSheet, Format, Limit, LimitJob, LimitTimes, LimitValue, OperatorFigures, OperatorJob,
+    DataSheet, ExchangeFigures, Format, Limit, LimitJob, LimitTimes, LimitValue, OperatorFigures, OperatorJob,
     OperatorTimes, Reason, Sizes,
 };
 use flagperf_report::columns;
@@ -104,7 +104,7 @@ pub(super) struct LimitResult {
     pub(super) figures: Option<OperatorFigures>,
     /// The bytes of the tensors by which it was reached, and the figures of each size, if it is that of several devices.
     pub(super) bytes: Option<Bytes>,
-    pub(super) all_reduce: Vec<AllReduceFigures>,
+    pub(super) exchange: Vec<ExchangeFigures>,
     /// Why it does not count; empty if it does.
     pub(super) reasons: Vec<Reason>,
     pub(super) data_sheet_value: Option<f64>,
@@ -155,7 +155,7 @@ pub(super) fn run_operators(arguments: &RunArguments) -> anyhow::Result<ExitCode
 /// Measures the limits of a device, and prints them.
 pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
     let devices = arguments.devices;
-    let chosen = match chosen_limits(&arguments.only, devices.is_some()) {
+    let chosen = match chosen_limits(&arguments.only, devices.unwrap_or(1)) {
         Ok(chosen) => chosen,
         Err(message) => return Ok(print_mistake(&message)),
     };
@@ -341,7 +341,7 @@ impl Bench {
         let data_sheet = self.data_sheet(device.as_deref(), format);
         let found = times.as_ref().and_then(|times| times.value(&data_sheet));
         let value = found.as_ref().map(|found| found.value);
-        let LimitValue { size, figures, bytes, all_reduce, reasons, .. } = found.unwrap_or_default();
+        let LimitValue { size, figures, bytes, exchange, reasons, .. } = found.unwrap_or_default();
         LimitResult {
             limit: limit.name,
             row: limit.row,
@@ -352,7 +352,7 @@ impl Bench {
             size,
             figures,
             bytes,
-            all_reduce,
+            exchange,
             reasons,
             data_sheet_value: limit.data_sheet_value(&data_sheet),
             data_sheet,

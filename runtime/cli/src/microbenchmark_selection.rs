@@ -44,14 +44,17 @@ pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArgume
     Ok(engine)
 }
 
-/// Returns the limits with these names, or all: of one device, or of several that are measured together.
-pub(super) fn chosen_limits(names: &[String], of_several: bool) -> Result<Vec<&'static Limit>, String> {
+/// Returns the limits with these names, or all: of one device, or of so many that are measured together.
+pub(super) fn chosen_limits(names: &[String], devices: u32) -> Result<Vec<&'static Limit>, String> {
     if names.is_empty() {
-        return Ok(LIMITS.iter().filter(|limit| limit.is_of_several_devices() == of_several).collect());
+        return Ok(LIMITS.iter().filter(|limit| limit.is_of(devices)).collect());
     }
     let chosen = |name: &String| match Limit::find(name)? {
-        limit if limit.is_of_several_devices() == of_several => Ok(limit),
-        _ if of_several => Err(format!("limit `{name}` is that of one device: measure it without `--devices`")),
+        limit if limit.is_of(devices) => Ok(limit),
+        limit if !limit.is_of_several_devices() => {
+            Err(format!("limit `{name}` is that of one device: measure it without `--devices`"))
+        }
+        _ if devices > 1 => Err(format!("limit `{name}` is that of two devices: `--devices 2`")),
         _ => Err(format!("limit `{name}` is that of several devices: `--devices 2` measures it on two")),
     };
     names.iter().map(chosen).collect()

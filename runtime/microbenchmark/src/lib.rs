@@ -2,9 +2,9 @@
 //!
 //! The inputs lie where the engine keeps its own outputs: on its device. Knows no vendor, no case and no record.
 
-mod all_reduce;
-mod all_reduce_figures;
 mod check;
+mod exchange;
+mod exchange_figures;
 mod figures;
 mod format;
 mod graph;
@@ -17,9 +17,9 @@ mod sizes;
 mod tests;
 mod times;
 
-pub use all_reduce::{ProcessTimes, SeriesTimes};
-pub use all_reduce_figures::AllReduceFigures;
 pub use check::Comparison;
+pub use exchange::{Exchange, ProcessTimes, SeriesTimes};
+pub use exchange_figures::ExchangeFigures;
 pub use figures::{DataSheet, OperatorFigures, Reason};
 pub use format::{FORMATS, Format};
 pub use graph::GraphFailure;

@@ -11,8 +11,8 @@ use flagperf_engine::{EngineError, Session, Value};
 use flagperf_onnx::ValueInfo;
 use serde::{Deserialize, Serialize};
 
-use super::all_reduce::{ProcessTimes, measure_all_reduce};
-use super::all_reduce_figures::AllReduceFigures;
+use super::exchange::{Exchange, ProcessTimes, measure_exchange};
+use super::exchange_figures::ExchangeFigures;
 use super::figures::{DataSheet, OperatorFigures, Reason};
 use super::format::Format;
 use super::graph::{first_row_graph, tile_graph};
@@ -62,6 +62,8 @@ enum LimitKind {
     DeviceToHost,
     /// By the means of tensors over several processes, each with a device of its own.
     AllReduce,
+    /// By a tensor that one of two such processes sends to the other.
+    PeerToPeer,
     /// Not at all, for this reason.
     Missing(&'static str),
 }
@@ -85,8 +87,7 @@ pub const LIMITS: [Limit; 15] = [
     limit("interconnect-h2d", "transfer-bandwidth", LimitKind::HostToDevice),
     limit("interconnect-d2h", "transfer-bandwidth-d2h", LimitKind::DeviceToHost),
     limit("interconnect-MPI_intraserver", "interconnect-MPI_intraserver-bandwidth", LimitKind::AllReduce),
-    limit("interconnect-P2P_intraserver", "inferconnect-P2P_intraserver-bandwidth",
-        LimitKind::Missing("no engine has an operation that sends a tensor from one device to another")),
+    limit("interconnect-P2P_intraserver", "inferconnect-P2P_intraserver-bandwidth", LimitKind::PeerToPeer),
     limit("interconnect-MPI_interserver", "interconnect-MPI_interserver-bandwidth", BETWEEN_HOSTS),
     limit("interconnect-P2P_interserver", "inferconnect-P2P_intraserver-bandwidth", BETWEEN_HOSTS),
 ];
@@ -125,6 +126,14 @@ impl Limit {
     /// Returns whether the limit is that of several devices of one host.
     pub fn is_of_several_devices(&self) -> bool {
         self.name.contains("server")
+    }
+
+    /// Returns whether the limit is that of so many devices together.
+    pub fn is_of(&self, devices: u32) -> bool {
+        match self.kind {
+            LimitKind::PeerToPeer => devices == 2,
+            _ => self.is_of_several_devices() == (devices > 1),
+        }
     }
 
     /// Returns what the data sheet says of the limit. It has nothing about transfers.
@@ -171,6 +180,8 @@ pub enum LimitTimes {
     Capacity { device: String, device_name: Option<String>, bytes: Bytes },
     /// The means of tensors over these processes.
     AllReduce(Vec<ProcessTimes>),
+    /// The tensors of the first of these processes, which the others get.
+    Broadcast(Vec<ProcessTimes>),
 }
 
 /// A limit, from what was measured.
@@ -183,7 +194,7 @@ pub struct LimitValue {
     pub figures: Option<OperatorFigures>,
     /// The bytes of the tensor that reached it, and the figures of each size, if it is that of several devices.
     pub bytes: Option<Bytes>,
-    pub all_reduce: Vec<AllReduceFigures>,
+    pub exchange: Vec<ExchangeFigures>,
     /// Why it does not count; empty if it does.
     pub reasons: Vec<Reason>,
 }
@@ -196,6 +207,14 @@ pub struct SizeTimes {
     /// The floating-point operations of a call, if they are counted.
     pub flops: Option<f64>,
     pub times: OperatorTimes,
+}
+
+/// Returns the highest bus bandwidth of an exchange.
+fn exchange_value(exchange: Exchange, processes: &[ProcessTimes]) -> Option<LimitValue> {
+    let exchange = ExchangeFigures::of(exchange, processes);
+    let best = exchange.iter().max_by(|a, b| a.bus_bytes_per_s.total_cmp(&b.bus_bytes_per_s))?;
+    let (value, bytes, reasons) = (best.bus_bytes_per_s, Some(best.bytes), best.reasons.clone());
+    Some(LimitValue { value, bytes, exchange, reasons, ..LimitValue::default() })
 }
 
 impl LimitTimes {
@@ -216,29 +235,26 @@ impl LimitTimes {
                 Some(LimitValue { value, ..LimitValue::default() })
             }
             LimitTimes::Capacity { bytes, .. } => Some(LimitValue { value: bytes.0 as f64, ..LimitValue::default() }),
-            LimitTimes::AllReduce(processes) => {
-                let all_reduce = AllReduceFigures::of(processes);
-                let best = all_reduce.iter().max_by(|a, b| a.bus_bytes_per_s.total_cmp(&b.bus_bytes_per_s))?;
-                let (value, bytes, reasons) = (best.bus_bytes_per_s, Some(best.bytes), best.reasons.clone());
-                Some(LimitValue { value, bytes, all_reduce, reasons, ..LimitValue::default() })
-            }
+            LimitTimes::AllReduce(processes) => exchange_value(Exchange::AllReduce, processes),
+            LimitTimes::Broadcast(processes) => exchange_value(Exchange::Broadcast, processes),
         }
     }
 
     /// Returns what several processes measured as one; `None` if they are none.
     pub fn merge(times: Vec<LimitTimes>) -> Option<LimitTimes> {
         times.into_iter().reduce(|all, own| match (all, own) {
-            (LimitTimes::AllReduce(mut all), LimitTimes::AllReduce(own)) => {
-                all.extend(own);
-                LimitTimes::AllReduce(all)
-            }
+            (LimitTimes::AllReduce(all), LimitTimes::AllReduce(own)) => LimitTimes::AllReduce([all, own].concat()),
+            (LimitTimes::Broadcast(all), LimitTimes::Broadcast(own)) => LimitTimes::Broadcast([all, own].concat()),
             (all, _) => all,
         })
     }
 
     /// Returns the number of devices.
     pub fn devices(&self) -> usize {
-        if let LimitTimes::AllReduce(processes) = self { processes.len() } else { 1 }
+        match self {
+            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => processes.len(),
+            _ => 1,
+        }
     }
 
     /// Returns the name of the device in its driver.
@@ -248,7 +264,9 @@ impl LimitTimes {
             LimitTimes::Transfers { device_name, .. } | LimitTimes::Capacity { device_name, .. } => {
                 device_name.as_deref()
             }
-            LimitTimes::AllReduce(processes) => processes.first()?.device_name.as_deref(),
+            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => {
+                processes.first()?.device_name.as_deref()
+            }
         }
     }
 
@@ -257,7 +275,9 @@ impl LimitTimes {
         match self {
             LimitTimes::Operator(sizes) => sizes.first().map_or("", |one| one.times.device.as_str()),
             LimitTimes::Transfers { device, .. } | LimitTimes::Capacity { device, .. } => device,
-            LimitTimes::AllReduce(processes) => processes.first().map_or("", |process| process.device.as_str()),
+            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => {
+                processes.first().map_or("", |process| process.device.as_str())
+            }
         }
     }
 }
@@ -275,10 +295,14 @@ pub fn measure_limit(job: &LimitJob, clock: &dyn Clock, begun: &AtomicU64) -> Re
         LimitKind::HostToDevice => measure_to_device(&job.settings, clock),
         LimitKind::DeviceToHost => measure_to_host(&job.settings, clock),
         LimitKind::Missing(reason) => Err(MeasureError::Operator(reason.to_owned())),
-        LimitKind::AllReduce => {
+        LimitKind::AllReduce | LimitKind::PeerToPeer => {
             let alone = || MeasureError::Operator(format!("`{}` is a limit of several devices", limit.name));
             let group = job.group.as_ref().ok_or_else(alone)?;
-            Ok(LimitTimes::AllReduce(vec![measure_all_reduce(&job.settings, group, clock, begun)?]))
+            let of = |exchange| Ok(vec![measure_exchange(exchange, &job.settings, group, clock, begun)?]);
+            match limit.kind {
+                LimitKind::AllReduce => of(Exchange::AllReduce).map(LimitTimes::AllReduce),
+                _ => of(Exchange::Broadcast).map(LimitTimes::Broadcast),
+            }
         }
     }
 }

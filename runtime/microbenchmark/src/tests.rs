@@ -233,6 +233,8 @@ fn each_limit_has_a_unit_and_is_measured_or_says_why_not() {
     }
     assert!(!Limit::find("interconnect-h2d").unwrap().is_of_several_devices());
     assert!(Limit::find("interconnect-MPI_intraserver").unwrap().is_of_several_devices());
+    let of = |devices: u32| LIMITS.iter().filter(move |limit| limit.is_of(devices)).count();
+    assert_eq!((of(1) + of(2), of(2) - of(4)), (LIMITS.len(), 1), "one limit is that of exactly two devices");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub use training::{
     ALL_REDUCE, Accumulation, BROADCAST, Decay, GRADIENT, LossScale, Moments, NORM, OWN_DOMAIN, Optimizer,
     OptimizerKind, REDUCE, ROOT, Schedule, State, StateExchange, StateKind, StepScalars, TRAINING_DOMAIN,
     TrainingBatches, TrainingError, TrainingOptions, TrainingStep, UPDATE, UPDATE_NUMBERS, UpdateRule, WarmUp,
-    add_gradients, all_reduce_model, gradient_operator, training_step, without_exchange,
+    add_gradients, all_reduce_model, broadcast_model, gradient_operator, training_step, without_exchange,
 };
 pub use weights::{
     ConfigurationValue, Int8Part, WeightError, WeightMismatches, WeightOptions, WeightReader, find_weights_file,

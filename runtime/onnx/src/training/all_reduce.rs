@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::list_operators::{ALL_REDUCE, BROADCAST, OWN_DOMAIN, REDUCE, reduce_node};
+use super::list_operators::{ALL_REDUCE, BROADCAST, OWN_DOMAIN, REDUCE, broadcast_node, reduce_node};
 use super::parts::BatchResults;
 use crate::{DType, Dim, Graph, Node, TensorSpec, ValueInfo};
 
@@ -119,6 +119,21 @@ pub fn all_reduce_model(shape: &[usize]) -> Graph {
     add_node(&mut graph, vec!["own".to_owned()], vec![("mean".to_owned(), spec.clone())], None);
     graph.outputs.push(ValueInfo { name: "mean".to_owned(), spec });
     graph
+}
+
+/// Returns a graph with which each process gets the tensor of f32 of the first one.
+pub fn broadcast_model(shape: &[usize]) -> Graph {
+    let info =
+        |name: &str| ValueInfo { name: name.to_owned(), spec: TensorSpec::new(shape.iter().copied(), DType::F32) };
+    Graph {
+        name: "broadcast".to_owned(),
+        opset: crate::OPSET,
+        domains: IndexMap::from([(OWN_DOMAIN.to_owned(), 1)]),
+        inputs: vec![info("own")],
+        nodes: vec![broadcast_node(0, vec!["own".to_owned()], vec!["of_first".to_owned()])],
+        outputs: vec![info("of_first")],
+        ..Graph::default()
+    }
 }
 
 #[cfg(test)]

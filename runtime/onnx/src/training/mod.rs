@@ -26,7 +26,7 @@ mod step;
 mod update;
 
 pub use accumulation::Accumulation;
-pub use all_reduce::{all_reduce_model, without_exchange};
+pub use all_reduce::{all_reduce_model, broadcast_model, without_exchange};
 pub use error::TrainingError;
 pub use gradient_operator::{GRADIENT, TRAINING_DOMAIN, gradient_operator};
 pub use gradient_outputs::add_gradients;

@@ -1,16 +1,16 @@
-//! The figures of an all-reduce, from the raw times of all processes.
+//! The figures of an exchange, from the raw times of all processes.
 
 use std::collections::BTreeMap;
 
 use flagperf_core::units::{Bytes, Seconds};
 use serde::{Deserialize, Serialize};
 
-use super::all_reduce::{ProcessTimes, SeriesTimes};
+use super::exchange::{Exchange, ProcessTimes, SeriesTimes};
 use super::figures::{RawChecks, Reason, reasons_of_checks};
 
-/// The figures of an all-reduce of one size.
+/// The figures of an exchange of tensors of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AllReduceFigures {
+pub struct ExchangeFigures {
     /// The size of the tensor that each process contributes.
     pub bytes: Bytes,
     /// The median time of a call, each of which takes as long as in the slowest process.
@@ -23,20 +23,24 @@ pub struct AllReduceFigures {
 
 /// Returns the bytes per second that a device sends and, at the same time, receives in an all-reduce of `processes` tensors of `bytes`:
 /// bytes / time · 2(n − 1)/n, because n processes reduce and then distribute a tensor with no less than 2(n − 1) of n parts sent by each
-/// (nccl-tests, doc/PERFORMANCE.md).
-pub(crate) fn bus_bytes_per_s(bytes: Bytes, call: Seconds, processes: usize) -> f64 {
-    bytes.0 as f64 / call.0 * 2.0 * (processes as f64 - 1.0) / processes as f64
+/// (nccl-tests, doc/PERFORMANCE.md); in a broadcast, bytes / time.
+pub(crate) fn bus_bytes_per_s(exchange: Exchange, bytes: Bytes, call: Seconds, processes: usize) -> f64 {
+    let share = match exchange {
+        Exchange::AllReduce => 2.0 * (processes as f64 - 1.0) / processes as f64,
+        Exchange::Broadcast => 1.0,
+    };
+    bytes.0 as f64 / call.0 * share
 }
 
-impl AllReduceFigures {
+impl ExchangeFigures {
     /// Computes the figures of each size that all processes measured.
-    pub fn of(processes: &[ProcessTimes]) -> Vec<AllReduceFigures> {
+    pub fn of(exchange: Exchange, processes: &[ProcessTimes]) -> Vec<ExchangeFigures> {
         let sizes = processes.iter().map(|process| process.series.len()).min().unwrap_or(0);
         let of_size = |place: usize| -> Vec<&SeriesTimes> { processes.iter().map(|p| &p.series[place]).collect() };
-        (0..sizes).filter_map(|place| Self::of_size(&of_size(place), processes)).collect()
+        (0..sizes).filter_map(|place| Self::of_size(exchange, &of_size(place), processes)).collect()
     }
 
-    fn of_size(series: &[&SeriesTimes], processes: &[ProcessTimes]) -> Option<AllReduceFigures> {
+    fn of_size(exchange: Exchange, series: &[&SeriesTimes], processes: &[ProcessTimes]) -> Option<ExchangeFigures> {
         let largest = |time: &dyn Fn(&SeriesTimes) -> f64| series.iter().map(|own| time(own)).fold(0.0, f64::max);
         let calls = series.iter().map(|own| own.calls_s.len()).min()?;
         let mut slowest: Vec<f64> = (0..calls).map(|call| largest(&|own| own.calls_s[call].0)).collect();
@@ -56,10 +60,10 @@ impl AllReduceFigures {
         };
         let reasons =
             processes.iter().zip(series).filter_map(checks).flatten().chain(shared_devices(processes)).collect();
-        Some(AllReduceFigures {
+        Some(ExchangeFigures {
             bytes,
             call_s,
-            bus_bytes_per_s: bus_bytes_per_s(bytes, call_s, processes.len()),
+            bus_bytes_per_s: bus_bytes_per_s(exchange, bytes, call_s, processes.len()),
             reasons,
         })
     }
@@ -107,7 +111,7 @@ mod tests {
     #[test]
     fn a_call_takes_as_long_as_in_the_slowest_process_and_the_median_counts() {
         let processes = [process(0, &[600, 1200], [3.0, 1.0, 9.0], 0.0), process(1, &[600], [1.0, 2.0, 1.0], 0.0)];
-        let figures = AllReduceFigures::of(&processes);
+        let figures = ExchangeFigures::of(Exchange::AllReduce, &processes);
         let [one] = figures.as_slice() else { panic!("a size that one process did not measure: {figures:?}") };
         assert_eq!((one.bytes, one.call_s, one.bus_bytes_per_s), (Bytes(600), Seconds(3.0), 200.0));
         assert_eq!(one.reasons, Vec::<String>::new());
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn the_bus_bandwidth_is_what_each_of_the_processes_sends_at_least() {
         for (processes, expected) in [(2, 100.0), (4, 150.0), (8, 175.0)] {
-            assert_eq!(bus_bytes_per_s(Bytes(200), Seconds(2.0), processes), expected);
+            assert_eq!(bus_bytes_per_s(Exchange::AllReduce, Bytes(200), Seconds(2.0), processes), expected);
         }
     }
 
@@ -124,7 +128,7 @@ mod tests {
     fn wrong_outputs_and_a_shared_device_do_not_count() {
         let processes = [0, 1, 2, 3].map(|rank| process(rank, &[8], [1.0; 3], if rank == 1 { 1.0 } else { 0.0 }));
         assert_eq!(
-            AllReduceFigures::of(&processes)[0].reasons,
+            ExchangeFigures::of(Exchange::AllReduce, &processes)[0].reasons,
             [
                 "rank 1: the outputs of a call with new inputs differ from the reference by 1.0e0 of its largest element (allowed: 1.0e-5)",
                 "the ranks 2, 3 computed on the same device `GPU-2`",

@@ -1,4 +1,5 @@
-//! How fast the processes of a group exchange tensors: each computes the mean of its own and those of the others.
+//! How fast the processes of a group exchange tensors: each computes the mean of its own and those of the others, or gets that of the
+//! first one.
 //!
 //! Every process runs this with the same sizes and the same numbers of calls. Knows neither the other processes nor who starts them.
 
@@ -9,7 +10,7 @@ use flagperf_core::process_group::{LOST_PROCESS, PROCESS_GROUP_OPTION, ProcessGr
 use flagperf_core::tensor::{DType, Tensor, TensorSpec};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_engine::{EngineError, Session, Value, available_memory, loaded_version};
-use flagperf_onnx::{ValueInfo, all_reduce_model};
+use flagperf_onnx::{Graph, ValueInfo, all_reduce_model, broadcast_model};
 use serde::{Deserialize, Serialize};
 
 use super::check::{Comparison, Reference};
@@ -36,6 +37,32 @@ const WARMUP_CALLS: u64 = 5;
 const SERIES_SHARE: f64 = 0.5;
 const CALLS_MIN: u32 = 5;
 const CALLS_MAX: u32 = 500;
+
+/// What the processes exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Each gets the mean of all tensors.
+    AllReduce,
+    /// Each gets the tensor of the first one.
+    Broadcast,
+}
+
+impl Exchange {
+    fn graph(self, shape: &[usize]) -> Graph {
+        match self {
+            Exchange::AllReduce => all_reduce_model(shape),
+            Exchange::Broadcast => broadcast_model(shape),
+        }
+    }
+
+    /// Returns the row that every process gets in a set.
+    fn row(self, seed: u64, size: u32, set: u64) -> Tensor {
+        match self {
+            Exchange::AllReduce => mean_row(seed, size, set),
+            Exchange::Broadcast => row_of(seed, 0, set),
+        }
+    }
+}
 
 /// What a process of the group measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +91,7 @@ pub struct SeriesTimes {
     pub new_inputs_s: Seconds,
     /// By how much reading a part of an output took longer the first time than the second.
     pub deferred_s: Seconds,
-    /// How the outputs differ from the means, those of a call of the series and of the last call.
+    /// How the outputs differ from what they are to be, those of a call of the series and of the last call.
     pub comparison: Comparison,
     pub comparison_of_new_inputs: Comparison,
 }
@@ -74,7 +101,8 @@ pub struct SeriesTimes {
 ///
 /// # Errors
 /// When the engine fails, or another process of the group did.
-pub fn measure_all_reduce(
+pub fn measure_exchange(
+    exchange: Exchange,
     settings: &OperatorJob,
     group: &ProcessGroup,
     clock: &dyn Clock,
@@ -88,7 +116,7 @@ pub fn measure_all_reduce(
     let facts = meeting.session.facts();
     let mut measured: Vec<SeriesTimes> = Vec::new();
     for bytes in SIZES {
-        let prepared = Series::prepare(&settings, &loader, group, bytes);
+        let prepared = Series::prepare(exchange, &settings, &loader, group, bytes);
         let everywhere = meeting.is_true_everywhere(prepared.is_ok())?;
         let series = match prepared {
             Ok(series) if everywhere => series,
@@ -146,6 +174,7 @@ impl Meeting<'_> {
 
 /// The calls in one size, with their tensors.
 struct Series<'j> {
+    exchange: Exchange,
     bytes: usize,
     group: &'j ProcessGroup,
     session: Box<dyn Session>,
@@ -177,6 +206,7 @@ fn mean_row(seed: u64, size: u32, set: u64) -> Tensor {
 impl<'j> Series<'j> {
     /// Loads the graph and places the tensors, without the other processes.
     fn prepare(
+        exchange: Exchange,
         settings: &OperatorJob,
         loader: &Loader<'_>,
         group: &'j ProcessGroup,
@@ -184,7 +214,7 @@ impl<'j> Series<'j> {
     ) -> Result<Self, MeasureError> {
         let new = if bytes > LARGE_BYTES { 1 } else { NEW_SETS };
         let whole = rows("own", bytes / size_of::<f32>() / ROW);
-        let graph = all_reduce_model(&whole.spec.fixed_shape().expect("the shape is fixed"));
+        let graph = exchange.graph(&whole.spec.fixed_shape().expect("the shape is fixed"));
         let session = loader.load(&graph)?;
         let tensors = SETS + new + OTHER_TENSORS;
         if session.facts().device == PROCESSOR {
@@ -204,7 +234,7 @@ impl<'j> Series<'j> {
         sets.truncate((SETS + new) as usize);
         let new_sets = sets.split_off(SETS as usize);
         let first_row = loader.load(&first_row_graph(&graph.outputs))?;
-        Ok(Series { bytes, group, session, first_row, sets, new_sets })
+        Ok(Series { exchange, bytes, group, session, first_row, sets, new_sets })
     }
 
     /// Measures the calls. All processes have prepared the same.
@@ -249,8 +279,8 @@ impl<'j> Series<'j> {
             (new_inputs_s, new_outputs) = (new_inputs_s.min(time.0), outputs);
         }
         let compare = |set: u64, outputs: &[Value]| -> Result<Comparison, EngineError> {
-            let mean = mean_row(settings.seed, self.group.size, set);
-            Ok(Reference::repeated(mean, Format::FP32.rounding).compare(&to_host(outputs)?))
+            let expected = self.exchange.row(settings.seed, self.group.size, set);
+            Ok(Reference::repeated(expected, Format::FP32.rounding).compare(&to_host(outputs)?))
         };
         Ok(SeriesTimes {
             bytes: Bytes(self.bytes as u64),
