@@ -1,5 +1,6 @@
 //! `flagperf pareto`: results that generate text, by how fast each user is served and how many tokens a device generates.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -55,10 +56,15 @@ pub(super) fn pareto(arguments: &ParetoArguments) -> anyhow::Result<ExitCode> {
 
 fn read_pareto(arguments: &ParetoArguments) -> Result<Pareto, String> {
     let trust = checkout_trust()?;
-    let (mut results, mut unreadable) = (Vec::new(), Vec::new());
+    let (mut results, mut unreadable): (Vec<ReadResult>, _) = (Vec::new(), Vec::new());
+    // A result counts once, although its folder and that of its run may both be given.
+    let mut known = HashSet::new();
     for path in &arguments.result {
         match read_results(std::slice::from_ref(path)) {
-            Ok(read) => results.extend(read),
+            Ok(read) => results.extend(
+                read.into_iter()
+                    .filter(|result| known.insert(result.path.canonicalize().unwrap_or_else(|_| result.path.clone()))),
+            ),
             Err(reason) => unreadable.push(UnusedResult { path: path.clone(), reason }),
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use flagperf_core::measure::Measurement;
+use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
 use flagperf_result::{Record, Status, measured_scenario};
 use indexmap::IndexMap;
@@ -133,7 +134,12 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
     if devices[0] != devices[1] {
         sides.into_iter().zip(devices).try_for_each(|(side, devices)| check_complete(side, devices))?;
     }
-    let (outputs, outputs_unknown) = match compare_outputs(&last[0].0, &last[1].0) {
+    let is_training = |record: &Record| record.headline_phase().is_some_and(|phase| phase.phase == Phase::Train);
+    let compared = match last.iter().any(|(_, record)| is_training(record)) {
+        true => Err("a training stores no outputs".to_owned()),
+        false => compare_outputs(&last[0].0, &last[1].0),
+    };
+    let (outputs, outputs_unknown) = match compared {
         Ok(outputs) => (outputs, None),
         Err(reason) => (IndexMap::new(), Some(reason)),
     };
