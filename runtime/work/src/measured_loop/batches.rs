@@ -50,12 +50,12 @@ impl Batches {
             let position = inputs.iter().position(|input| input.name == field.name);
             lend_field(sessions, &field.name, position, bytes)
         };
-        let samples = dataset.len();
+        let (samples, batch_size) = (dataset.len(), options.batch_size);
         let mut loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
         let order = SampleOrder::new(job.run_seed, loader.batches() as usize);
         // Samples of similar length may have been placed together on purpose.
         if !loader.has_open_length() {
-            loader.set_batches(order.divide(samples, job.settings.batch_size as usize));
+            loader.set_batches(order.divide(samples, batch_size));
         }
         Ok(Batches { loader, order, phase: job.phase() })
     }
