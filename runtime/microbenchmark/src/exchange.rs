@@ -32,6 +32,8 @@ const NEW_SETS: u64 = 3;
 const LARGE_BYTES: usize = 64 << 20;
 /// Tensors beside the inputs that are in memory at once: the one that is exchanged, and the outputs of two calls.
 const OTHER_TENSORS: u64 = 3;
+/// By how much an engine in host memory exceeds the memory of its tensors: libtorch with Gloo took twice as much.
+const HOST_COPIES: u64 = 3;
 /// The calls before a series, the share of the time of a measurement that a series takes, and its calls.
 const WARMUP_CALLS: u64 = 5;
 const SERIES_SHARE: f64 = 0.5;
@@ -218,7 +220,7 @@ impl<'j> Series<'j> {
         let session = loader.load(&graph)?;
         let tensors = SETS + new + OTHER_TENSORS;
         if session.facts().device == PROCESSOR {
-            let needed = (bytes as u64).saturating_mul(tensors * u64::from(group.size));
+            let needed = (bytes as u64).saturating_mul(tensors * HOST_COPIES * u64::from(group.size));
             if needed > available_memory() {
                 return Err(EngineError::OutOfMemory { bytes: needed }.into());
             }
