@@ -46,10 +46,10 @@ impl LiveDisplay {
         let screen = Arc::new(Screen::default());
         let (open, closed) = channel();
         let left = Arc::clone(&screen);
-        interrupt.before_exit(move || left.leave());
+        interrupt.before_exit(move || left.close());
         let (left, report) = (Arc::clone(&screen), std::panic::take_hook());
         std::panic::set_hook(Box::new(move |panic| {
-            left.leave();
+            left.close();
             report(panic);
         }));
         let drawing =

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Borders, Gauge, Paragraph, Sparkline};
 
 use super::curve::Curve;
 use super::monitors::{Monitors, QUANTITIES};
-use super::view::{CaseLine, RUNNING, View, WAITING, Worker, shown};
+use super::view::{CaseLine, RUNNING, TRIAL, View, WAITING, Worker, shown};
 use crate::text::{count, digits, duration, rate};
 use flagperf_core::measure::Nanos;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
@@ -22,6 +22,8 @@ const NAME_COLUMNS: u16 = 14;
 const VALUE_COLUMNS: u16 = 10;
 /// Rows of a chart with its title and its axis.
 const CHART_ROWS: u16 = 5;
+/// Rows of a histogram from which on it has an axis.
+const ROWS_OF_AXIS: u16 = 3;
 /// Widest bar of a histogram, in columns.
 const BAR_MAX: usize = 6;
 /// Steps of height of a character.
@@ -133,7 +135,7 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, Picture { view, now, .. }: &P
             let share = (progress.done as f64 / progress.total as f64).clamp(0.0, 1.0);
             let style = Style::new().fg(Color::Cyan).bg(Color::DarkGray);
             frame.render_widget(Gauge::default().ratio(share).use_unicode(true).gauge_style(style), bar);
-            frame.render_widget(Line::raw(format!("{}  {}", progress.pass, progress.rate_text())), text);
+            frame.render_widget(Line::raw(format!("{}  {}", progress.rate_text(), progress.pass)), text);
         }
         _ => frame.render_widget(Line::raw(worker_text(worker, *now)), area),
     }
@@ -179,14 +181,17 @@ fn draw_loss(frame: &mut Frame<'_>, area: Rect, loss: &Curve) {
 /// Draws how often each time occurs, and below it the ends of the axis.
 fn draw_times(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let (times, total) = (&view.times.distribution, view.times.distribution.total());
-    let what = if view.times.of.starts_with("trial") { "latencies" } else { "step times" };
+    let of = &view.times.of;
+    let (what, after) = if of.starts_with(TRIAL) { ("queries", "the trial") } else { ("steps", "each pass") };
     if total == 0 {
-        let area = titled(frame, area, what);
-        frame.render_widget(Line::raw("drawn after each pass").dim(), area);
+        let area = titled(frame, area, &format!("times of {what}"));
+        frame.render_widget(Line::raw(format!("drawn after {after}")).dim(), area);
         return;
     }
-    let area = titled(frame, area, &format!("{} {what}, {}", count(total), view.times.of));
-    let [chart, axis] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(area);
+    let median = duration(Seconds(times.quantile(0.5)));
+    let area = titled(frame, area, &format!("{of}: {} {what}, median {median}", count(total)));
+    let has_axis = u16::from(area.height >= ROWS_OF_AXIS);
+    let [chart, axis] = Layout::vertical([Constraint::Fill(1), Constraint::Length(has_axis)]).areas(area);
     let width = usize::from(chart.width.max(1));
     let (bars, beyond) = times.histogram(width);
     let bar_width = (width / bars.len()).clamp(1, BAR_MAX);
@@ -251,8 +256,8 @@ fn draw_lines(frame: &mut Frame<'_>, area: Rect, view: &View) {
 
 fn draw_foot(frame: &mut Frame<'_>, area: Rect, is_ending: bool) {
     let line = match is_ending {
-        true => Line::raw("The run ends and keeps its results. Ctrl-C again does not wait.").bold(),
-        false => Line::raw("Ctrl-C ends the run. The report follows its end.").dim(),
+        true => Line::raw("Ending. Ctrl-C again does not wait.").bold(),
+        false => Line::raw("Ctrl-C ends the run; the report follows").dim(),
     };
     frame.render_widget(line, area);
 }

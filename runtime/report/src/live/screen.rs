@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufWriter, Stderr, Write, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(super) struct Screen {
     /// The modes to give back; `None` while the terminal is not drawn on.
     modes: Mutex<Option<Termios>>,
     kept: Mutex<KeptLines>,
+    /// Whether nothing is drawn any more.
+    is_closed: AtomicBool,
 }
 
 /// Lines that are printed when the terminal is left.
@@ -53,7 +56,8 @@ impl Screen {
 
     /// Begins to draw. On an error, which a terminal that has closed causes, lines are printed as without this display.
     pub(super) fn enter(&self) {
-        if self.is_active() {
+        let mut kept_modes = lock(&self.modes);
+        if kept_modes.is_some() || self.is_closed.load(Ordering::Relaxed) {
             return;
         }
         let Ok(modes) = tcgetattr(stderr()) else { return };
@@ -67,7 +71,7 @@ impl Screen {
         }
         let _ = execute!(stderr(), EnterAlternateScreen, Hide);
         *lock(&self.terminal) = Some(terminal);
-        *lock(&self.modes) = Some(modes);
+        *kept_modes = Some(modes);
     }
 
     /// Draws a picture, unless the terminal is not drawn on.
@@ -99,6 +103,12 @@ impl Screen {
         let KeptLines { lines, left_out } = std::mem::take(&mut *lock(&self.kept));
         let note = (left_out > 0).then(|| format!("note: {left_out} earlier lines are left out"));
         note.iter().chain(&lines).for_each(|line| print_line(line));
+    }
+
+    /// Gives the terminal back for good: the program ends, or the drawing thread has panicked.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        self.leave();
     }
 
     /// Prints a line, or keeps it until the terminal is given back.

@@ -21,6 +21,8 @@ use flagperf_run::Notice;
 /// The states of a case before its result.
 pub(super) const WAITING: &str = "waiting";
 pub(super) const RUNNING: &str = "running";
+/// How the name of the times of a trial's queries begins.
+pub(super) const TRIAL: &str = "trial";
 /// Most lines that are displayed.
 const LINES_MAX: usize = 20;
 
@@ -183,10 +185,10 @@ impl View {
             Event::Steps { step, times } => {
                 self.times.add(step.name(), times.0.iter().map(|step| step.core_s.0));
             }
-            Event::TrialBegin { trial, .. } => self.times.add(&format!("trial {}", trial + 1), std::iter::empty()),
+            Event::TrialBegin { trial, .. } => self.times.add(&format!("{TRIAL} {}", trial + 1), std::iter::empty()),
             Event::Queries { times } => {
                 let trial = times.0.first().map_or(0, |query| query.trial);
-                self.times.add(&format!("trial {}", trial + 1), times.0.iter().map(|query| query.latency().0));
+                self.times.add(&format!("{TRIAL} {}", trial + 1), times.0.iter().map(|query| query.latency().0));
             }
             Event::EpochLosses(losses) => losses.loss.iter().for_each(|loss| self.loss.add(*loss)),
             _ => {}
