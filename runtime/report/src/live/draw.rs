@@ -153,11 +153,8 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, picture: &Picture<'_>) {
     let halves = [Constraint::Fill(1), Constraint::Fill(1)];
     let [first, second] = if area.width >= COLUMNS_OF_TWO {
         Layout::horizontal(halves).spacing(2).areas(area)
-    } else if area.height >= 2 * CHART_ROWS {
-        Layout::vertical(halves).areas(area)
     } else {
-        // Both have no place: the curves are the smaller ones.
-        Layout::vertical([Constraint::Length(area.height.saturating_sub(3)), Constraint::Fill(1)]).areas(area)
+        Layout::vertical([Constraint::Length(area.height / 2), Constraint::Fill(1)]).areas(area)
     };
     let view = picture.view;
     match (view.loss.last(), first.height >= 2 * CHART_ROWS) {
