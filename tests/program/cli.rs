@@ -7,6 +7,7 @@ mod dataset;
 mod graph;
 mod import;
 mod lint;
+mod live;
 mod microbenchmark;
 mod monitors;
 mod new;

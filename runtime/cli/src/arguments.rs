@@ -300,7 +300,7 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["case", "data", "official", "submit"])]
     pub(super) onnx: Option<PathBuf>,
     /// Measure one operator, such as `mm:FP16`, without a case: one of FlagPerf's `operation`, in a format; repeatable
-    #[arg(long, value_name = "NAME:FORMAT", value_hint = ValueHint::Other, conflicts_with_all = ["case", "onnx", "data", "official", "audit", "submit", "trace"])]
+    #[arg(long, value_name = "NAME:FORMAT", value_hint = ValueHint::Other, conflicts_with_all = ["case", "onnx", "data", "official", "audit", "submit", "trace", "live"])]
     pub(super) operator: Vec<String>,
     /// The size of an open dimension of the inputs of FILE, by its name or as INPUT.AXIS, or of a dimension of an operator; repeatable,
     /// for an operator also with the same name
@@ -326,7 +326,7 @@ pub(super) struct RunArguments {
     #[arg(long, conflicts_with = "official")]
     pub(super) trace: bool,
     /// Run nothing; print a job that runs the selected cases on a cluster, as in `flagperf run --submit slurm | sbatch`
-    #[arg(long, value_name = "SCHEDULER", value_parser = scheduler_names())]
+    #[arg(long, value_name = "SCHEDULER", value_parser = scheduler_names(), conflicts_with = "live")]
     pub(super) submit: Option<String>,
 }
 
@@ -361,6 +361,9 @@ pub(super) struct RunOutput {
     /// Print plain lines instead of progress bars, and a report without charts
     #[arg(long)]
     pub(super) plain: bool,
+    /// Draw the run on the whole terminal while it runs: progress, power, the distribution of the step times as it grows
+    #[arg(long, conflicts_with_all = ["json", "plain"])]
+    pub(super) live: bool,
     /// Print every section of the record, and every warning in full, before the verdict
     #[arg(long, conflicts_with = "json")]
     pub(super) details: bool,

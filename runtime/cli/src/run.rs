@@ -16,7 +16,7 @@ use super::result_printer::{ResultPrinter, relative_path};
 use super::resume::{announce_resume, refuse_changed_cases};
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
 use super::trace::TRACE_KEY;
-use flagperf_config::{Environment, Overrides, Scale, env};
+use flagperf_config::{CaseKey, Environment, Overrides, Scale, env};
 use flagperf_core::exit_code;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::run_files::STATE_FILE;
@@ -27,7 +27,7 @@ use flagperf_fleet::{
 use flagperf_host::THIS_PROGRAM;
 use flagperf_plan::AuditScope;
 use flagperf_prepare::{Prepared, prepare};
-use flagperf_report::{BarDisplay, LineDisplay};
+use flagperf_report::{BarDisplay, LineDisplay, LiveDisplay};
 use flagperf_run::{
     CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
     case_parts, conduct,
@@ -136,6 +136,13 @@ pub(super) struct RunRequest {
 /// Runs the cases, and prints their results.
 pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
     let RunRequest { overrides, output, official, audit, resumed, skips_unreachable } = request;
+    let is_on_terminal = stderr().is_terminal() && (output.json || stdout().is_terminal());
+    if output.live && !is_on_terminal {
+        return Ok(print_mistake(
+            "--live draws on a terminal, but standard output or standard error is not one\n  hint: without --live, the run \
+             prints its progress as lines",
+        ));
+    }
     let is_resumed = resumed.is_some();
     let exits = prepare_process()?;
     let planned = match prepare(checkout, &overrides) {
@@ -143,12 +150,19 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
     print_findings(planned.plan.findings.iter());
-    let bars = !output.plain && stderr().is_terminal() && (output.json || stdout().is_terminal());
+    let has_live_display = !output.plain && is_on_terminal;
     let interrupt = Interrupt::install().context("cannot install signal handlers")?;
     drop(exits);
-    let mut show = display(bars);
     let mut results = ResultPrinter::new(output, official);
     let Prepared { plan, values } = &planned;
+    let clock = Arc::new(MonotonicClock::start());
+    let mut show: Box<dyn FnMut(&Notice<'_>)> = if output.live {
+        let cases: Vec<CaseKey> = plan.cases.iter().map(|case| case.key.clone()).collect();
+        let mut live = LiveDisplay::new(&cases, clock.clone(), &interrupt);
+        Box::new(move |notice| live.show(notice))
+    } else {
+        display(has_live_display)
+    };
     if let Some(refusal) = resumed.as_ref().and_then(|resumed| refuse_changed_cases(resumed, &planned)) {
         return Ok(refusal);
     }
@@ -186,9 +200,8 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
         show(notice);
         results.notice(notice);
     };
-    let clock = Arc::new(MonotonicClock::start());
     let conducted = if on_hosts {
-        let options = FleetOptions { overrides, has_live_display: bars, audit, official, skips_unreachable, clock };
+        let options = FleetOptions { overrides, has_live_display, audit, official, skips_unreachable, clock };
         conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
     } else {
         let (id, user, folder) = (std::process::id(), user_name(), plan.site.flagperf_log_path.display());
@@ -209,7 +222,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
         let worker = vec![THIS_PROGRAM.into(), "work".into()];
         let (folder, resumed) = resumed.map(|(folder, state)| (folder, state.program)).unzip();
         let options = RunOptions {
-            has_live_display: bars,
+            has_live_display,
             audit,
             worker,
             clock,
@@ -228,6 +241,7 @@ pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Resul
         }
         conducted.map_err(FleetError::from)
     };
+    drop(show);
     Ok(match conducted {
         Ok(outcome) => {
             results.print_overview(&outcome.not_run);

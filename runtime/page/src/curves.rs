@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use flagperf_core::measure::Distribution;
 use flagperf_core::run_files::{EVENTS_FILE, MONITOR_FILE, QUERIES_FILE, samples_file};
 use flagperf_core::step::Phase;
 use flagperf_result::{Record, measured_scenario};
 
-use super::distribution::Distribution;
 use super::envelope::Envelope;
 use super::event_file::CaseEvents;
 use super::monitor_file::{Readings, read_monitors};
@@ -76,10 +76,10 @@ pub(super) fn read_curves(folder: &Path, record: &Record, buckets_max: usize) ->
 
 /// Reads the latencies of the queries of the last trial.
 fn read_latencies(path: &Path) -> std::io::Result<Distribution> {
-    let (mut latencies, mut last) = (Distribution::new(), 0);
+    let (mut latencies, mut last) = (Distribution::fine(), 0);
     read_queries(path, |trial, latency| {
         if trial != last {
-            (latencies, last) = (Distribution::new(), trial);
+            (latencies, last) = (Distribution::fine(), trial);
         }
         latencies.add(latency);
     })?;
@@ -90,7 +90,7 @@ fn read_latencies(path: &Path) -> std::io::Result<Distribution> {
 fn read_phase(path: &Path, phase: Phase, events: &CaseEvents, buckets_max: usize) -> std::io::Result<PhaseCurves> {
     let begins: Vec<f64> = events.passes.iter().filter(|(own, _)| *own == phase).map(|(_, at)| *at).collect();
     let begin = begins.first().copied().unwrap_or(0.0);
-    let (mut times, mut distribution) = (Envelope::new(begin, WIDTH_S, buckets_max), Distribution::new());
+    let (mut times, mut distribution) = (Envelope::new(begin, WIDTH_S, buckets_max), Distribution::fine());
     let (mut at, mut pass, mut next) = (begin, None, 0);
     read_steps(path, |row| {
         if pass != Some(row.pass) {

@@ -1,5 +1,6 @@
 //! The figures of a result: each a chart with its words, its legend, and a table with the same values.
 
+use flagperf_core::measure::Distribution;
 use flagperf_core::units::Seconds;
 use flagperf_report::{count, duration, percent};
 use flagperf_result::{Record, TrainingRound};
@@ -8,7 +9,6 @@ use serde::Serialize;
 
 use super::chart::{Chart, Part};
 use super::curves::{Curves, PhaseCurves};
-use super::distribution::{Bin, Distribution};
 use super::envelope::{Bucket, Envelope, is_drawable};
 use super::monitor_file::Quantity;
 use super::words::Language;
@@ -169,21 +169,6 @@ fn distribution_figures(times: &Distribution, subject: &Subject, language: Langu
     vec![histogram(times, subject, language), shares(times, subject, language)]
 }
 
-/// Returns the end of the axis of time, beyond which a few took very much longer than the others.
-pub(super) fn longest_shown(times: &Distribution) -> f64 {
-    let quantile = |share| times.quantile(share);
-    let (low, high, (_, max)) = (quantile(0.1), quantile(0.9), times.range());
-    let usual = (high + 3.0 * (high - low)).max(quantile(0.98));
-    if usual < max { usual } else { max }
-}
-
-/// Returns at most `bars_max` bars of a histogram, and the number of times beyond the end of the axis. Few times have fewer bars, which
-/// would be of one time each.
-pub(super) fn histogram_bars(times: &Distribution, bars_max: usize) -> (Vec<Bin>, u64) {
-    let enough = (2.0 * (times.total() as f64).sqrt()) as usize;
-    times.bins(longest_shown(times), enough.clamp(1, bars_max))
-}
-
 /// Returns the note on times beyond the end of the axis.
 pub(super) fn longer_note(times: &Distribution, beyond: u64, subject: &Subject, language: Language) -> Option<String> {
     let longest = duration(Seconds(times.range().1));
@@ -191,7 +176,7 @@ pub(super) fn longer_note(times: &Distribution, beyond: u64, subject: &Subject, 
 }
 
 fn histogram(times: &Distribution, subject: &Subject, language: Language) -> Figure {
-    let (bins, beyond) = histogram_bars(times, BARS_MAX);
+    let (bins, beyond) = times.histogram(BARS_MAX);
     let (low, end) = (bins[0].from, bins[bins.len() - 1].to);
     let tallest = bins.iter().map(|bin| bin.count).max().unwrap_or(0) as f64;
     let bars = bins.iter().map(|bin| (bin.from, bin.to, bin.count as f64)).collect();
@@ -216,7 +201,7 @@ fn histogram(times: &Distribution, subject: &Subject, language: Language) -> Fig
 
 /// Returns the share of the times that are at most each time.
 fn shares(times: &Distribution, subject: &Subject, language: Language) -> Figure {
-    let (bins, beyond) = times.bins(longest_shown(times), POINTS_MAX);
+    let (bins, beyond) = times.bins(times.longest_shown(), POINTS_MAX);
     let total = times.total() as f64;
     let mut sum = 0;
     let rise = bins.iter().map(|bin| {

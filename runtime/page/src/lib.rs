@@ -4,7 +4,6 @@
 
 mod chart;
 mod curves;
-mod distribution;
 mod envelope;
 mod event_file;
 mod figures;

@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
+use flagperf_core::measure::{Bin, Distribution};
 use flagperf_core::units::Seconds;
 use flagperf_report::{Extent, count, duration};
 use flagperf_result::Record;
 
 use super::curves::{PhaseCurves, read_curves};
-use super::distribution::{Bin, Distribution};
-use super::figures::{BARS_MAX, QUERIES, STEP_TIMES, STEPS, Subject, histogram_bars, longer_note, longest_shown};
+use super::figures::{BARS_MAX, QUERIES, STEP_TIMES, STEPS, Subject, longer_note};
 use super::words::Language;
 
 /// Fewest steps, or queries, of a chart. Of fewer, the figures of the report say as much.
@@ -51,7 +51,7 @@ fn histogram(times: &Distribution, subject: &Subject, columns: usize) -> String 
     // A space before the number, and a space, the axis and a space behind it.
     let labels = number.chars().count() + 4;
     let width = columns.saturating_sub(labels).clamp(1, BARS_MAX);
-    let (bars, beyond) = histogram_bars(times, width);
+    let (bars, beyond) = times.histogram(width);
     let tallest = bars.iter().map(|bar| bar.count).max().unwrap_or(1).max(1);
     let bar_width = (width / bars.len()).clamp(1, BAR_MAX);
     let mut text = format!(" {}\n", subject.how_often);
@@ -85,7 +85,7 @@ fn time_line(phase: &PhaseCurves, columns: usize) -> String {
     let means: Vec<f64> = phase.times.coarser(width).buckets().iter().map(|bucket| bucket.mean).collect();
     let (low, high) =
         means.iter().fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(*mean), high.max(*mean)));
-    let range = (high.min(longest_shown(&phase.distribution)) - low).max(f64::MIN_POSITIVE);
+    let range = (high.min(phase.distribution.longest_shown()) - low).max(f64::MIN_POSITIVE);
     let top = BLOCKS.len() - 1;
     let block = |mean: &f64| BLOCKS[(((mean - low) / range * top as f64).round() as usize).min(top)];
     let line: String = means.iter().map(block).collect();

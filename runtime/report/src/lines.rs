@@ -192,7 +192,7 @@ impl LoopProgress {
     }
 
     /// `1234.5 samples/s, 12.3 s left`; empty during warm-up, whose samples are not counted.
-    fn rate_text(&self) -> String {
+    pub(super) fn rate_text(&self) -> String {
         let rate = self.rate.map(|r| format!("{} samples/s", rate(r)));
         // After the last batch, the audit runs.
         let left = self.left.map(|left| match left.0 {

@@ -18,21 +18,22 @@ use flagperf_core::exit_code;
 pub struct Interrupt {
     is_set: Arc<AtomicBool>,
     reason: Arc<Mutex<Option<String>>>,
-    last_action: Arc<Mutex<Option<LastAction>>>,
+    last_actions: Arc<Mutex<LastActions>>,
 }
 
-/// What a second signal does before it ends the program.
-struct LastAction(Box<dyn FnOnce() + Send>);
+/// What a second signal does before it ends the program, in this order.
+#[derive(Default)]
+struct LastActions(Vec<Box<dyn FnOnce() + Send>>);
 
-impl fmt::Debug for LastAction {
+impl fmt::Debug for LastActions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LastAction")
+        f.write_str("LastActions")
     }
 }
 
 impl Interrupt {
     /// Installs signal handlers: the first SIGINT, SIGTERM, SIGQUIT or SIGHUP sets the flag, and the second one ends the
-    /// program, after the action of [`Interrupt::before_exit`]; a further one does not wait for that action. The workers then read
+    /// program, after the actions of [`Interrupt::before_exit`]; a further one does not wait for them. The workers then read
     /// the end of their input and end too. SIGHUP is never the second one: a terminal sends it more than once when it closes.
     ///
     /// # Errors
@@ -51,8 +52,7 @@ impl Interrupt {
             while signals.read_exact(&mut [0]).is_ok() {
                 if handled.is_set.swap(true, Ordering::Relaxed) {
                     is_ending.store(true, Ordering::Relaxed);
-                    let action = handled.last_action.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    action.into_iter().for_each(|LastAction(action)| action());
+                    handled.take_last_actions().into_iter().for_each(|action| action());
                     signal_hook::low_level::exit(i32::from(exit_code::INTERRUPTED));
                 }
             }
@@ -60,10 +60,13 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Sets what a second signal does before it ends the program.
+    /// Adds to what a second signal does before it ends the program.
     pub fn before_exit(&self, action: impl FnOnce() + Send + 'static) {
-        let action = LastAction(Box::new(action));
-        *self.last_action.lock().unwrap_or_else(PoisonError::into_inner) = Some(action);
+        self.last_actions.lock().unwrap_or_else(PoisonError::into_inner).0.push(Box::new(action));
+    }
+
+    fn take_last_actions(&self) -> Vec<Box<dyn FnOnce() + Send>> {
+        std::mem::take(&mut self.last_actions.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Whether a signal was received.
@@ -120,4 +123,21 @@ impl Drop for ExitOnSignal {
 /// When the system rejects the handler.
 pub fn survive_file_size_limit() -> io::Result<()> {
     flag::register(SIGXFSZ, Arc::default()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_action_before_the_exit_is_taken_once_in_order() {
+        let (interrupt, log) = (Interrupt::default(), Arc::new(Mutex::new(Vec::new())));
+        for name in ["the terminal is given back", "the hosts are named"] {
+            let log = Arc::clone(&log);
+            interrupt.before_exit(move || log.lock().unwrap().push(name));
+        }
+        interrupt.take_last_actions().into_iter().for_each(|action| action());
+        assert_eq!(*log.lock().unwrap(), ["the terminal is given back", "the hosts are named"]);
+        assert_eq!(interrupt.take_last_actions().len(), 0);
+    }
 }

@@ -4,6 +4,7 @@
 
 mod audit;
 mod clock;
+mod distribution;
 mod early_stopping;
 mod interval;
 mod level_fit;
@@ -24,6 +25,7 @@ mod warmup;
 
 pub use audit::{AuditReport, ChangedModelReport};
 pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
+pub use distribution::{Bin, Distribution};
 pub use early_stopping::{LatencyBounds, early_stopping_estimate, over_bound_max, queries_needed};
 pub use interval::{Observation, ThroughputInterval};
 pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes, SpanTimes, StepTimes, VendorTime};
