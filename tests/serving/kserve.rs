@@ -49,10 +49,10 @@ fn names_of_another_server_are_mapped_and_wrong_ones_listed() {
     fs::create_dir_all(&folder).unwrap();
     let onnx = fs::read_dir(&result).unwrap().flatten().find(|e| e.path().extension().is_some_and(|x| x == "onnx"));
     fs::copy(onnx.expect("an ONNX file").path(), folder.join("model.onnx")).unwrap();
-    let renamed = "inputs: {INPUT_0: images}\noutputs: {OUTPUT_0: output}\nmax_batch_size: 4\n";
+    let renamed = "inputs: {INPUT_0: images}\noutputs: {OUTPUT_0: scores}\nmax_batch_size: 4\n";
     fs::write(store.path().join("tiny/model.yaml"), renamed).unwrap();
     let server = Server::with(checkout.path(), &["--model-store", store.path().to_str().unwrap()]);
-    let names = ["--set", "kserve.inputs={images: INPUT_0}", "--set", "kserve.outputs={output: OUTPUT_0}"];
+    let names = ["--set", "kserve.inputs={images: INPUT_0}", "--set", "kserve.outputs={scores: OUTPUT_0}"];
     let (record, code) = run(checkout.path(), &server, &names);
     assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
     for (setting, part) in [
