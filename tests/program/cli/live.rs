@@ -52,9 +52,11 @@ impl LiveRun {
 
     /// Waits until the terminal is drawn on.
     fn wait_for_picture(&self) {
-        while self.echoes() {
+        let is_drawn = (0..3000).any(|_| {
             thread::sleep(Duration::from_millis(20));
-        }
+            !self.echoes()
+        });
+        assert!(is_drawn, "nothing was drawn within a minute");
     }
 
     fn signal(&self, signal: Signal) {
@@ -75,13 +77,15 @@ impl LiveRun {
 
 /// Waits until a worker has started, and returns its process id.
 fn worker(checkout: &Path) -> Pid {
-    loop {
+    for _ in 0..600 {
         let (out, _) = bash(checkout, "cat result/*/*/*/events.jsonl | grep -om1 '\"pid\":[0-9]*[,}]'");
         let digits: String = out.chars().filter(char::is_ascii_digit).collect();
         if let Ok(pid) = digits.parse() {
             return Pid::from_raw(pid);
         }
+        thread::sleep(Duration::from_millis(100));
     }
+    panic!("no worker has started within a minute");
 }
 
 #[test]
