@@ -4,9 +4,11 @@ use std::path::Path;
 
 use flagperf_core::regular_file::read_regular_text;
 use flagperf_microbenchmark::{Limit, OperatorFigures};
+use flagperf_page::{Check, ReadResult, Roof, Roofline, RooflinePoint};
 use flagperf_result::Record;
 use serde::Deserialize;
 
+use super::history::unusable;
 use super::microbenchmark_text::value_text;
 
 /// Largest size of the file in bytes.
@@ -49,6 +51,15 @@ impl MeasuredPeaks {
     }
 
     fn share(&self, record: &Record) -> Result<String, String> {
+        let (peak, value) = self.product(record)?;
+        let rate = record.flops.counted_flops_per_s.or(record.flops.declared_flops_per_s);
+        let rate = rate.ok_or("the operations of the model are unknown")?;
+        let (share, reached) = (rate.0 / value * 100.0, value_text(value, "FLOP/s"));
+        Ok(format!("{share:.1} % of {reached}, `{}` in `{}`", peak.limit, self.name))
+    }
+
+    /// Returns the peak of products in the precision of a record on its device, with its value.
+    fn product(&self, record: &Record) -> Result<(&MeasuredPeak, f64), String> {
         let phase = record.headline_phase().and_then(|phase| phase.engine.as_ref());
         let engine = phase.ok_or("nothing was measured")?;
         let is_format = |peak: &&MeasuredPeak| {
@@ -64,12 +75,49 @@ impl MeasuredPeaks {
         if device.is_empty() || !is_same {
             return Err(format!("`{}` is of the device `{device}`, and the record of `{}`", self.name, engine.device));
         }
-        let counts = peak.figures.as_ref().is_none_or(|figures| figures.reasons.is_empty());
-        let value = peak.value.filter(|value| counts && *value > 0.0);
-        let value = value.ok_or_else(|| format!("`{}` in `{}` does not count", peak.limit, self.name))?;
-        let rate = record.flops.counted_flops_per_s.or(record.flops.declared_flops_per_s);
-        let rate = rate.ok_or("the operations of the model are unknown")?;
-        let (share, reached) = (rate.0 / value * 100.0, value_text(value, "FLOP/s"));
-        Ok(format!("{share:.1} % of {reached}, `{}` in `{}`", peak.limit, self.name))
+        let value = peak.counted().ok_or_else(|| format!("`{}` in `{}` does not count", peak.limit, self.name))?;
+        Ok((peak, value))
+    }
+
+    /// Returns the results under the peaks of their devices, with the reasons why others are not.
+    pub(super) fn roofline(&self, results: &[(ReadResult, Check)]) -> Roofline {
+        let mut found = Roofline::default();
+        for (result, check) in results {
+            let place = match unusable(check) {
+                Some(reason) => Err(reason),
+                None => self.add_roof(&mut found.roofs, &result.record).and_then(|roof| {
+                    let name = format!("{} {}", result.record.key(), result.place());
+                    RooflinePoint::of(&result.record, name.trim_end().to_owned(), roof)
+                }),
+            };
+            match place {
+                Ok(point) => found.points.push(point),
+                Err(reason) => found.unused.push(format!("{}: {reason}", result.record.key())),
+            }
+        }
+        found
+    }
+
+    /// Returns the index of the roof of a record, which is added if it is new.
+    fn add_roof(&self, roofs: &mut Vec<Roof>, record: &Record) -> Result<usize, String> {
+        let (product, flops_per_s) = self.product(record)?;
+        let is_memory = |peak: &&MeasuredPeak| peak.limit == "main_memory-bandwidth" && peak.device == product.device;
+        let memory = self.peaks.iter().find(is_memory).and_then(MeasuredPeak::counted);
+        let bytes_per_s =
+            memory.ok_or_else(|| format!("`{}` has no bandwidth of the device's memory that counts", self.name))?;
+        let precision = product.limit.trim_start_matches("computation-").to_owned();
+        let roof = Roof { device: product.device.clone().unwrap_or_default(), precision, flops_per_s, bytes_per_s };
+        Ok(roofs.iter().position(|known| *known == roof).unwrap_or_else(|| {
+            roofs.push(roof);
+            roofs.len() - 1
+        }))
+    }
+}
+
+impl MeasuredPeak {
+    /// Returns the value, if it counts.
+    fn counted(&self) -> Option<f64> {
+        let counts = self.figures.as_ref().is_none_or(|figures| figures.reasons.is_empty());
+        self.value.filter(|value| counts && *value > 0.0)
     }
 }

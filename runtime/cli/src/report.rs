@@ -31,6 +31,9 @@ pub(super) struct ReportArguments {
     language: PageLanguage,
     #[command(flatten)]
     prices: PriceArguments,
+    /// Also draw the results under the measured peaks of their device, from what `flagperf peak --json` has written
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    peaks: Option<PathBuf>,
     /// Print rows for the tables of a case's README, with FlagPerf's columns
     #[arg(long, group = "form")]
     markdown: bool,
@@ -75,9 +78,13 @@ pub(super) struct ShowArguments {
 
 /// Writes a report of results.
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
-    if arguments.html.is_none() && arguments.prices.are_given() {
-        return Ok(print_mistake("--prices and --server-devices are for --html"));
+    if arguments.html.is_none() && (arguments.prices.are_given() || arguments.peaks.is_some()) {
+        return Ok(print_mistake("--prices, --server-devices and --peaks are for --html"));
     }
+    let peaks = match arguments.peaks.as_deref().map(MeasuredPeaks::read).transpose() {
+        Ok(peaks) => peaks,
+        Err(message) => return Ok(print_mistake(&message)),
+    };
     let prepared = read_results(&arguments.result).and_then(|results| {
         arguments.html.as_deref().map_or(Ok(()), |file| check_target(file, &results))?;
         Ok((results, checkout_trust()?))
@@ -100,10 +107,11 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
     }
     if let Some(file) = &arguments.html {
-        let written = arguments
-            .prices
-            .pareto(&results)
-            .and_then(|pareto| write_file(file, &page(&results, &summaries, &pareto, arguments.language.into())));
+        let roofline = peaks.map(|peaks| peaks.roofline(&results)).unwrap_or_default();
+        let written = arguments.prices.pareto(&results).and_then(|pareto| {
+            let page = page(&results, &summaries, (&pareto, &roofline), arguments.language.into());
+            write_file(file, &page)
+        });
         return Ok(match written {
             Ok(()) => print_result(&format!("page  {}\n", file.display()), code),
             Err(message) => print_mistake(&message),

@@ -10,6 +10,7 @@ use super::chart::VIEW_BOX;
 use super::figures::Figure;
 use super::pareto::pareto_figure;
 use super::result::{Check, ReadResult, text};
+use super::roofline::{Roofline, roofline_figure};
 use super::section::{ResultSection, section};
 use super::summary::ReadSummary;
 use super::template::fill;
@@ -38,6 +39,8 @@ struct Values {
     rows: Vec<Row>,
     /// The figure of results that generate text; `None` without two.
     pareto: Option<Figure>,
+    /// The figure of results on devices whose peaks are known; `None` without any.
+    roofline: Option<Figure>,
     sections: Vec<ResultSection>,
     has_charts: bool,
     has_details: bool,
@@ -57,21 +60,26 @@ struct Row {
     cells: Vec<String>,
 }
 
-/// Returns the page of results, each with what `verify` found, of the sums of those that are of one case, and of the figures of those that
-/// generate text.
-pub fn page(results: &[(ReadResult, Check)], summaries: &[ReadSummary], pareto: &Pareto, language: Language) -> String {
-    page_with(results, summaries, pareto, language, false)
+/// Returns the page of results, each with what `verify` found, of the sums of those that are of one case, of the figures of those that
+/// generate text, and of those on devices whose peaks are known.
+pub fn page(
+    results: &[(ReadResult, Check)],
+    summaries: &[ReadSummary],
+    (pareto, roofline): (&Pareto, &Roofline),
+    language: Language,
+) -> String {
+    page_with(results, summaries, (pareto, roofline), language, false)
 }
 
 /// Returns the page of results in a site, one folder below its root.
 pub(super) fn page_in_site(results: &[(ReadResult, Check)], language: Language) -> String {
-    page_with(results, &[], &Pareto::default(), language, true)
+    page_with(results, &[], (&Pareto::default(), &Roofline::default()), language, true)
 }
 
 fn page_with(
     results: &[(ReadResult, Check)],
     summaries: &[ReadSummary],
-    pareto: &Pareto,
+    (pareto, roofline): (&Pareto, &Roofline),
     language: Language,
     is_in_site: bool,
 ) -> String {
@@ -91,6 +99,7 @@ fn page_with(
         title: title(results),
         rows,
         pareto: pareto_figure(pareto, language),
+        roofline: roofline_figure(roofline, language),
         sections,
         has_charts: points_max > 0,
         is_in_site,

@@ -15,6 +15,7 @@ use flagperf_verify::{CaseReport, Standing};
 
 use super::page::page;
 use super::result::{Check, ReadResult};
+use super::roofline::Roofline;
 use super::words::Language;
 
 /// A text that would be markup in an element, in an attribute, in a style and in SVG.
@@ -94,7 +95,7 @@ fn no_text_of_a_result_is_markup() {
     write_files(folder.path(), 300, HOSTILE);
     for language in [Language::English, Language::Chinese] {
         let results = [(result(folder.path(), HOSTILE), wrong(HOSTILE))];
-        let text = page(&results, &[], &Pareto::default(), language);
+        let text = page(&results, &[], (&Pareto::default(), &Roofline::default()), language);
         assert!(text.matches("&lt;script&gt;").count() > 20, "the texts are on the page");
         assert!(!text.contains("<script") && !text.contains("<img") && !text.contains("<!--"), "{text}");
         assert!(!text.contains("49") || text.contains("7*7"), "a text is not a template");
@@ -108,7 +109,12 @@ fn no_text_of_a_result_is_markup() {
 fn a_page_has_every_chart_with_its_table_and_nothing_from_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), 3000, "GPU-1");
-    let text = page(&[(result(folder.path(), "top1"), Check::TooLarge)], &[], &Pareto::default(), Language::English);
+    let text = page(
+        &[(result(folder.path(), "top1"), Check::TooLarge)],
+        &[],
+        (&Pareto::default(), &Roofline::default()),
+        Language::English,
+    );
     let titles = [
         "Step times",
         "Power",
@@ -134,7 +140,7 @@ fn a_page_has_every_chart_with_its_table_and_nothing_from_elsewhere() {
 #[test]
 fn a_wrong_result_is_marked_before_its_figures() {
     let result = ReadResult { path: "r/record.json".into(), record: testing::record(), digest: None };
-    let text = page(&[(result, wrong("a figure"))], &[], &Pareto::default(), Language::English);
+    let text = page(&[(result, wrong("a figure"))], &[], (&Pareto::default(), &Roofline::default()), Language::English);
     let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}"));
     assert!(place("Do not use these figures") < place("expected a figure, found a figure"));
     assert!(place("expected a figure, found a figure") < place("80.0 samples/s core".replace('/', "&#x2f;").as_str()));
@@ -146,7 +152,12 @@ fn a_result_that_was_checked_has_its_standing() {
     let mut report = CaseReport::new(Path::new("r"));
     report.standing = Standing::Consistent;
     let result = ReadResult { path: "r/record.json".into(), record: testing::record(), digest: None };
-    let text = page(&[(result, Check::Verified(Box::new(report)))], &[], &Pareto::default(), Language::Chinese);
+    let text = page(
+        &[(result, Check::Verified(Box::new(report)))],
+        &[],
+        (&Pareto::default(), &Roofline::default()),
+        Language::Chinese,
+    );
     assert!(text.contains("<span class=\"badge\">一致（consistent）</span>"), "{text}");
     assert!(!text.contains("class=\"banner wrong\"") && !text.contains("<svg"), "a record alone has no charts");
 }
@@ -157,7 +168,7 @@ fn a_page_of_any_number_of_results_is_below_a_megabyte() {
     write_files(folder.path(), 5000, "GPU-1");
     for number in [4, 12, 24, 100] {
         let results: Vec<_> = (0..number).map(|_| (result(folder.path(), "a"), Check::TooLarge)).collect();
-        let length = page(&results, &[], &Pareto::default(), Language::English).len();
+        let length = page(&results, &[], (&Pareto::default(), &Roofline::default()), Language::English).len();
         assert!(length < 1 << 20, "{number} results: {length} bytes");
     }
 }
@@ -174,7 +185,8 @@ fn numbers_of_any_size_are_drawn_or_left_out() {
         let round = &mut result.record.phases[0].training.as_mut().unwrap().rounds[1];
         round.evaluations[0].metrics = [("a".to_owned(), -1e300), ("b".to_owned(), f64::NAN)].into();
         round.evaluations[1].metrics = [("a".to_owned(), 1e300), ("b".to_owned(), f64::MAX)].into();
-        let text = page(&[(result, Check::TooLarge)], &[], &Pareto::default(), Language::English);
+        let text =
+            page(&[(result, Check::TooLarge)], &[], (&Pareto::default(), &Roofline::default()), Language::English);
         assert!(text.contains("<svg") && !text.contains("NaN"), "{core}");
     }
 }

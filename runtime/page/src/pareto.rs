@@ -136,6 +136,7 @@ mod tests {
     use flagperf_result::Validity;
 
     use super::super::page::page;
+    use super::super::roofline::Roofline;
     use super::*;
 
     fn point(concurrency: u64, user: f64, device: f64, is_on_front: bool) -> ParetoPoint {
@@ -207,12 +208,15 @@ mod tests {
     #[test]
     fn the_page_draws_several_results_with_their_table_in_both_languages() {
         for language in [Language::English, Language::Chinese] {
-            let text = page(&[], &[], &found("<script>"), language);
+            let text = page(&[], &[], (&found("<script>"), &Roofline::default()), language);
             assert_eq!((text.matches("<svg ").count(), text.matches("<circle").count()), (1, 3), "{text}");
             assert!(text.contains("380") && text.contains("&lt;script&gt;") && !text.contains("<script"), "{text}");
         }
         let mut one = found("a");
         one.tables[0].points.truncate(1);
-        assert!(!page(&[], &[], &one, Language::English).contains("<svg "), "one result has no line");
+        assert!(
+            !page(&[], &[], (&one, &Roofline::default()), Language::English).contains("<svg "),
+            "one result has no line"
+        );
     }
 }

@@ -253,6 +253,19 @@ const WORDS: &[(&str, &str)] = &[
     ("processors and their memory", "处理器及其内存"),
     ("Output tokens/s of a device over tokens/s of a user", "每设备每秒输出 token 数，随每用户每秒 token 数"),
     ("Each dot is a result; the line joins those of the Pareto front.", "每个点是一个结果；线连接帕累托前沿上的结果。"),
+    ("TFLOP/s over FLOP/byte", "TFLOP/s，随 FLOP/byte"),
+    (
+        "Each line is the most that the measured peaks of a device allow, each dot a result.",
+        "每条线是设备的实测峰值所允许的上限，每个点是一个结果。",
+    ),
+    (
+        "FLOP/byte are at most as many as shown: each weight is read once for a batch, and inputs and outputs are moved once; values between operators are not counted. The peaks are those of `flagperf peak`.",
+        "FLOP/byte 至多为所示的值：每批中每个权重读一次，输入和输出各传一次；算子之间的值不计。峰值由 `flagperf peak` 测得。",
+    ),
+    ("Not shown: {}", "未显示：{}"),
+    ("FLOP/byte", "FLOP/byte"),
+    ("TFLOP/s", "TFLOP/s"),
+    ("at most", "上限"),
     ("What a record says is printed as it is, in English.", "评测记录中的文字按原文显示（英文）。"),
 ];
 

@@ -48,6 +48,8 @@ use state_reader::StateReader;
 use training_loop::TrainingLoop;
 use transfer::Transfer;
 
+/// The time from which on it is said how far computing steps again has come.
+const REPLAY_REPORTED: Seconds = Seconds(10.0);
 /// The outputs of a step before the states: the loss and the norm of the gradients.
 const RESULTS: usize = 2;
 
@@ -200,7 +202,13 @@ impl Worker<'_> {
                     .filter(|other| other.round == drawn.round && other.step < drawn.step)
                     .max_by_key(|other| other.step)
             };
-            kept.iter().map(|drawn| replayer.replay(drawn, earlier(drawn))).collect::<Result<Vec<_>, _>>()
+            let begin = self.clock.now();
+            let replay = |(number, drawn): (usize, &DrawnStep)| {
+                let replayed = replayer.replay(drawn, earlier(drawn))?;
+                self.report_replay(number, kept.len(), self.clock.now().since(begin));
+                Ok(replayed)
+            };
+            (1..).zip(&kept).map(replay).collect::<Result<Vec<_>, Failure>>()
         });
         match steps {
             Ok(steps) => replay.steps = steps,
@@ -218,6 +226,14 @@ impl Worker<'_> {
             Err(failed) => replay.not_computed.push(reason("the last evaluation", failed)),
         }
         replay
+    }
+
+    /// Says how far computing steps again has come, if it takes long.
+    fn report_replay(&self, number: usize, of: usize, Seconds(time): Seconds) {
+        if time > REPLAY_REPORTED.0 {
+            let message = format!("{number} of {of} steps are computed again after {time:.0} s");
+            (self.emit)(Event::Log { level: Level::Info, source: "training".to_owned(), message });
+        }
     }
 
     fn replay_evaluation(
