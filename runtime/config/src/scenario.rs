@@ -196,6 +196,12 @@ fn check(scenario: &Scenario) -> Result<(), String> {
             "the latency up to which it searches for a rate (or a bound for tokens), or `queries_per_s`, the rate itself",
         );
     }
+    if scenario.next_token_bound_s.is_some() && scenario.bounds().count() == 1 {
+        return needs(
+            "first_token_bound_s",
+            "or `latency_bound_s`, beside `next_token_bound_s`: tokens that are held back arrive together",
+        );
+    }
     if *kind == Arrival::Burst && scenario.queries_per_burst == 0 {
         return needs("queries_per_burst", "the number of queries that arrive at once");
     }
@@ -272,6 +278,10 @@ mod tests {
             (
                 "{kind: server, latency_bound_s: 0.2, min_duration_s: 1}",
                 "`scenario`: `min_duration_s` must be at least 2 if a rate is searched for: 10 times `latency_bound_s`",
+            ),
+            (
+                "{kind: server, next_token_bound_s: 0.2}",
+                "`scenario`: `server` needs `first_token_bound_s`, or `latency_bound_s`, beside `next_token_bound_s`",
             ),
             (
                 "{kind: single_stream, min_duration_s: 1e9}",

@@ -99,6 +99,8 @@ pub struct EngineDescription {
     pub delivery: Delivery,
     /// Whether the option `threads` has an effect.
     pub uses_threads: bool,
+    /// Whether the engine is sent prompts and tells when the tokens of their answers arrive.
+    pub generates_text: bool,
     /// The options besides `threads`. `None` if only the vendor's code has the list: it then checks the options when it
     /// loads a model.
     pub options: Option<&'static [EngineOption]>,
@@ -118,6 +120,7 @@ impl EngineDescription {
             compiled_extensions: &[],
             delivery: Delivery::BuiltIn,
             uses_threads: true,
+            generates_text: false,
             options: Some(&[]),
         }
     }

@@ -353,7 +353,7 @@ pub fn is_processor(device: &str) -> bool {
     device.starts_with("cpu")
 }
 
-/// A server that generates text, which was started by somebody else.
+/// A server that was started by somebody else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
 pub struct ServerFacts {

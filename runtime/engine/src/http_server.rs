@@ -1,6 +1,6 @@
 //! Requests to a server over HTTP that somebody else started.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 use ureq::Agent;
@@ -111,8 +111,7 @@ impl HttpServer {
 }
 
 /// Returns the error for a server that cannot be used.
-pub(crate) fn unavailable(url: &str, reason: &str) -> EngineError {
-    let remedy = "start the server, and set `base_url` to its address; `curl` with this address shows its models";
+pub(crate) fn unavailable(url: &str, reason: &str, remedy: &str) -> EngineError {
     Unavailable { reason: format!("the server `{url}`: {reason}"), remedy: remedy.to_owned() }.into()
 }
 
@@ -126,6 +125,9 @@ pub(crate) fn read_whole(response: Response<ureq::Body>, limit: u64) -> Result<V
     let read = response.into_body().into_reader().take(limit).read_to_end(&mut body);
     match (status.is_success(), read) {
         (false, _) => Err(format!("it replied with status {status}: `{}`", excerpt(&body))),
+        (true, Err(error)) if error.kind() == ErrorKind::TimedOut => {
+            Err("no complete answer within `time_limit_s`".to_owned())
+        }
         (true, Err(error)) => Err(error.to_string()),
         (true, Ok(read)) if read as u64 == limit => Err(format!("the reply is longer than {limit} bytes")),
         (true, Ok(_)) => Ok(body),

@@ -5,6 +5,7 @@
 
 mod messages;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -29,8 +30,9 @@ const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
 const TIME_LIMIT: &str = "time_limit_s";
 const TIME_LIMIT_DEFAULT: f64 = 600.0;
-/// Most bytes of an answer.
-const ANSWER_MAX: u64 = 1 << 32;
+/// Most bytes of an answer whose size is not known, and of the JSON of another one.
+const ANSWER_MAX: u64 = 1 << 30;
+const JSON_MAX: u64 = 1 << 20;
 
 const OPTIONS: &[EngineOption] = &[
     EngineOption {
@@ -123,12 +125,16 @@ fn server<'o>(options: &EngineOptions<'o>) -> Result<(HttpServer, &'o str), Engi
 fn connect(options: &EngineOptions<'_>) -> Result<ServerModel, EngineError> {
     let (server, name) = server(options)?;
     let path = format!("v2/models/{name}");
-    let asked = |path: &str| server.get(path).map_err(|reason| unavailable(&server.url(path), &reason));
+    let failed = |path: &str, reason: &str| {
+        let remedy = "start the server, set `base_url` to the address below which it has `v2`, and `model` to the name of its model";
+        unavailable(&server.url(path), reason, remedy)
+    };
+    let asked = |path: &str| server.get(path).map_err(|reason| failed(path, &reason));
     let reply = asked("v2")?;
     let own = |text: &[u8]| messages::server_version(text).map(|text| printable_line(&text, NAME_BYTES_MAX));
     let reported = reply.software.map(|text| format!("server: {text}")).into_iter().chain(own(&reply.body)).collect();
     let described = ModelDescription::read(&asked(&path)?.body);
-    let described = described.map_err(|reason| unavailable(&server.url(&path), &reason))?;
+    let described = described.map_err(|reason| failed(&path, &reason))?;
     let names = |option: &str| options.map(option, |value| if value { "true" } else { "false" });
     let ports = |option: &str, ports: Vec<ValueInfo>| {
         rename(ports, &names(option)).map_err(|reason| options.option_error(option, reason))
@@ -155,13 +161,19 @@ fn port_names(ports: &[ValueInfo]) -> Vec<String> {
 
 /// Gives inputs or outputs of the server their names in the case.
 fn rename(mut ports: Vec<ValueInfo>, names: &IndexMap<String, String>) -> Result<Vec<ValueInfo>, String> {
+    let known = port_names(&ports);
     for (name, at_server) in names {
-        let known = port_names(&ports).join(", ");
-        let port = ports.iter_mut().find(|port| port.name == *at_server);
-        let port = port.ok_or_else(|| format!("`{name}`: the server has no `{at_server}` (known: {known})"))?;
-        port.name.clone_from(name);
+        let position = known.iter().position(|port| port == at_server).ok_or_else(|| {
+            let known = printable_line(&known.join(", "), NAME_BYTES_MAX);
+            format!("`{name}`: the server has no `{at_server}` (known: {known})")
+        })?;
+        ports[position].name.clone_from(name);
     }
-    Ok(ports)
+    let mut own = HashSet::new();
+    match ports.iter().find(|port| !own.insert(port.name.as_str())) {
+        Some(twice) => Err(format!("two have the name `{}`", printable_line(&twice.name, NAME_BYTES_MAX))),
+        None => Ok(ports),
+    }
 }
 
 /// A model of a server.
@@ -179,15 +191,29 @@ struct ServerModel {
 
 impl ServerModel {
     /// Sends a request of so many bytes of JSON and tensors, and reads the outputs.
-    fn answer(&self, (json, body): (usize, &[u8])) -> Result<Vec<Value>, EngineError> {
+    fn answer(&self, rows: usize, (json, body): (usize, &[u8])) -> Result<Vec<Value>, EngineError> {
         let failed = |reason: String| EngineError::Failed(format!("the server `{}`: {reason}", self.url));
         let length = json.to_string();
         let headers = [("Content-Type", "application/octet-stream"), (HEADER_LENGTH, length.as_str())];
         let response = self.server.post(&self.url, &headers, body).map_err(failed)?;
         let json = response.headers().get(HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        let body = read_whole(response, ANSWER_MAX).map_err(failed)?;
+        let body = read_whole(response, self.answer_max(rows)).map_err(failed)?;
         let tensors = read_outputs(&body, json, &self.output_names).map_err(failed)?;
         Ok(tensors.into_iter().map(Value::Host).collect())
+    }
+}
+
+impl ServerModel {
+    /// Returns the most bytes of an answer to so many rows.
+    fn answer_max(&self, rows: usize) -> u64 {
+        let bytes = |info: &ValueInfo| {
+            let sizes = info.spec.dims.iter().enumerate();
+            let sizes = sizes.map(|(at, dim)| dim.fixed().or((at == 0).then_some(rows)));
+            let elements = sizes.collect::<Option<Vec<_>>>()?.into_iter().try_fold(1, usize::checked_mul)?;
+            (elements as u64).checked_mul(info.spec.dtype.size() as u64)
+        };
+        let all: Option<u64> = self.outputs.iter().map(bytes).sum();
+        all.map_or(ANSWER_MAX, |bytes| bytes.saturating_add(JSON_MAX))
     }
 }
 
@@ -209,12 +235,13 @@ impl Session for KServeSession {
         check_inputs(&self.model.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<Tensor>, _>>()?;
         let (json, body) = write_request(&self.model.input_names, &tensors, &self.model.output_names);
+        let rows = tensors.iter().filter_map(|tensor| tensor.shape().first().copied()).max().unwrap_or(1);
         if !self.deferred.is_set() {
-            return self.model.answer((json, &body));
+            return self.model.answer(rows, (json, &body));
         }
         let model = Arc::clone(&self.model);
         let answer = move |_: &dyn flagperf_core::measure::Clock| -> Result<Answered, EngineError> {
-            Ok((model.answer((json, &body))?, Vec::new()))
+            Ok((model.answer(rows, (json, &body))?, Vec::new()))
         };
         Ok(self.deferred.add(&self.model.outputs, answer))
     }

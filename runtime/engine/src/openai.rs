@@ -82,6 +82,7 @@ impl Engine for OpenAi {
             loads_compiled: false,
             delivery: Delivery::Server,
             uses_threads: false,
+            generates_text: true,
             options: Some(OPTIONS),
             ..EngineDescription::unrestricted(
                 "openai",

@@ -24,9 +24,9 @@ impl Planner<'_> {
             let message = format!("`{KEY}: {kind}` has no effect: the case runs no inference");
             let hint = "remove it, or set `compiler` of a case that is not trained";
             self.add_error(KEY, Finding::unplaced(message).with_hint(hint));
-        } else if scenario.bounds_tokens() && !is_server {
+        } else if scenario.bounds_tokens() && engine.is_none_or(|engine| !engine.generates_text) {
             let message =
-                format!("`{KEY}: {kind}` bounds the times of tokens, which only a server reports that generates text");
+                format!("`{KEY}: {kind}` bounds the times of tokens, which only a server that generates text reports");
             let hint = "remove the bound, or set `compiler: openai`";
             self.add_error(KEY, Finding::unplaced(message).with_hint(hint));
         } else if is_server {

@@ -82,7 +82,8 @@ pub(super) fn scenario_rows(record: &Record) -> Vec<(&'static str, String)> {
     let core = trial.batch_core.map_or_else(String::new, |core| format!(", core {}", latency_text(&core)));
     let held = format!("{} in memory, drawn with replacement", plural(report.samples, "sample", "samples"));
     if trial.overlap {
-        rows.push(("at the server", core.trim_start_matches(", ").to_owned()));
+        let core = trial.batch_core.map_or_else(String::new, |core| latency_text(&core));
+        rows.push(("from sending to the answer", core));
         rows.push(("data", format!("{held}; each query is sent by itself, while others are being answered")));
     } else {
         rows.push(("batches", format!("{} with {mean:.2} {unit}s on average{core}", count(trial.batches))));

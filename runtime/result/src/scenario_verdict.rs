@@ -47,6 +47,7 @@ pub(super) fn scenario_failures(record: &Record) -> Vec<String> {
     if report.scenario != scenario {
         failures.push("another one was run than `scenario` states".to_owned());
     }
+    failures.extend(unproven_overlap(phase, trial));
     failures.extend(unanswered(&scenario, trial));
     failures.extend(too_short(&scenario, trial));
     failures.extend(late_queries(&scenario, trial));
@@ -57,6 +58,26 @@ pub(super) fn scenario_failures(record: &Record) -> Vec<String> {
             .map(move |reason| format!("output `{name}` differs from that of the same samples in the passes: {reason}"))
     }));
     failures
+}
+
+/// Returns that outputs of queries at a server are not known to be those of the passes, or that there was no server. An engine on this
+/// machine answers one batch after the other, and the times of its batches are compared with those of the passes; nothing else is known
+/// about a server.
+fn unproven_overlap(phase: &PhaseRecord, trial: &TrialFigures) -> Vec<String> {
+    if !trial.overlap {
+        return Vec::new();
+    }
+    if phase.engine.as_ref().is_none_or(|engine| engine.server.is_none()) {
+        return vec!["queries were answered at the same time, although no server answered them".to_owned()];
+    }
+    let report = phase.scenario.as_ref().and_then(|figures| figures.report.as_ref());
+    let compared = report.map(|report| &report.agreement);
+    let of_passes = phase.agreement.iter().flat_map(|agreement| agreement.outputs.keys());
+    let missing = of_passes.filter(|name| compared.is_none_or(|compared| !compared.outputs.contains_key(*name)));
+    let reasons = compared.map(|compared| compared.not_compared.join("; ")).unwrap_or_default();
+    missing
+        .map(|name| format!("output `{name}` of the queries cannot be compared with the passes: {reasons}"))
+        .collect()
 }
 
 /// Returns the limits of agreement of the case, or else those of the precision of the engine.
@@ -77,7 +98,8 @@ fn unanswered(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
                 false => trial.queries.to_string(),
             };
             let bound = scenario.latency_bound_s;
-            let alone = trial.batch_core.filter(|core| bound.is_some_and(|bound| core.p50_s.0 > bound.0));
+            let alone = trial.batch_core.filter(|_| !trial.overlap);
+            let alone = alone.filter(|core| bound.is_some_and(|bound| core.p50_s.0 > bound.0));
             let alone = alone.map_or_else(String::new, |core| {
                 format!("; the median core time of a batch alone is {}", milliseconds(core.p50_s))
             });
@@ -124,7 +146,10 @@ fn arrival_time(trial: &TrialFigures) -> Seconds {
 /// Returns that queries were issued too late, so that they did not arrive as the schedule says. Lateness counts as latency.
 fn late_queries(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
     let lateness = trial.lateness?.p99_s;
-    let reference = scenario.latency_bound_s.or(trial.latency.map(|latency| latency.p50_s))?;
+    // A late query makes its answer and its first token late, and no later token.
+    let bounds = [scenario.latency_bound_s, scenario.first_token_bound_s].into_iter().flatten();
+    let smallest = bounds.reduce(|a, b| if b.0 < a.0 { b } else { a });
+    let reference = smallest.or(trial.latency.map(|latency| latency.p50_s))?;
     let limit = (LATENESS_SHARE * reference.0).max(LATENESS_MIN.0);
     (lateness.0 > limit).then(|| {
         format!(
@@ -169,10 +194,13 @@ fn fast_batches(record: &Record, trial: &TrialFigures) -> Option<String> {
 
 /// Returns the hint about a scenario that failed.
 pub(super) fn scenario_hint(record: &Record) -> &'static str {
-    let has_missed = measured_scenario(record).is_some_and(|(_, trial)| trial.holds == Some(false));
+    let trial = measured_scenario(record).map(|(_, trial)| trial);
+    let (has_missed, overlap) =
+        (trial.is_some_and(|trial| trial.holds == Some(false)), trial.is_some_and(|trial| trial.overlap));
     match configured(record).filter(|_| has_missed) {
+        Some(scenario) if scenario.searches_rate() && overlap => "no rate keeps the bound: set a larger bound",
         Some(scenario) if scenario.searches_rate() => {
-            "no rate keeps the bound: set a larger one, or a smaller `batch_size`"
+            "no rate keeps the bound: set a larger bound, or a smaller `batch_size`"
         }
         Some(scenario) if scenario.kind == Arrival::Server => {
             "set a lower `queries_per_s`, or leave it out to search for the highest rate that keeps the bound"
@@ -261,6 +289,27 @@ mod tests {
         assert_eq!(scenario_failures(&other), ["another one was run than `scenario` states"]);
         other.phases[0].scenario = None;
         assert_eq!(scenario_failures(&other), ["it was not run to its end"]);
+    }
+
+    #[test]
+    fn queries_overlap_only_at_a_server_whose_outputs_were_compared() {
+        let mut at_server = record(TrialFigures { overlap: true, ..trial() }, 0.0);
+        let none = ["queries were answered at the same time, although no server answered them"];
+        assert_eq!(scenario_failures(&at_server), none);
+        let phase = &mut at_server.phases[0];
+        phase.engine = testing::record().phases.into_iter().find_map(|phase| phase.engine);
+        phase.engine.as_mut().unwrap().server = Some(flagperf_core::event::ServerFacts::default());
+        let output = OutputAgreement::default();
+        let of_passes = Agreement { outputs: [("z".to_owned(), output)].into_iter().collect(), ..Agreement::default() };
+        phase.agreement = Some(of_passes);
+        let report = phase.scenario.as_mut().and_then(|figures| figures.report.as_mut()).unwrap();
+        report.agreement.not_compared.push("output `z` has no row per sample".to_owned());
+        assert_eq!(
+            scenario_failures(&at_server),
+            ["output `z` of the queries cannot be compared with the passes: output `z` has no row per sample"]
+        );
+        at_server.phases[0].agreement = None;
+        assert_eq!(scenario_failures(&at_server), [""; 0]);
     }
 
     #[test]

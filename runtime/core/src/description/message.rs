@@ -79,6 +79,7 @@ impl DescriptionMessage {
             },
             delivery,
             uses_threads: true,
+            generates_text: false,
             options: self.options.map(|options| {
                 let options: Vec<_> = options.into_iter().map(OptionMessage::into_option).collect();
                 &*options.leak()

@@ -17,7 +17,7 @@ pub struct QueryTimes {
     pub started_s: Seconds,
     /// When its outputs were in host memory.
     pub ended_s: Seconds,
-    /// The core time of its batch.
+    /// The core time of its batch; at a server, from its sending until its outputs were in host memory.
     pub core_s: Seconds,
     /// Index of its batch in the trial, from 0.
     pub batch: u64,

@@ -63,7 +63,8 @@ impl Client {
     /// # Errors
     /// When the server cannot be reached, or does not have the model.
     pub(super) fn connect(&self, model: Option<&str>) -> Result<Connected, EngineError> {
-        let unavailable = |reason: String| unavailable(&self.server.url("models"), &reason);
+        let remedy = "start the server, and set `base_url` to its address; `curl` with this address shows its models";
+        let unavailable = |reason: String| unavailable(&self.server.url("models"), &reason, remedy);
         let reply = self.server.get("models").map_err(&unavailable)?;
         let list: ModelList = serde_json::from_slice(&reply.body)
             .map_err(|error| unavailable(format!("not a list of models: {error}: `{}`", excerpt(&reply.body))))?;

@@ -64,6 +64,7 @@ impl Engine for PluginLibrary {
             compiled_extensions: &[],
             delivery: Delivery::Library,
             uses_threads: true,
+            generates_text: false,
             options: self.options,
         }
     }

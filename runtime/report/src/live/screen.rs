@@ -84,7 +84,9 @@ impl Screen {
 
     /// Gives the terminal back and prints the lines that were kept. Does nothing if it was given back before.
     pub(super) fn leave(&self) {
-        let Some(modes) = lock(&self.modes).take() else { return };
+        // Held to the end, so that a second signal does not end the program before the terminal is given back.
+        let mut kept_modes = lock(&self.modes);
+        let Some(modes) = kept_modes.take() else { return };
         // A picture takes milliseconds, unless this thread has panicked while it drew.
         for _ in 0..WAITS {
             match self.terminal.try_lock() {

@@ -182,6 +182,9 @@ impl View {
                     self.throughput.add(self.workers.values().map(|worker| worker.samples_per_s).sum());
                 }
             }
+            // One of several workers stands for all.
+            Event::Steps { .. } | Event::TrialBegin { .. } | Event::Queries { .. }
+                if self.workers.get_index_of(worker).is_some_and(|index| index > 0) => {}
             Event::Steps { step, times } => {
                 self.times.add(step.name(), times.0.iter().map(|step| step.core_s.0));
             }

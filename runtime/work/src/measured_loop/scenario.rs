@@ -8,11 +8,13 @@ use std::thread;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use super::super::load::delivery;
 use super::super::outputs::{QueryOutputs, QuerySample};
 use super::super::phase::failure;
 use super::super::step;
 use super::{Batches, MeasuredLoop};
 use flagperf_config::{BOUNDS_MIN, BadSamplePolicy, QUERIES_MAX};
+use flagperf_core::description::Delivery;
 use flagperf_core::event::{Event, Failure};
 use flagperf_core::measure::{
     Arrival, Clock, Latency, Nanos, QueryColumns, QueryTimes, STEPS_PER_EVENT, Scenario, ScenarioReport, StepTimes,
@@ -42,6 +44,8 @@ const TRIAL_QUERIES: f64 = 1.5;
 const TRIAL_QUERIES_MAX: u64 = 1_000_000;
 /// A trial whose queries are not answered ends this long after twice the time of its schedule.
 const OVERLOAD: Seconds = Seconds(60.0);
+/// Most queries that a server is sent before it has answered one.
+const QUERIES_IN_FLIGHT_MAX: usize = 1024;
 /// Batches after which what the forward function remembers of its runs is dropped.
 pub(super) const FORGOTTEN_AFTER: u64 = 1024;
 
@@ -56,6 +60,8 @@ pub(super) struct ScenarioRun {
     pub(super) trial: u32,
     /// Whether a server answers queries while others are being answered.
     overlap: bool,
+    /// How many it is sent at most before it has answered one. A further one waits, which counts as latency.
+    pub(super) in_flight_max: usize,
 }
 
 /// The queries of a trial that were answered.
@@ -104,6 +110,8 @@ impl MeasuredLoop<'_> {
         if overlap {
             // Each query that is being answered has a connection.
             allow_open_files();
+        } else if delivery(self.job) == Some(Delivery::Server) {
+            return Err(failure(&"a scenario at a server needs a model of one graph", ""));
         }
         let mut run = self.prepare_scenario(scenario.clone(), overlap)?;
         match scenario.kind {
@@ -116,7 +124,9 @@ impl MeasuredLoop<'_> {
         }
         self.model.defer_runs(false);
         let ScenarioRun { scenario, samples, delay, outputs, .. } = run;
-        let agreement = self.evidence.kept.compare_queries(&outputs.into_kept());
+        let engine = flagperf_engine::find(&self.job.engine.engine);
+        let have_tokens = overlap && engine.is_ok_and(|engine| engine.description().generates_text);
+        let agreement = self.evidence.kept.compare_queries(&outputs.into_kept(), have_tokens);
         let report = ScenarioReport { scenario, samples: samples.len() as u64, queue_delay_s: delay, agreement };
         (self.progress.emit)(Event::Scenario(Box::new(report)));
         Ok(())
@@ -146,7 +156,18 @@ impl MeasuredLoop<'_> {
         };
         let Batches { loader, .. } = Batches::with_options(self.job, options, self.model.sessions(), Arc::new(held))?;
         let delay = Seconds(f64::from(self.job.settings.queue_delay_us) * 1e-6);
-        Ok(ScenarioRun { scenario, loader, samples, delay, outputs: QuerySample::default(), trial: 0, overlap })
+        // Each keeps its request in memory.
+        let in_flight_max = (HELD_BYTES_MAX / batch_bytes.max(1)).clamp(1, QUERIES_IN_FLIGHT_MAX);
+        Ok(ScenarioRun {
+            scenario,
+            loader,
+            samples,
+            delay,
+            outputs: QuerySample::default(),
+            trial: 0,
+            overlap,
+            in_flight_max,
+        })
     }
 
     /// Runs queries each of which arrives when its predecessor has been answered, until the time is over and there are enough for the

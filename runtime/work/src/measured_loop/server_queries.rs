@@ -3,8 +3,10 @@
 //! The thread of the measured loop prepares a query and hands it to a thread of its own, which sends it and waits for the answer. Its
 //! latency counts from its scheduled arrival, so that a loop that is late makes no figure better.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
+use std::time::Duration;
 
 use super::super::outputs::QueryOutputs;
 use super::super::phase::failure;
@@ -19,9 +21,6 @@ use flagperf_engine::{AnswerTimes, DeferredRun, EngineError, Value};
 use flagperf_evaluation::name_outputs;
 use flagperf_load::{Query, QueryQueue};
 use flagperf_script::StepOutput;
-
-/// Most queries that are being answered at a time. A further one waits, which counts as latency.
-const QUERIES_IN_FLIGHT_MAX: usize = 1024;
 
 /// A query that has yet to be sent.
 struct ServerQuery {
@@ -57,13 +56,18 @@ impl ServerQuery {
     }
 }
 
-/// Returns when the first token of each answer had arrived, and the largest mean time between the tokens of one.
+/// Returns when the first token of each answer had arrived, and the largest mean time between the tokens of one: from its first tokens to
+/// its last, for each of those that arrived in this time. A server that sends all at once has the mean over the whole answer.
 fn token_times(answers: &[AnswerTimes]) -> (Option<Nanos>, Option<Seconds>) {
     let first = answers.iter().filter_map(|answer| Some(answer.arrivals.first()?.0));
     let mean = |answer: &AnswerTimes| {
-        let (first, last) = (answer.arrivals.first()?.0, answer.arrivals.last()?.0);
+        let ((first, at_first), (last, _)) = (*answer.arrivals.first()?, *answer.arrivals.last()?);
         let tokens: u64 = answer.arrivals.iter().map(|(_, tokens)| tokens).sum();
-        (tokens > 1).then(|| Seconds(last.since(first).0 / (tokens - 1) as f64))
+        let (time, count) = match tokens - at_first {
+            0 => (last.since(answer.sent), tokens),
+            later => (last.since(first), later),
+        };
+        (tokens > 1).then(|| Seconds(time.0 / count as f64))
     };
     (first.max(), answers.iter().filter_map(mean).reduce(|a, b| if b.0 > a.0 { b } else { a }))
 }
@@ -80,26 +84,29 @@ impl MeasuredLoop<'_> {
     ) -> Result<bool, Failure> {
         let clock = self.progress.clock;
         let (sender, receiver) = channel();
+        let begin = answers.begin;
+        let left = || Seconds(time_max - clock.now().since(begin).0);
         thread::scope(|scope| {
-            let mut in_flight = 0;
-            let ends = |answers: &Answers| answers.ends_early(allowed) || clock.now().since(answers.begin).0 > time_max;
-            while let Some(queries) = queue.take(1, Seconds(0.0), clock) {
+            let (mut in_flight, mut is_cut) = (0, false);
+            while !is_cut && let Some(queries) = queue.take(1, Seconds(0.0), clock) {
                 for query in queries {
                     start(scope, self.prepare_query(run, answers, query)?, clock, &sender)?;
                     in_flight += 1;
                 }
-                in_flight -= self.take_answers(run, answers, &receiver, in_flight == QUERIES_IN_FLIGHT_MAX)?;
-                if ends(answers) {
-                    return Ok(true);
-                }
+                let wait = (in_flight == run.in_flight_max).then(left);
+                in_flight -= self.take_answers(run, answers, &receiver, wait)?;
+                is_cut = answers.ends_early(allowed) || left().0 <= 0.0;
             }
-            while in_flight > 0 {
-                in_flight -= self.take_answers(run, answers, &receiver, true)?;
-                if ends(answers) {
-                    return Ok(true);
-                }
+            while in_flight > 0 && !is_cut {
+                in_flight -= self.take_answers(run, answers, &receiver, Some(left()))?;
+                is_cut = answers.ends_early(allowed) || left().0 <= 0.0;
             }
-            Ok(false)
+            // Those that are still being answered count no more, but must not disturb the next trial, nor fail. The engine limits the time
+            // of each.
+            for answer in receiver.iter().take(in_flight) {
+                answer.map_err(|e| failure(&e, e.hint()))?;
+            }
+            Ok(is_cut)
         })
     }
 
@@ -131,17 +138,17 @@ impl MeasuredLoop<'_> {
         Ok(ServerQuery { query, samples, started, runs, output })
     }
 
-    /// Notes the answers that have arrived, and waits for one if it `waits`. Returns their number.
+    /// Notes the answers that have arrived, and waits so long for the first one. Returns their number.
     fn take_answers(
         &mut self,
         run: &mut ScenarioRun,
         answers: &mut Answers,
         receiver: &Receiver<Result<ServerAnswer, EngineError>>,
-        waits: bool,
+        wait: Option<Seconds>,
     ) -> Result<usize, Failure> {
-        let first = waits.then(|| receiver.recv().expect("the loop has a sender"));
+        let first = wait.map(|Seconds(time)| receiver.recv_timeout(Duration::from_secs_f64(time.max(0.0))));
         let mut taken = 0;
-        for answer in first.into_iter().chain(receiver.try_iter()) {
+        for answer in first.into_iter().flatten().chain(receiver.try_iter()) {
             self.note_answer(run, answers, answer)?;
             taken += 1;
         }
@@ -189,8 +196,13 @@ fn start<'scope>(
     sender: &Sender<Result<ServerAnswer, EngineError>>,
 ) -> Result<(), Failure> {
     let sender = sender.clone();
-    // The loop has ended if it no longer receives.
-    let started = thread::Builder::new().spawn_scoped(scope, move || drop(sender.send(query.ask(clock))));
+    let ask = move || {
+        let answer = catch_unwind(AssertUnwindSafe(|| query.ask(clock)));
+        let answer = answer.unwrap_or_else(|_| Err(EngineError::Failed("the request ended in a panic".to_owned())));
+        // The loop has failed if it no longer receives.
+        drop(sender.send(answer));
+    };
+    let started = thread::Builder::new().spawn_scoped(scope, ask);
     started.map(drop).map_err(|error| failure(&format!("no thread for a query: {error}"), ""))
 }
 
@@ -207,6 +219,8 @@ mod tests {
         let seconds = |ns: u64| Some(Seconds::from_nanos(ns));
         assert_eq!(token_times(&[]), (None, None));
         assert_eq!(token_times(&[answer(&[(7, 1)])]), (Some(Nanos(7)), None));
+        assert_eq!(token_times(&[answer(&[(80, 4)])]), (Some(Nanos(80)), seconds(20)), "all at once");
+        assert_eq!(token_times(&[answer(&[(80, 3), (90, 1)])]), (Some(Nanos(80)), seconds(10)));
         // The second event has the two other tokens.
         let late = answer(&[(100, 1), (140, 2)]);
         assert_eq!(token_times(std::slice::from_ref(&late)), (Some(Nanos(100)), seconds(20)));
