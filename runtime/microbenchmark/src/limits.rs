@@ -264,9 +264,7 @@ impl LimitTimes {
             LimitTimes::Transfers { device_name, .. } | LimitTimes::Capacity { device_name, .. } => {
                 device_name.as_deref()
             }
-            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => {
-                processes.first()?.device_name.as_deref()
-            }
+            LimitTimes::AllReduce(all) | LimitTimes::Broadcast(all) => all.first()?.device_name.as_deref(),
         }
     }
 
@@ -275,8 +273,8 @@ impl LimitTimes {
         match self {
             LimitTimes::Operator(sizes) => sizes.first().map_or("", |one| one.times.device.as_str()),
             LimitTimes::Transfers { device, .. } | LimitTimes::Capacity { device, .. } => device,
-            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => {
-                processes.first().map_or("", |process| process.device.as_str())
+            LimitTimes::AllReduce(all) | LimitTimes::Broadcast(all) => {
+                all.first().map_or("", |one| one.device.as_str())
             }
         }
     }
