@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{program, results};
@@ -43,6 +43,31 @@ fn a_result_is_written_in_every_form() {
     assert!(report(&["--junit"]).1.contains("tests=\"1\" failures=\"0\""));
     let (code, text, _) = run(checkout.path(), "show", &folder, &[]);
     assert!(code == 0 && text.contains("model, data and hardware") && text.contains(" digest  sha256:"), "{text}");
+}
+
+#[test]
+fn a_result_is_shown_under_the_measured_peaks_of_its_device_alone() {
+    let (checkout, folder) = result();
+    let record: Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("record.json")).expect("a record")).expect("JSON");
+    let processor = record["hosts"][0]["machine"]["cpu"].as_str().expect("a processor").trim();
+    let write = |device: &str| {
+        let peak = |limit: &str, value: f64| json!({"limit": limit, "value": value, "device": device, "figures": null});
+        let peaks = json!([peak("computation-FP32", 1e12), peak("main_memory-bandwidth", 2e10)]);
+        fs::write(checkout.path().join("peaks.json"), peaks.to_string()).expect("a file");
+        let report = run(checkout.path(), "report", &folder, &["--html", "page.html", "--peaks", "peaks.json"]);
+        assert_eq!(report.0, 0, "{report:?}");
+        let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+        (page, run(checkout.path(), "show", &folder, &["--peaks", "peaks.json"]).1)
+    };
+    let (page, text) = write(processor);
+    assert!(page.contains("id=\"roofline-title\"") && page.contains("FLOP&#x2f;byte"), "{page}");
+    assert!(text.contains("% of 1.00 TFLOP/s, `computation-FP32` in `peaks.json`"), "{text}");
+    let (page, text) = write("another");
+    assert!(!page.contains("id=\"roofline-title\""), "no point");
+    assert!(text.contains("unknown: `peaks.json` is of the device `another`"), "{text}");
+    let refused = run(checkout.path(), "report", &folder, &["--csv", "--peaks", "peaks.json"]);
+    assert!(refused.0 == 2 && refused.2.contains("--peaks are for --html"), "{refused:?}");
 }
 
 #[test]
