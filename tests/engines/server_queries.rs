@@ -9,18 +9,23 @@ use serde_json::{Value as Json, json};
 use crate::generation::{count_on, counting_site};
 use crate::support::completions::{CompletionServer, MODELS};
 use crate::support::program;
+use crate::support::site::Site;
 
-/// Runs the counting case with a scenario at a server. Returns the record and the exit code.
-fn run_scenario(scenario: &str, answer: impl Fn(&Json, &mut TcpStream) + Send + Sync + 'static) -> (Json, Option<i32>) {
+/// Runs the counting case with a scenario at a server. Returns the checkout, the record and the exit code.
+fn run_scenario(
+    scenario: &str,
+    answer: impl Fn(&Json, &mut TcpStream) + Send + Sync + 'static,
+) -> (Site, Json, Option<i32>) {
     let server = CompletionServer::start(MODELS, answer);
     let site = counting_site(&format!("{{engine: openai, options: {{base_url: \"{}\"}}}}", server.base_url()));
-    site.run(&["--set", &format!("scenario={scenario}")])
+    let (record, code) = site.run(&["--set", &format!("scenario={scenario}")]);
+    (site, record, code)
 }
 
 #[test]
 fn queries_at_a_server_are_sent_when_they_arrive_and_their_tokens_have_times() {
     let bounds = "first_token_bound_s: 60, next_token_bound_s: 60";
-    let (record, code) = run_scenario(
+    let (_site, record, code) = run_scenario(
         &format!(
             "{{kind: burst, queries_per_s: 70, queries_per_burst: 70, min_duration_s: 1, percentile: 0.9, {bounds}}}"
         ),
@@ -89,7 +94,7 @@ fn a_server_that_is_too_slow_or_answers_queries_otherwise_fails_the_case() {
         ),
         (stream, overloaded, "replied with status 503 Service Unavailable: `full`"),
     ] {
-        let (record, code) = run_scenario(scenario, answer);
+        let (_site, record, code) = run_scenario(scenario, answer);
         let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
         assert!(code == Some(1) && reason.contains(part), "{}", record["failures"]);
     }

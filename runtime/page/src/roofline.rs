@@ -142,9 +142,8 @@ pub(super) fn roofline_figure(found: &Roofline, language: Language) -> Option<Fi
 
 #[cfg(test)]
 mod tests {
-    use flagperf_core::event::ModelFacts;
+    use flagperf_core::event::{EngineFacts, ModelFacts};
     use flagperf_core::step::Phase;
-    use flagperf_result::testing;
 
     use super::*;
 
@@ -168,8 +167,7 @@ mod tests {
             outputs: specs("N,5,f32"),
             ..ModelFacts::default()
         });
-        phase.engine = testing::record().phases.into_iter().find_map(|phase| phase.engine);
-        phase.engine.as_mut().unwrap().precision = "f16".to_owned();
+        phase.engine = Some(EngineFacts { precision: "f16".to_owned(), ..EngineFacts::default() });
         assert_eq!(batch_bytes(&phase, 4), Ok(100.0 * 2.0 + 4.0 * 3.0 * 2.0 + 4.0 * 5.0 * 4.0));
         phase.model.as_mut().unwrap().inputs = specs("N,S,f16");
         assert_eq!(batch_bytes(&phase, 4), Err("the size of `t` is not known".to_owned()));

@@ -213,6 +213,7 @@ pub(super) fn scenario_hint(record: &Record) -> &'static str {
 mod tests {
     use super::super::{Setting, testing};
     use super::*;
+    use flagperf_core::event::{EngineFacts, ServerFacts};
     use flagperf_core::measure::{Latency, ScenarioReport};
     use flagperf_core::metric::{Agreement, OutputAgreement};
     use flagperf_core::units::Bytes;
@@ -297,8 +298,7 @@ mod tests {
         let none = ["queries were answered at the same time, although no server answered them"];
         assert_eq!(scenario_failures(&at_server), none);
         let phase = &mut at_server.phases[0];
-        phase.engine = testing::record().phases.into_iter().find_map(|phase| phase.engine);
-        phase.engine.as_mut().unwrap().server = Some(flagperf_core::event::ServerFacts::default());
+        phase.engine = Some(EngineFacts { server: Some(ServerFacts::default()), ..EngineFacts::default() });
         let output = OutputAgreement::default();
         let of_passes = Agreement { outputs: [("z".to_owned(), output)].into_iter().collect(), ..Agreement::default() };
         phase.agreement = Some(of_passes);

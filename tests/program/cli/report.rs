@@ -62,7 +62,7 @@ fn a_result_is_shown_under_the_measured_peaks_of_its_device_alone() {
     };
     let (page, text) = write(processor);
     assert!(page.contains("id=\"roofline-title\"") && page.contains("FLOP&#x2f;byte"), "{page}");
-    assert!(text.contains("% of 1.00 TFLOP/s, `computation-FP32` in `peaks.json`"), "{text}");
+    assert!(text.contains("% of 1.000 TFLOP/s, `computation-FP32` in `peaks.json`"), "{text}");
     let (page, text) = write("another");
     assert!(!page.contains("id=\"roofline-title\""), "no point");
     assert!(text.contains("unknown: `peaks.json` is of the device `another`"), "{text}");
