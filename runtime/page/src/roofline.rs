@@ -10,7 +10,7 @@ use super::figures::{Figure, head, legend};
 use super::result::text;
 use super::words::Language;
 
-const TITLE: &str = "TFLOP/s over FLOP/byte";
+const TITLE: &str = "FLOP/s over FLOP/byte";
 const DESCRIPTION: &str = "Each line is the most that the measured peaks of a device allow, each dot a result.";
 const NOTE: &str = "FLOP/byte are at most as many as shown: each weight is read once for a batch, and inputs and outputs are moved once; values between operators are not counted. The peaks are those of `flagperf peak`.";
 /// How far the axes go beyond dots and lines: a factor.
@@ -113,7 +113,7 @@ pub(super) fn roofline_figure(found: &Roofline, language: Language) -> Option<Fi
         x: x.start.log10()..x.end.log10(),
         y: y.start.log10()..y.end.log10(),
         x_label: |place| digits(10f64.powf(place)),
-        y_label: |rate| digits(10f64.powf(rate) / 1e12),
+        y_label: |rate| with_prefix(10f64.powf(rate)),
         parts: parts.collect(),
     };
     let names: Vec<String> =
@@ -123,8 +123,8 @@ pub(super) fn roofline_figure(found: &Roofline, language: Language) -> Option<Fi
         vec![
             text(&point.name),
             digits(point.flops_per_byte),
-            digits(point.flops_per_s / 1e12),
-            digits(most / 1e12),
+            with_prefix(point.flops_per_s),
+            with_prefix(most),
             percent(point.flops_per_s / most),
         ]
     };
@@ -135,9 +135,16 @@ pub(super) fn roofline_figure(found: &Roofline, language: Language) -> Option<Fi
         elements: chart.elements(),
         legend: legend(names.iter()),
         note: Some(std::iter::once(language.word(NOTE).to_owned()).chain(unused).collect::<Vec<_>>().join(" ")),
-        head: head(["case", "FLOP/byte", "TFLOP/s", "at most", "share"], language),
+        head: head(["case", "FLOP/byte", "FLOP/s", "at most", "share"], language),
         rows: found.points.iter().map(row).collect(),
     })
+}
+
+/// Returns a rate with a decimal prefix: `1.20 T`.
+fn with_prefix(rate: f64) -> String {
+    let prefixes = [(1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1.0, "")];
+    let (scale, prefix) = prefixes.into_iter().find(|(scale, _)| rate >= *scale).unwrap_or((1.0, ""));
+    format!("{}{prefix}", digits(rate / scale))
 }
 
 #[cfg(test)]
@@ -178,7 +185,7 @@ mod tests {
         let point = RooflinePoint { name: "<case>".to_owned(), roof: 0, flops_per_byte: 50.0, flops_per_s: 2.5e11 };
         let found = Roofline { roofs: vec![roof()], points: vec![point], unused: vec!["b: <why>".to_owned()] };
         let figure = roofline_figure(&found, Language::English).unwrap();
-        assert_eq!(figure.rows[0][1..], ["50.0", "0.250", "0.500", "50.0%"]);
+        assert_eq!(figure.rows[0][1..], ["50.0", "250 G", "500 G", "50.0%"]);
         assert!(figure.elements.contains("<polyline") && figure.note.unwrap().contains("Not shown: b: <why>"));
         assert!(roofline_figure(&Roofline { points: Vec::new(), ..found }, Language::English).is_none());
     }

@@ -253,7 +253,7 @@ const WORDS: &[(&str, &str)] = &[
     ("processors and their memory", "处理器及其内存"),
     ("Output tokens/s of a device over tokens/s of a user", "每设备每秒输出 token 数，随每用户每秒 token 数"),
     ("Each dot is a result; the line joins those of the Pareto front.", "每个点是一个结果；线连接帕累托前沿上的结果。"),
-    ("TFLOP/s over FLOP/byte", "TFLOP/s，随 FLOP/byte"),
+    ("FLOP/s over FLOP/byte", "FLOP/s，随 FLOP/byte"),
     (
         "Each line is the most that the measured peaks of a device allow, each dot a result.",
         "每条线是设备的实测峰值所允许的上限，每个点是一个结果。",
@@ -264,7 +264,7 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("Not shown: {}", "未显示：{}"),
     ("FLOP/byte", "FLOP/byte"),
-    ("TFLOP/s", "TFLOP/s"),
+    ("FLOP/s", "FLOP/s"),
     ("at most", "上限"),
     ("What a record says is printed as it is, in English.", "评测记录中的文字按原文显示（英文）。"),
 ];
