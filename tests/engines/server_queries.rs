@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
@@ -98,6 +99,26 @@ fn a_server_that_is_too_slow_or_answers_queries_otherwise_fails_the_case() {
         let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
         assert!(code == Some(1) && reason.contains(part), "{}", record["failures"]);
     }
+}
+
+#[test]
+fn a_rate_at_which_the_server_refuses_queries_does_not_hold() {
+    let in_flight = Arc::new(AtomicUsize::new(0));
+    let scenario = "{kind: server, latency_bound_s: 0.1, min_duration_s: 1, percentile: 0.5}";
+    let (_site, record, _) = run_scenario(scenario, move |request, connection| {
+        // The passes send four prompts at a time.
+        if in_flight.fetch_add(1, Ordering::SeqCst) < 4 {
+            count_on(request, connection, 7);
+        } else {
+            drop(connection.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nfull"));
+        }
+        in_flight.fetch_sub(1, Ordering::SeqCst);
+    });
+    let trials = record["phases"][1]["scenario"]["trials"].as_array().expect("trials");
+    assert!(trials.len() > 1, "the search went on: {}", record["failures"]);
+    let warnings = record["warnings"].to_string();
+    assert!(warnings.contains("the rate does not hold: the server `"), "{warnings}");
+    assert!(!record["failures"].to_string().contains("503"), "{}", record["failures"]);
 }
 
 #[test]

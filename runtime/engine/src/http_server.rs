@@ -1,10 +1,14 @@
 //! Requests to a server over HTTP that somebody else started.
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ureq::Agent;
+use ureq::config::Config;
 use ureq::http::{Response, Uri};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 use super::printable::{NAME_BYTES_MAX, printable_line};
 use super::{EngineError, Unavailable};
@@ -16,6 +20,26 @@ const TEXT_MAX: u64 = 1 << 20;
 const TEXT_TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes shown of a reply that cannot be read.
 const EXCERPT: usize = 300;
+/// The port of an address without one.
+const HTTP_PORT: u16 = 80;
+
+/// The size of a buffer of a connection.
+const BUFFER: usize = 16 << 10;
+
+/// Finds the address of a host. One that is an address needs no thread of its own, as looking up a name with a time limit does: its time
+/// would count as the server's.
+#[derive(Debug, Default)]
+struct AddressResolver(DefaultResolver);
+
+impl Resolver for AddressResolver {
+    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let Ok(address) = host.parse::<IpAddr>() else { return self.0.resolve(uri, config, timeout) };
+        let mut found = self.empty();
+        found.push(SocketAddr::new(address, uri.port_u16().unwrap_or(HTTP_PORT)));
+        Ok(found)
+    }
+}
 
 /// A server at an address.
 #[derive(Debug)]
@@ -58,7 +82,10 @@ impl HttpServer {
         // proxy and no redirection: the record names the server that was asked.
         let config =
             Agent::config_builder().http_status_as_error(false).max_idle_connections(0).max_redirects(0).proxy(None);
-        let agent = config.timeout_global(Some(Duration::from_secs_f64(limit.0))).build().into();
+        // Each connection has buffers of its own, which take time to fill with zeros.
+        let config = config.input_buffer_size(BUFFER).output_buffer_size(BUFFER);
+        let config = config.timeout_global(Some(Duration::from_secs_f64(limit.0))).build();
+        let agent = Agent::with_parts(config, DefaultConnector::default(), AddressResolver::default());
         Ok(HttpServer { base_url: base_url.to_owned(), limit, agent })
     }
 
@@ -125,10 +152,10 @@ pub(crate) fn read_whole(response: Response<ureq::Body>, limit: u64) -> Result<V
     let read = response.into_body().into_reader().take(limit).read_to_end(&mut body);
     match (status.is_success(), read) {
         (false, _) => Err(format!("it replied with status {status}: `{}`", excerpt(&body))),
-        (true, Err(error)) if error.kind() == ErrorKind::TimedOut => {
-            Err("no complete answer within `time_limit_s`".to_owned())
-        }
-        (true, Err(error)) => Err(error.to_string()),
+        (true, Err(error)) => match ureq::Error::from(error) {
+            ureq::Error::Timeout(_) => Err("no complete answer within the time limit (`time_limit_s`)".to_owned()),
+            error => Err(error.to_string()),
+        },
         (true, Ok(read)) if read as u64 == limit => Err(format!("the reply is longer than {limit} bytes")),
         (true, Ok(_)) => Ok(body),
     }

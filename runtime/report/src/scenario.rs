@@ -83,6 +83,7 @@ pub(super) fn scenario_rows(record: &Record) -> Vec<(&'static str, String)> {
     let held = format!("{} in memory, drawn with replacement", plural(report.samples, "sample", "samples"));
     if trial.overlap {
         let core = trial.batch_core.map_or_else(String::new, |core| latency_text(&core));
+        rows.extend(trial.sent.map(|sent| ("from issue to sending", latency_text(&sent))));
         rows.push(("from sending to the answer", core));
         rows.push(("data", format!("{held}; each query is sent by itself, while others are being answered")));
     } else {

@@ -104,6 +104,7 @@ impl AuditCheck {
                 }
             }
             InputCost::Variable => {
+                judged.judge_kept_answers(audit);
                 let note = "times of other inputs are not judged: `input_cost` is `variable`";
                 judged.notes.push(note.to_owned());
                 let same = ("same batches", audit.measured_s.as_slice());
@@ -285,6 +286,19 @@ impl AuditCheck {
         } else if times.is_slower(DOUBT_SIGNIFICANCE) {
             self.doubts.push(text(times));
         }
+    }
+
+    /// Judges whether inputs that the engine had not seen took so much longer that their cost does not explain it.
+    fn judge_kept_answers(&mut self, audit: &AuditReport) {
+        let fresh = PairedTimes::of(&audit.fresh_s, &audit.repeated_s);
+        let is_beyond =
+            |times: &PairedTimes| times.ratio > BUSY_RATIO && times.is_slower(LARGE_SIGNIFICANCE) && times.is_lasting();
+        let Some(times) = fresh.filter(is_beyond) else { return };
+        self.failures.push(format!(
+            "inputs that the engine had not seen took {:.2}x as long as inputs that it had run before ({} of {} pairs), which no \
+             difference of their cost explains: does it keep results?",
+            times.ratio, times.slower, times.pairs
+        ));
     }
 
     /// Judges whether steps of the audit took longer than batches in the passes before them: than all of them, whose mean

@@ -176,6 +176,9 @@ pub(super) fn scenario_doubts(record: &Record) -> Vec<String> {
     doubts
         .extend(agreement.map(|reason| format!("scenario: outputs are not known to be those of the passes: {reason}")));
     doubts.extend(fast_batches(record, trial));
+    if trial.overlap {
+        doubts.push("scenario: queries repeat samples, so that a server that keeps answers would be faster".to_owned());
+    }
     doubts
 }
 

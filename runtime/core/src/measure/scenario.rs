@@ -214,6 +214,9 @@ pub struct TrialFigures {
     pub holds: Option<bool>,
     /// Distribution of the time by which queries were put in the queue after their schedule; `None` without a schedule.
     pub lateness: Option<Latency>,
+    /// Distribution of the time from the issue of a query until it was prepared and sent; `None` unless queries overlap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Latency>,
     /// Batches that were computed.
     pub batches: u64,
     /// Distribution of the core time of a batch.
@@ -248,6 +251,7 @@ impl TrialFigures {
         let over =
             scenario.has_bound().then(|| queries.iter().filter(|query| !scenario.is_kept_by(query)).count() as u64);
         let lateness: Vec<Seconds> = queries.iter().map(|query| query.issued_s - query.scheduled_s).collect();
+        let sent: Vec<Seconds> = queries.iter().map(|query| query.ended_s - query.core_s - query.issued_s).collect();
         let batches: Vec<Seconds> =
             queries.chunk_by(|a, b| a.batch == b.batch).map(|queries| queries[0].core_s).collect();
         let begin = queries.iter().map(|query| query.scheduled_s.0).reduce(f64::min);
@@ -270,6 +274,7 @@ impl TrialFigures {
             over_bound: over,
             holds: over.map(|over| !end.is_cut && proves_percentile(answered, over, scenario.percentile)),
             lateness: Latency::of(&lateness).filter(|_| !scenario.kind.waits_for_answers()),
+            sent: Latency::of(&sent).filter(|_| end.overlap),
             batches: batches.len() as u64,
             batch_core: Latency::of(&batches),
         }

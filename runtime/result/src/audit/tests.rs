@@ -109,6 +109,12 @@ fn fresh_inputs_that_take_longer_reveal_kept_results() {
         (judged.notes, judged.failures),
         (vec!["times of other inputs are not judged: `input_cost` is `variable`".to_owned()], vec![])
     );
+    let mut kept = audit();
+    scaled(&mut kept.fresh_s, 18.0);
+    let judged = judge(Some(kept), InputCost::Variable);
+    let expected = "inputs that the engine had not seen took 18.00x as long as inputs that it had run before (20 of 20 pairs), which no \
+                    difference of their cost explains: does it keep results?";
+    assert_eq!(judged.failures, [expected]);
 }
 
 #[test]

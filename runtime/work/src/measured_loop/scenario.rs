@@ -15,7 +15,7 @@ use super::super::step;
 use super::{Batches, MeasuredLoop};
 use flagperf_config::{BOUNDS_MIN, BadSamplePolicy, QUERIES_MAX};
 use flagperf_core::description::Delivery;
-use flagperf_core::event::{Event, Failure};
+use flagperf_core::event::{Event, Failure, Level};
 use flagperf_core::measure::{
     Arrival, Clock, Latency, Nanos, QueryColumns, QueryTimes, STEPS_PER_EVENT, Scenario, ScenarioReport, StepTimes,
     TrialEnd, over_bound_max, queries_needed,
@@ -62,6 +62,8 @@ pub(super) struct ScenarioRun {
     overlap: bool,
     /// How many it is sent at most before it has answered one. A further one waits, which counts as latency.
     pub(super) in_flight_max: usize,
+    /// Why a query of the trial was not answered while a rate is searched for, which then does not hold.
+    pub(super) refused: Option<String>,
 }
 
 /// The queries of a trial that were answered.
@@ -167,6 +169,7 @@ impl MeasuredLoop<'_> {
             trial: 0,
             overlap,
             in_flight_max,
+            refused: None,
         })
     }
 
@@ -275,6 +278,10 @@ impl MeasuredLoop<'_> {
         })?;
         let (queries_per_s, scheduled) = (schedule.queries_per_s(), schedule.len());
         let end = TrialEnd { trial: run.trial, queries_per_s, scheduled, is_cut, overlap: run.overlap };
+        if let Some(reason) = run.refused.take() {
+            let message = format!("trial {}: the rate does not hold: {reason}", run.trial + 1);
+            (self.progress.emit)(Event::Log { level: Level::Warning, source: "scenario".to_owned(), message });
+        }
         let held = !is_cut && provable.is_some_and(|most| answers.over_bound <= most);
         let is_hopeless = 2 * answers.over_bound_alone > answers.times.len() as u64;
         self.end_trial(run, answers, end);

@@ -56,6 +56,20 @@ impl ServerQuery {
     }
 }
 
+impl ScenarioRun {
+    /// Returns the answer to a query; `None` if there is none while a rate is searched for: the server refuses what it cannot answer.
+    fn answer_of(&mut self, answer: Result<ServerAnswer, EngineError>) -> Result<Option<ServerAnswer>, Failure> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if self.scenario.searches_rate() => {
+                self.refused.get_or_insert(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(failure(&error, error.hint())),
+        }
+    }
+}
+
 /// Returns when the first token of each answer had arrived, and the largest mean time between the tokens of one: from its first tokens to
 /// its last, for each of those that arrived in this time. A server that sends all at once has the mean over the whole answer.
 fn token_times(answers: &[AnswerTimes]) -> (Option<Nanos>, Option<Seconds>) {
@@ -95,16 +109,15 @@ impl MeasuredLoop<'_> {
                 }
                 let wait = (in_flight == run.in_flight_max).then(left);
                 in_flight -= self.take_answers(run, answers, &receiver, wait)?;
-                is_cut = answers.ends_early(allowed) || left().0 <= 0.0;
+                is_cut = answers.ends_early(allowed) || left().0 <= 0.0 || run.refused.is_some();
             }
             while in_flight > 0 && !is_cut {
                 in_flight -= self.take_answers(run, answers, &receiver, Some(left()))?;
-                is_cut = answers.ends_early(allowed) || left().0 <= 0.0;
+                is_cut = answers.ends_early(allowed) || left().0 <= 0.0 || run.refused.is_some();
             }
-            // Those that are still being answered count no more, but must not disturb the next trial, nor fail. The engine limits the time
-            // of each.
+            // Those that are still being answered count no more, but must not disturb the next trial. The engine limits the time of each.
             for answer in receiver.iter().take(in_flight) {
-                answer.map_err(|e| failure(&e, e.hint()))?;
+                run.answer_of(answer)?;
             }
             Ok(is_cut)
         })
@@ -162,7 +175,7 @@ impl MeasuredLoop<'_> {
         answers: &mut Answers,
         answer: Result<ServerAnswer, EngineError>,
     ) -> Result<(), Failure> {
-        let answer = answer.map_err(|e| failure(&e, e.hint()))?;
+        let Some(answer) = run.answer_of(answer)? else { return Ok(()) };
         let since = |at: Nanos| at.since(answers.begin);
         let (first_token, next_token_s) = token_times(&answer.answers);
         let times = QueryTimes {
