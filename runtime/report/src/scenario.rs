@@ -21,7 +21,7 @@ fn rate_text(trial: &TrialFigures) -> String {
     trial.queries_per_s.map_or_else(|| "no queries".to_owned(), text)
 }
 
-/// `, p99 at most 15 ms at 99 % confidence`, and whether the bound holds.
+/// `, p99 at most 15 ms at 99 % confidence`, the same of the tokens of a server that generates text, and whether the bound holds.
 fn percentile_text(scenario: &Scenario, trial: &TrialFigures) -> String {
     let name = percentile_name(scenario.percentile);
     let estimate = match trial.percentile_s {
@@ -32,7 +32,11 @@ fn percentile_text(scenario: &Scenario, trial: &TrialFigures) -> String {
         let holds = if holds { "keeps" } else { "MISSES" };
         format!(" ({holds} the bound of {})", bounds_text(scenario))
     });
-    estimate + &holds.unwrap_or_default()
+    let tokens = [("first", trial.first_token), ("next", trial.next_token)].into_iter();
+    let tokens = tokens.filter_map(|(name, figures)| {
+        Some(format!(", {name} token {}", duration(figures.and_then(|figures| figures.percentile_s)?)))
+    });
+    estimate + &tokens.collect::<String>() + &holds.unwrap_or_default()
 }
 
 /// `15 ms`, or `latency 10 s, first token 2 s` if tokens have bounds.
