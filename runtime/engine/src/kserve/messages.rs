@@ -104,13 +104,11 @@ struct Parameters {
 
 /// Writes a request for outputs. Returns the number of bytes of its JSON, and all its bytes.
 pub(super) fn write_request(names: &[String], inputs: &[Tensor], outputs: &[String]) -> (usize, Vec<u8>) {
-    let input = |(name, tensor): (&'_ String, &'_ Tensor)| (name.clone(), tensor.bytes().len());
-    let sizes: Vec<(String, usize)> = names.iter().zip(inputs).map(input).collect();
-    let inputs_of = sizes.iter().zip(inputs).map(|((name, size), tensor)| RequestInput {
+    let inputs_of = names.iter().zip(inputs).map(|(name, tensor)| RequestInput {
         name,
         datatype: tensor.dtype().kserve_name(),
         shape: tensor.shape(),
-        parameters: Parameters { binary_data_size: Some(*size), ..Parameters::default() },
+        parameters: Parameters { binary_data_size: Some(tensor.bytes().len()), ..Parameters::default() },
     });
     let outputs_of = outputs.iter().map(|name| RequestOutput {
         name,
