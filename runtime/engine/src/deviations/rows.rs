@@ -31,6 +31,9 @@ const fn row(
     Deviation { engines, op, applies, reason, reaction }
 }
 
+const SATURATES: &str =
+    "on a processor without AVX-512 VNNI, sums of two products are cut off at 16 bits: results may be far off";
+
 /// Every known deviation, by operator. Of several rows for a node, every warning applies, and the first of the others.
 #[rustfmt::skip]
 pub(super) static ROWS: &[Deviation] = &[
@@ -56,6 +59,7 @@ pub(super) static ROWS: &[Deviation] = &[
     row(LOSING_NAN, "Clip", is::may_be_nan, "NaN becomes a bound", Warn),
     row(RTEN, "Conv", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
     row(RTEN, "Conv", is::lacks_window_attributes, "needs all attributes", Replace(by::with_window_attributes)),
+    row(RTEN, "ConvInteger", is::on_a_processor_without_vnni, SATURATES, Warn),
     row(RTEN, "ConvInteger", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
     row(RTEN, "ConvInteger", is::pads_around_a_zero_point, "padding is 0 in place of the zero point", Refuse),
     row(RTEN, "ConvInteger", is::lacks_window_attributes, "needs all attributes", Replace(by::with_window_attributes)),
@@ -71,6 +75,7 @@ pub(super) static ROWS: &[Deviation] = &[
     row(OPENVINO, "LSTM", is::has_peepholes, "peepholes are ignored", Refuse),
     row(RTEN, "LogSoftmax", is::is_flattening, "computes as of operator set 13", Replace(by::flattened_softmax)),
     row(RTEN, "MatMul", is::has_vector_on_the_right, "the shape of a product with a vector", Replace(by::product_with_column)),
+    row(RTEN, "MatMulInteger", is::on_a_processor_without_vnni, SATURATES, Warn),
     row(RTEN, "MatMulInteger", is::has_zero_points, "zero points", Replace(by::product_without_zero_points)),
     row(RTEN, "MaxPool", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
     row(RTEN, "MaxPool", is::returns_indices, "has no indices", Replace(by::max_pool_with_indices)),
