@@ -10,6 +10,14 @@ pub(super) fn always(_: &NodeUse<'_>) -> bool {
     true
 }
 
+/// On x86, only AVX-512 VNNI adds products of 8-bit integers in 32 bits.
+pub(super) fn on_a_processor_without_vnni(_: &NodeUse<'_>) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return !std::arch::is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Returns an integer of a node.
 pub(super) fn int(usage: &NodeUse<'_>, name: &str) -> Option<i64> {
     match usage.node.attributes.get(name) {
