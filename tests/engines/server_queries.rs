@@ -66,7 +66,7 @@ fn a_server_that_is_too_slow_or_answers_queries_otherwise_fails_the_case() {
     let first_others: Answer = Box::new(move |request, connection| {
         let mut calls = calls.lock().expect("the number of calls");
         *calls += 1;
-        // Warm-up, two passes and the audit come first; then everything is another token.
+        // Warm-up and two passes come first; then everything is another token.
         let factor = if request["prompt"][0].is_i64() && *calls > 200 { 9 } else { 7 };
         drop(calls);
         count_on(request, connection, factor);
@@ -96,8 +96,9 @@ fn a_server_that_is_too_slow_or_answers_queries_otherwise_fails_the_case() {
         (stream, overloaded, "replied with status 503 Service Unavailable: `full`"),
     ] {
         let (_site, record, code) = run_scenario(scenario, answer);
-        let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
-        assert!(code == Some(1) && reason.contains(part), "{}", record["failures"]);
+        // Of wrong answers, the audit may find some first.
+        let failures = record["failures"].to_string();
+        assert!(code == Some(1) && failures.contains(part), "{failures}");
     }
 }
 
