@@ -10,8 +10,10 @@ use ureq::http::{Response, Uri};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
+use super::options::EngineOptions;
 use super::printable::{NAME_BYTES_MAX, printable_line};
 use super::{EngineError, Unavailable};
+use flagperf_core::description::{EngineOption, OptionKind};
 use flagperf_core::units::Seconds;
 
 /// Most bytes of a reply about the server.
@@ -22,6 +24,20 @@ const TEXT_TIME_LIMIT: Duration = Duration::from_secs(10);
 const EXCERPT: usize = 300;
 /// The port of an address without one.
 const HTTP_PORT: u16 = 80;
+
+/// The option with the longest time of an answer, and its default in seconds.
+pub(crate) const TIME_LIMIT_OPTION: EngineOption = EngineOption {
+    name: "time_limit_s",
+    kind: OptionKind::Number { min: Some(0.1), max: Some(86_400.0) },
+    default: "600",
+    about: "how long an answer may take, in seconds",
+};
+const TIME_LIMIT_DEFAULT: f64 = 600.0;
+
+/// Returns how long an answer may take.
+pub(crate) fn time_limit(options: &EngineOptions<'_>) -> Seconds {
+    Seconds(options.number(TIME_LIMIT_OPTION.name).unwrap_or(TIME_LIMIT_DEFAULT))
+}
 
 /// The size of a buffer of a connection.
 const BUFFER: usize = 16 << 10;

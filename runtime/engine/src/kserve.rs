@@ -11,7 +11,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::deferred::{Answered, DeferredRuns};
-use super::http_server::{HttpServer, read_whole, unavailable};
+use super::http_server::{HttpServer, TIME_LIMIT_OPTION, read_whole, time_limit, unavailable};
 use super::options::EngineOptions;
 use super::printable::{NAME_BYTES_MAX, printable_line};
 use super::{
@@ -20,7 +20,6 @@ use super::{
 use flagperf_core::description::{Delivery, EngineDescription, EngineOption, OptionKind, Roles};
 use flagperf_core::event::ServerFacts;
 use flagperf_core::tensor::Tensor;
-use flagperf_core::units::Seconds;
 use flagperf_onnx::ValueInfo;
 use messages::{HEADER_LENGTH, ModelDescription, read_outputs, write_request};
 
@@ -28,8 +27,6 @@ const BASE_URL: &str = "base_url";
 const MODEL: &str = "model";
 const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
-const TIME_LIMIT: &str = "time_limit_s";
-const TIME_LIMIT_DEFAULT: f64 = 600.0;
 /// Most bytes of an answer whose size is not known, and of the JSON of another one.
 const ANSWER_MAX: u64 = 1 << 30;
 const JSON_MAX: u64 = 1 << 20;
@@ -59,12 +56,7 @@ const OPTIONS: &[EngineOption] = &[
         default: "{}",
         about: "names of the model's outputs in the case, each with its name at the server: `{logits: OUTPUT_0}`",
     },
-    EngineOption {
-        name: TIME_LIMIT,
-        kind: OptionKind::Number { min: Some(0.1), max: Some(86_400.0) },
-        default: "600",
-        about: "how long an answer may take, in seconds",
-    },
+    TIME_LIMIT_OPTION,
 ];
 
 /// The engine that asks a server.
@@ -116,8 +108,8 @@ fn server<'o>(options: &EngineOptions<'o>) -> Result<(HttpServer, &'o str), Engi
     if model.is_empty() || !model.chars().all(is_name) {
         return Err(options.option_error(MODEL, format!("`{model}` is not a name of a model")));
     }
-    let limit = Seconds(options.number(TIME_LIMIT).unwrap_or(TIME_LIMIT_DEFAULT));
-    let server = HttpServer::new(base_url, limit).map_err(|reason| options.option_error(BASE_URL, reason))?;
+    let server =
+        HttpServer::new(base_url, time_limit(options)).map_err(|reason| options.option_error(BASE_URL, reason))?;
     Ok((server, model))
 }
 
@@ -171,7 +163,9 @@ fn rename(mut ports: Vec<ValueInfo>, names: &IndexMap<String, String>) -> Result
     }
     let mut own = HashSet::new();
     match ports.iter().find(|port| !own.insert(port.name.as_str())) {
-        Some(twice) => Err(format!("two have the name `{}`", printable_line(&twice.name, NAME_BYTES_MAX))),
+        Some(twice) => {
+            Err(format!("two of them would have the name `{}`", printable_line(&twice.name, NAME_BYTES_MAX)))
+        }
         None => Ok(ports),
     }
 }
@@ -201,18 +195,11 @@ impl ServerModel {
         let tensors = read_outputs(&body, json, &self.output_names).map_err(failed)?;
         Ok(tensors.into_iter().map(Value::Host).collect())
     }
-}
 
-impl ServerModel {
     /// Returns the most bytes of an answer to so many rows.
     fn answer_max(&self, rows: usize) -> u64 {
-        let bytes = |info: &ValueInfo| {
-            let sizes = info.spec.dims.iter().enumerate();
-            let sizes = sizes.map(|(at, dim)| dim.fixed().or((at == 0).then_some(rows)));
-            let elements = sizes.collect::<Option<Vec<_>>>()?.into_iter().try_fold(1, usize::checked_mul)?;
-            (elements as u64).checked_mul(info.spec.dtype.size() as u64)
-        };
-        let all: Option<u64> = self.outputs.iter().map(bytes).sum();
+        let mut bytes = self.outputs.iter().map(|info| info.spec.bytes_of_rows(rows));
+        let all = bytes.try_fold(0, |all: u64, bytes| all.checked_add(bytes? as u64));
         all.map_or(ANSWER_MAX, |bytes| bytes.saturating_add(JSON_MAX))
     }
 }

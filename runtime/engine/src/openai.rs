@@ -14,6 +14,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::answers::{Answer, Prompts, collect};
 use super::deferred::{Answered, DeferredRuns};
+use super::http_server::{TIME_LIMIT_OPTION, time_limit};
 use super::options::EngineOptions;
 use super::printable::{NAME_BYTES_MAX, printable_line};
 use super::{
@@ -23,7 +24,6 @@ use client::{Client, Connected};
 use flagperf_core::description::{Delivery, EngineDescription, EngineOption, OptionKind, Roles};
 use flagperf_core::event::ServerFacts;
 use flagperf_core::measure::{Clock, MonotonicClock};
-use flagperf_core::units::Seconds;
 use flagperf_onnx::ValueInfo;
 use reply::Line;
 
@@ -31,9 +31,7 @@ const BASE_URL: &str = "base_url";
 const MODEL: &str = "model";
 const PATH: &str = "path";
 const REQUEST: &str = "request";
-const TIME_LIMIT: &str = "time_limit_s";
 const PATH_DEFAULT: &str = "completions";
-const TIME_LIMIT_DEFAULT: f64 = 600.0;
 
 /// The fields of a request that the host sets, which `request` may not change.
 const OWN_FIELDS: [&str; 5] = ["model", "prompt", "max_tokens", "temperature", "stream"];
@@ -63,12 +61,7 @@ const OPTIONS: &[EngineOption] = &[
         default: "{ignore_eos: true, return_token_ids: true}",
         about: "further fields of each request, added to the default: `{return_tokens: true, cache_prompt: false}` for llama.cpp",
     },
-    EngineOption {
-        name: TIME_LIMIT,
-        kind: OptionKind::Number { min: Some(0.1), max: Some(86_400.0) },
-        default: "600",
-        about: "how long an answer may take, in seconds",
-    },
+    TIME_LIMIT_OPTION,
 ];
 
 /// The engine that asks a server.
@@ -132,8 +125,7 @@ fn client(options: &EngineOptions<'_>) -> Result<Client, EngineError> {
         return Err(options.option_error(BASE_URL, reason));
     };
     let path = options.text(PATH).unwrap_or(PATH_DEFAULT);
-    let limit = Seconds(options.number(TIME_LIMIT).unwrap_or(TIME_LIMIT_DEFAULT));
-    Client::new(base_url, path, limit).map_err(|reason| options.option_error(BASE_URL, reason))
+    Client::new(base_url, path, time_limit(options)).map_err(|reason| options.option_error(BASE_URL, reason))
 }
 
 /// Returns the fields of a request besides those that the host sets.

@@ -1,7 +1,7 @@
 //! The roofline of a device, with the results that were measured on it (Williams, Waterman, Patterson, "Roofline: An Insightful Visual
 //! Performance Model for Multicore Architectures", CACM 52, 2009).
 
-use flagperf_core::tensor::TensorSpec;
+use flagperf_core::tensor::{DType, TensorSpec};
 use flagperf_report::{digits, percent};
 use flagperf_result::{PhaseRecord, Record};
 
@@ -78,13 +78,10 @@ fn batch_bytes(phase: &PhaseRecord, batch: usize) -> Result<f64, String> {
     let (model, engine) =
         phase.model.as_ref().zip(phase.engine.as_ref()).ok_or("the model of the result is not known")?;
     let parameters = model.parameters.ok_or("the number of parameters is not known")?;
-    let size = engine.precision.parse::<flagperf_core::tensor::DType>().map_or(4, flagperf_core::tensor::DType::size);
+    let size = engine.precision.parse::<DType>().map_or(4, DType::size);
     let mut bytes = parameters as f64 * size as f64;
     for (name, spec) in model.inputs.iter().chain(&model.outputs) {
-        let sizes = spec.parse::<TensorSpec>().ok().and_then(|spec| {
-            let elements = spec.dims.iter().enumerate().map(|(at, dim)| dim.fixed().or((at == 0).then_some(batch)));
-            Some(elements.collect::<Option<Vec<usize>>>()?.iter().product::<usize>() * spec.dtype.size())
-        });
+        let sizes = spec.parse::<TensorSpec>().ok().and_then(|spec| spec.bytes_of_rows(batch));
         bytes += sizes.ok_or_else(|| format!("the size of `{name}` is not known"))? as f64;
     }
     Ok(bytes)
@@ -178,6 +175,8 @@ mod tests {
         assert_eq!(batch_bytes(&phase, 4), Ok(100.0 * 2.0 + 4.0 * 3.0 * 2.0 + 4.0 * 5.0 * 4.0));
         phase.model.as_mut().unwrap().inputs = specs("N,S,f16");
         assert_eq!(batch_bytes(&phase, 4), Err("the size of `t` is not known".to_owned()));
+        phase.model.as_mut().unwrap().inputs = specs("N,9223372036854775807,f16");
+        assert!(batch_bytes(&phase, 4).is_err(), "more than any memory");
     }
 
     #[test]

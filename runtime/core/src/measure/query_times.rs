@@ -24,8 +24,8 @@ pub struct QueryTimes {
     /// When the first token of its answer had arrived, the latest of several answers; `None` if the model generates no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token_s: Option<Seconds>,
-    /// The time from its first to its last token, divided by the number of tokens after the first: the largest of several answers.
-    /// `None` if there is only one token.
+    /// The time from its first event with tokens to its last, divided by the number of tokens after the first event; if all came in one, the
+    /// time of the whole answer divided by the number of its tokens. The largest of several answers; `None` if there is only one token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token_s: Option<Seconds>,
 }

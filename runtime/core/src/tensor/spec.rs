@@ -210,6 +210,13 @@ impl TensorSpec {
         TensorSpec { dims: dims.into_iter().map(Into::into).collect(), dtype }
     }
 
+    /// Returns the bytes of a tensor whose first dimension, unless it is fixed, is `rows`; `None` if another dimension is not fixed, or if
+    /// they are too many.
+    pub fn bytes_of_rows(&self, rows: usize) -> Option<usize> {
+        let sizes = self.dims.iter().enumerate().map(|(at, dim)| dim.fixed().or((at == 0).then_some(rows)));
+        super::byte_count(&sizes.collect::<Option<Vec<usize>>>()?, self.dtype)
+    }
+
     /// Returns the sizes, if every dimension is known.
     pub fn fixed_shape(&self) -> Option<Vec<usize>> {
         self.dims.iter().map(Dim::fixed).collect()

@@ -5,10 +5,10 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::curve::Curve;
-use crate::text::{bytes, digits, display_text, percent};
+use super::view::shown;
+use crate::text::{bytes, digits, percent};
 use flagperf_core::regular_file::open_regular;
 use flagperf_core::run_files::MONITOR_FILE;
-use flagperf_core::text::one_line;
 use flagperf_core::units::Bytes;
 use flagperf_monitor::DeviceSample;
 use flagperf_sampling::{Reading, Sample};
@@ -120,8 +120,7 @@ impl Monitors {
 
 impl Place {
     fn new(path: PathBuf) -> Self {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = one_line(&display_text(&name)).into_owned();
+        let name = shown(&path.file_name().unwrap_or_default().to_string_lossy());
         Place { name, path, offset: 0, device: String::new(), others: 0, curves: Default::default() }
     }
 
@@ -150,7 +149,7 @@ impl Place {
     }
 
     fn add(&mut self, reading: &Reading) {
-        if device(reading).is_some_and(|sample| !self.follows(&one_line(&display_text(&sample.device)))) {
+        if device(reading).is_some_and(|sample| !self.follows(&shown(&sample.device))) {
             return;
         }
         for (quantity, curve) in QUANTITIES.iter().zip(&mut self.curves) {
