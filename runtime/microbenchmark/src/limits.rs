@@ -80,7 +80,7 @@ pub const LIMITS: [Limit; 15] = [
     limit("computation-TF32", "computation-TF32", LimitKind::Product("TF32")),
     limit("computation-FP16", "computation-FP16", LimitKind::Product("FP16")),
     limit("computation-BF16", "computation-BF16", LimitKind::Product("BF16")),
-    limit("computation-FP8", "computation-FP8", LimitKind::Missing("no engine takes tensors in FP8")),
+    limit("computation-FP8", "computation-FP8", LimitKind::Product("FP8")),
     limit("computation-INT8", "computation-INT8", LimitKind::Product("INT8")),
     limit("main_memory-bandwidth", "main_memory-bindwidth", LimitKind::Copy),
     limit("main_memory-capacity", "main_memory-capacity", LimitKind::Capacity),
@@ -116,6 +116,7 @@ impl Limit {
     pub fn operator(&self) -> Option<(&'static Operator, Format)> {
         let (name, format) = match self.kind {
             LimitKind::Product("INT8") => ("int_mm", "INT8"),
+            LimitKind::Product("FP8") => ("scaled_mm", "FP8"),
             LimitKind::Product(format) => ("mm", format),
             LimitKind::Copy => ("neg", "FP32"),
             _ => return None,

@@ -51,7 +51,7 @@ fn every_operator_is_measured_and_right() {
     let scratch = tempfile::tempdir().unwrap();
     for operator in &OPERATORS {
         let is_known = |name: &&str| operator.check_format(Format::find(name).unwrap()).is_ok();
-        let format = ["FP32", "INT32", "INT8"].into_iter().find(is_known).unwrap();
+        let format = ["FP32", "INT32", "INT8", "FP8"].into_iter().find(is_known).unwrap();
         let times = measure_operator(&job(operator, format, "interpreter", scratch.path()), &MonotonicClock::start());
         let times = times.unwrap_or_else(|error| panic!("{}: {error}", operator.name));
         let figures = OperatorFigures::of(&times, None, &DataSheet::default());
@@ -216,10 +216,10 @@ fn a_limit_is_the_fastest_size_of_its_operator() {
 #[test]
 fn each_limit_has_a_unit_and_is_measured_or_says_why_not() {
     let found = |name: &str| Limit::find(name).map(|limit| limit.unit());
-    assert_eq!((found("computation-FP16"), found("computation-INT8")), (Ok("FLOP/s"), Ok("OP/s")));
+    assert_eq!((found("computation-FP8"), found("computation-INT8")), (Ok("FLOP/s"), Ok("OP/s")));
     assert_eq!(
-        found("computation-FP8").unwrap_err(),
-        "limit `computation-FP8` cannot be measured: no engine takes tensors in FP8"
+        found("interconnect-MPI_interserver").unwrap_err(),
+        "limit `interconnect-MPI_interserver` cannot be measured: this command measures devices of one host"
     );
     for limit in &LIMITS {
         assert_eq!(limit.missing().is_some(), found(limit.name).is_err(), "{}", limit.name);

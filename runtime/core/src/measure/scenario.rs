@@ -266,7 +266,10 @@ impl TrialFigures {
             queries: answered,
             duration_s: duration,
             queries_per_s: rate,
-            samples_per_s: rate.map(|rate| SamplesPerSecond(rate * f64::from(scenario.samples_per_query))),
+            // The scenario of a trial that was interrupted is unknown.
+            samples_per_s: rate
+                .filter(|_| scenario.samples_per_query > 0)
+                .map(|rate| SamplesPerSecond(rate * f64::from(scenario.samples_per_query))),
             latency,
             percentile_s: early_stopping_estimate(&latencies, scenario.percentile),
             first_token: TokenFigures::of(queries, QueryTimes::first_token, scenario.percentile),
