@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use flagperf_comparison::{Comparison, ComparisonError, Side, compare};
+use flagperf_comparison::{CONFIDENCE, CompareOptions, Comparison, ComparisonError, Side, compare};
 
 use super::blocks::{Block, Blocks, print_failed};
 use super::compare_page::comparison_page;
@@ -49,7 +49,10 @@ pub(super) struct CompareArguments {
     /// Also write a page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
-    /// Exit with 1 if the second side is shown, with 95 % confidence, to be slower than the first by more than this percentage
+    /// The confidence of the intervals in percent, from 50 to 99.99
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * CONFIDENCE, value_parser = parse_confidence)]
+    confidence: f64,
+    /// Exit with 1 if the second side is shown, with this confidence, to be slower than the first by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     max_slowdown: Option<f64>,
     /// Also write that as a test in JUnit's XML
@@ -63,6 +66,18 @@ pub(super) struct CompareArguments {
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..100.0).contains(number));
     number.ok_or_else(|| "expected a number from 0 to below 100".to_owned())
+}
+
+/// Parses a percentage from 50 to 99.99.
+fn parse_confidence(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (50.0..=99.99).contains(number));
+    number.ok_or_else(|| "expected a number from 50 to 99.99".to_owned())
+}
+
+impl CompareArguments {
+    fn options(&self, interleaved: bool) -> CompareOptions {
+        CompareOptions { interleaved, anyway: self.anyway, confidence: self.confidence / 100.0 }
+    }
 }
 
 /// Compares two sides and prints what differs.
@@ -91,7 +106,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
         }
     };
     let [first, second] = &sides;
-    match compare([first, second], interleaved, arguments.anyway) {
+    match compare([first, second], arguments.options(interleaved)) {
         Ok(comparison) => print(arguments, &comparison, code),
         Err(error) => Ok(print_not_compared(&error)),
     }
@@ -236,7 +251,7 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
         sides[side].results.push((folder, record));
         let [first, second] = &sides;
         if block == 1
-            && let Err(error) = compare([first, second], true, arguments.anyway)
+            && let Err(error) = compare([first, second], arguments.options(true))
         {
             return Ok(Err(print_not_compared(&error)));
         }

@@ -18,7 +18,8 @@ pub(super) fn comparison_text(comparison: &Comparison, columns: u16) -> String {
     let mut text = name_value_table(rows, columns);
     let speeds = [("core", &comparison.core), ("whole", &comparison.whole)];
     let lines = speeds.into_iter().filter_map(|(name, speed)| Some(speed_row(name, speed.as_ref()?)));
-    let head = ["speed, samples/s", "first", "second", "second / first", "verdict"].map(str::to_owned);
+    let ratio = format!("second / first ({} %)", comparison.confidence_percent());
+    let head = ["speed, samples/s", "first", "second", &ratio, "verdict"].map(str::to_owned);
     text += &format!("\n{}", headed_table(std::iter::once(head).chain(lines).collect(), columns));
     if comparison.core.as_ref().and_then(|speed| speed.ratio).is_some_and(|ratio| ratio.pairs == 0) {
         let note =

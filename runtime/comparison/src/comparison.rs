@@ -1,5 +1,6 @@
 //! The comparison of two sides.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use flagperf_core::measure::Measurement;
@@ -29,6 +30,8 @@ pub struct Comparison {
     pub sides: [String; 2],
     /// What differs between the sides beside their figures.
     pub differences: Vec<Difference>,
+    /// The probability of the intervals.
+    pub confidence: f64,
     /// Throughput without the loader and the evaluator.
     pub core: Option<Speed>,
     /// Throughput of whole passes.
@@ -111,9 +114,18 @@ impl Comparison {
         let slower = slower.filter(|(_, ratio)| ratio.is_slower_by(percent));
         let text = |(name, ratio): (&str, RatioInterval)| {
             let [by, least] = [ratio.ratio, ratio.high].map(|ratio| 100.0 * (1.0 - ratio));
-            format!("{name} is {by:.1} % slower, at least {least:.1} % with 95 % confidence (allowed: {percent} %)")
+            format!(
+                "{name} is {by:.1} % slower, at least {least:.1} % with {} % confidence (allowed: {percent} %)",
+                self.confidence_percent()
+            )
         };
         slower.map(text).collect()
+    }
+
+    /// Returns the probability of the intervals in percent.
+    pub fn confidence_percent(&self) -> f64 {
+        // Rounded, because 0.999 is 99.9 % only to the last digit.
+        (self.confidence * 1e6).round() / 1e4
     }
 
     /// Returns whether neither throughput has an interval, so that no slowdown could be shown.
@@ -122,12 +134,23 @@ impl Comparison {
     }
 }
 
-/// Compares two sides. Blocks are paired in order if `interleaved` says that they were measured one after the other.
-/// `anyway` compares what is not of the same work, too.
+/// How two sides are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct CompareOptions {
+    /// Whether the blocks of the sides were measured in turns, so that they are pairs.
+    pub interleaved: bool,
+    /// Compares what is not of the same work, too.
+    pub anyway: bool,
+    /// The probability of the intervals.
+    pub confidence: f64,
+}
+
+/// Compares two sides.
 ///
 /// # Errors
 /// When a side has no usable result, or the sides are not of the same work.
-pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Comparison, ComparisonError> {
+pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison, ComparisonError> {
+    let CompareOptions { interleaved, anyway, confidence } = options;
     sides.into_iter().try_for_each(check_usable)?;
     let last = sides.map(|side| side.results.last().expect("a usable side has a result"));
     let differences = differences(&last[0].1, &last[1].1);
@@ -151,8 +174,9 @@ pub fn compare(sides: [&Side; 2], interleaved: bool, anyway: bool) -> Result<Com
     Ok(Comparison {
         sides: sides.map(|side| side.name.clone()),
         differences,
-        core: speed(sides, interleaved, core),
-        whole: speed(sides, interleaved, whole),
+        confidence,
+        core: speed(sides, interleaved, core, confidence),
+        whole: speed(sides, interleaved, whole, confidence),
         outputs,
         outputs_unknown,
         scenario: ScenarioPair::of(last.map(|(_, record)| record)),
@@ -200,7 +224,7 @@ pub(super) fn whole(measured: &Measurement) -> Option<(f64, Option<f64>)> {
 }
 
 /// Returns the throughputs of two sides; `None` if a result lacks the figure.
-pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Option<Speed> {
+pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure, confidence: f64) -> Option<Speed> {
     let figures = sides.map(|side| {
         let figures = side.results.iter().map(|(_, record)| headline(record).and_then(figure));
         let figures = figures.collect::<Option<Vec<(f64, Option<f64>)>>>()?;
@@ -214,9 +238,14 @@ pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Opt
         (figures.iter().map(|(figure, _)| figure.ln()).sum::<f64>() / figures.len() as f64).exp()
     };
     let ratio = match (interleaved, &first[..], &second[..]) {
-        (true, ..) => RatioInterval::of_pairs(&blocks),
+        (true, ..) => RatioInterval::of_pairs(&blocks, confidence),
         (false, [(first, Some(first_width))], [(second, Some(second_width))]) => {
-            RatioInterval::of_intervals([*first, *second], [*first_width, *second_width])
+            RatioInterval::of_intervals([*first, *second], [*first_width, *second_width], confidence)
+        }
+        (false, ..) if sides.into_iter().all(are_repeats) => {
+            let [first, second] =
+                [&first, &second].map(|side| side.iter().map(|(figure, _)| *figure).collect::<Vec<_>>());
+            RatioInterval::of_repeats([&first, &second], confidence)
         }
         (false, ..) => None,
     };
@@ -226,6 +255,12 @@ pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure) -> Opt
         ratio,
         blocks,
     })
+}
+
+/// Returns whether each result of a side is of a run of its own: those of several devices are no repeats.
+fn are_repeats(side: &Side) -> bool {
+    let runs: HashSet<&str> = side.results.iter().map(|(_, record)| record.run.as_str()).collect();
+    runs.len() == side.results.len()
 }
 
 /// Returns the sum of figures with the relative half width of its interval. Devices that train together wait for each other, so that

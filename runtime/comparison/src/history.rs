@@ -8,11 +8,10 @@ use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{PhaseRecord, Record, Validity};
 use jiff::Timestamp;
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::comparable::{Difference, differences, headline};
 use super::level_changes::{LevelChange, level_changes};
-use super::ratio::RatioInterval;
+use super::ratio::{CONFIDENCE, RatioInterval, student_quantile};
 
 /// The results of a case, in groups that can be compared, each in the order of time.
 #[derive(Clone, Debug, Serialize)]
@@ -165,8 +164,9 @@ impl HistoryResult {
         previous: Option<(f64, Option<f64>)>,
     ) -> Self {
         let interval = headline(record).and_then(|measured| measured.throughput_core_interval);
-        let by_previous = previous
-            .and_then(|(throughput, width)| RatioInterval::of_intervals([throughput, figure.0], [width?, figure.1?]));
+        let by_previous = previous.and_then(|(throughput, width)| {
+            RatioInterval::of_intervals([throughput, figure.0], [width?, figure.1?], CONFIDENCE)
+        });
         HistoryResult {
             path: path.to_owned(),
             started: record.started.clone(),
@@ -229,13 +229,7 @@ fn figure(measured: &Measurement) -> Option<(f64, Option<f64>)> {
 /// Returns the standard error of the throughput of a result by the throughput; `None` without an interval.
 fn relative_error(record: &Record) -> Option<f64> {
     let interval = headline(record)?.throughput_core_interval?;
-    Some(interval.relative_half_width / student_quantile(interval.degrees_of_freedom as f64))
-}
-
-/// Returns half the width of a 95 % interval in standard errors.
-fn student_quantile(degrees_of_freedom: f64) -> f64 {
-    let student = StudentsT::new(0.0, 1.0, degrees_of_freedom);
-    student.map_or(f64::INFINITY, |student| student.inverse_cdf(0.975))
+    Some(interval.relative_half_width / student_quantile(interval.degrees_of_freedom as f64, CONFIDENCE))
 }
 
 /// Returns when a result started, or why it cannot be used.
@@ -252,7 +246,7 @@ fn usable_start(record: &Record) -> Result<Timestamp, String> {
 
 /// Returns the ratio of two levels of logarithms with its 95 % interval.
 fn ratio_of(change: &LevelChange) -> RatioInterval {
-    let quantile = student_quantile(change.degrees_of_freedom);
+    let quantile = student_quantile(change.degrees_of_freedom, CONFIDENCE);
     let [low, high] = [-1.0, 1.0].map(|sign| (change.difference + sign * quantile * change.error).exp());
     RatioInterval { ratio: change.difference.exp(), low, high, pairs: 0 }
 }

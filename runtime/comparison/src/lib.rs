@@ -19,11 +19,11 @@ mod variant;
 
 pub use ablation::{Ablation, Combination, CombinationFigures, MeasuredCombination, SwitchEffects, combinations};
 pub use comparable::{Difference, differences};
-pub use comparison::{Comparison, ComparisonError, MetricPair, ScenarioPair, Side, Speed, compare};
+pub use comparison::{CompareOptions, Comparison, ComparisonError, MetricPair, ScenarioPair, Side, Speed, compare};
 pub use history::{ChangePoint, History, HistoryResult, Series, UnusedResult};
 pub use outputs::{Errors, OutputErrors};
 pub use pareto::{Pareto, ParetoPoint, ParetoSubject, ParetoTable};
-pub use ratio::{RatioInterval, SpeedVerdict};
+pub use ratio::{CONFIDENCE, RatioInterval, SpeedVerdict};
 pub use scaling::{ScalingRow, ScalingTable};
 pub use sweep::{KNEE_SHARE, Sweep, SweepPoint};
 pub use variant::{Effect, Variant, VariantFigures};

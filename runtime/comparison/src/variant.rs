@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::comparable::{BATCH_SIZE, Difference, differences, headline};
 use super::comparison::{Figure, Side, core, speed, whole};
 use super::outputs::{OutputsError, agreement_of};
-use super::ratio::RatioInterval;
+use super::ratio::{CONFIDENCE, RatioInterval};
 
 /// Fewest rounds for an interval.
 const ROUNDS_MIN: usize = 2;
@@ -63,7 +63,7 @@ impl VariantFigures {
         };
         let loops = || side.results.iter().filter_map(|(_, record)| headline(record));
         let mean = |figure: Figure| {
-            let figures = speed([side, side], true, figure);
+            let figures = speed([side, side], true, figure, CONFIDENCE);
             figures.map(|figures| figures.throughput_samples_per_s[0]).filter(|mean| mean.is_finite())
         };
         VariantFigures {
@@ -113,7 +113,7 @@ impl Effect {
         if let Some(reason) = failure(first).or_else(|| failure(second)) {
             return unknown(&reason);
         }
-        let ratio = |figure: Figure| speed([&first.side, &second.side], true, figure)?.ratio;
+        let ratio = |figure: Figure| speed([&first.side, &second.side], true, figure, CONFIDENCE)?.ratio;
         let (core, whole) = (ratio(core), ratio(whole));
         let is_known = core.is_some() && whole.is_some();
         Effect { core, whole, unknown: (!is_known).then(|| "an interval needs two complete rounds".to_owned()) }

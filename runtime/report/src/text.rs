@@ -68,6 +68,30 @@ pub fn display_text(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Units that stay on the line of their number.
+const UNITS: [&str; 25] = [
+    "%", "B", "FLOP/s", "GB", "GB/s", "GFLOP/s", "GiB", "GOP/s", "J", "KiB", "MB", "MHz", "MiB", "TB/s", "TFLOP/s",
+    "TOP/s", "W", "h", "min", "ms", "ns", "s", "tokens/s", "°C", "µs",
+];
+
+/// Returns the parts of a line between which it may be wrapped: its words, of which a number keeps its unit and its groups of digits.
+fn parts(line: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = Vec::new();
+    let mut begin = 0;
+    for (at, _) in line.match_indices(' ') {
+        let (before, after) = (&line[begin..at], line[at + 1..].split(' ').next().unwrap_or_default());
+        let is_number = before.ends_with(|c: char| c.is_ascii_digit());
+        let after = after.trim_end_matches([',', '.', ';', ':', ')']);
+        let is_group = after.len() >= 3 && after.as_bytes()[..3].iter().all(u8::is_ascii_digit);
+        if !(is_number && (UNITS.contains(&after) || is_group)) {
+            parts.push(before);
+            begin = at + 1;
+        }
+    }
+    parts.push(&line[begin..]);
+    parts
+}
+
 /// Wraps each line of a text between words to at most `columns` columns. A further line is indented by four columns more
 /// than the first; a word that is longer than a line, such as a path, is not broken.
 pub fn wrap(text: &str, columns: usize) -> String {
@@ -78,7 +102,7 @@ fn wrap_line(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let mut wrapped = line[..indent].to_owned();
     let mut width = indent;
-    for (index, word) in line[indent..].split(' ').enumerate() {
+    for (index, word) in parts(&line[indent..]).into_iter().enumerate() {
         let word_width = measure_text_width(word);
         if index > 0 && width + 1 + word_width > columns {
             width = indent + 4;
@@ -106,7 +130,7 @@ pub(super) fn wrap_cell(text: &str, columns: usize) -> Vec<String> {
             continue;
         }
         let mut current = String::new();
-        for word in line.split(' ') {
+        for word in parts(line) {
             let joined = if current.is_empty() { word.to_owned() } else { format!("{current} {word}") };
             if measure_text_width(&joined) <= columns {
                 current = joined;
@@ -163,6 +187,16 @@ mod tests {
         assert_eq!(wrap(text, 16), expected);
         assert_eq!(wrap(text, 80), text);
         assert_eq!(wrap("", 16), "");
+    }
+
+    #[test]
+    fn a_number_keeps_its_unit_and_its_groups_of_digits() {
+        assert_eq!(
+            parts("p99 at most 191 ms, 2 880 images, 7 %"),
+            ["p99", "at", "most", "191 ms,", "2 880", "images,", "7 %"]
+        );
+        assert_eq!(wrap("took 191 ms", 9), "took\n    191 ms");
+        assert_eq!(wrap_cell("took 1 012 s", 8), ["took", "1 012 s"]);
     }
 
     #[test]
