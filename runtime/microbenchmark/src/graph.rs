@@ -3,8 +3,8 @@
 use flagperf_core::tensor::{DType, Tensor, TensorSpec};
 use flagperf_onnx::rewrite::{VendorOperator, expand_operators, extract, remove_unused};
 use flagperf_onnx::{
-    Attribute, Graph, Node, OPSET, ValueInfo, Weight, WeightRole, WeightSource, differentiate, gradient_operator,
-    infer_shapes,
+    Attribute, Graph, Node, OPSET, ValueInfo, Weight, WeightRole, WeightSource, differentiate, float8_product_model,
+    gradient_operator, infer_shapes,
 };
 use indexmap::IndexMap;
 
@@ -59,6 +59,12 @@ pub(crate) fn operator_graph(
     gradient: Option<GradientBy>,
 ) -> Result<OperatorGraph, GraphFailure> {
     let failed = |reason: String| GraphFailure::new(operator.name, reason);
+    if operator.is_fp8_product() {
+        let shape = |index: usize| -> Option<[usize; 2]> { sizes.shape(operator.inputs[index].1).try_into().ok() };
+        let shapes = shape(0).zip(shape(1)).ok_or_else(|| failed("its inputs are no matrices".to_owned()))?;
+        let graph = float8_product_model(shapes.0, shapes.1);
+        return Ok(OperatorGraph { graph, scales: vec![operator.scale] });
+    }
     // The numbers in the text of an operator are f32, so that the graph is made in f32.
     let drawn_as = if dtype.is_float() { DType::F32 } else { dtype };
     let spec = |(name, shape, elements): &(&str, &str, super::operators::Elements)| {

@@ -65,7 +65,7 @@ enum Formats {
 pub struct Operator {
     /// FlagPerf's name.
     pub name: &'static str,
-    /// The standard operators that compute the output `y`, as a pattern's text.
+    /// The standard operators that compute the output `y`, as a pattern's text; empty for the product in FP8, which the standard lacks.
     pub computes: &'static str,
     /// Name, shape and elements of each input.
     pub inputs: &'static [(&'static str, &'static str, Elements)],
@@ -91,6 +91,11 @@ impl Operator {
             let known = flagperf_core::suggestion::list_known(name, OPERATORS.iter().map(|operator| operator.name));
             format!("unknown operator `{name}` (known: {known})")
         })
+    }
+
+    /// Returns whether it is the product in FP8.
+    pub(crate) fn is_fp8_product(&self) -> bool {
+        self.formats == Formats::Float8
     }
 
     /// Checks that the operator computes in a format.
@@ -266,7 +271,7 @@ pub const OPERATORS: [Operator; 52] = [
     unary("relu", "y = Relu(a)").with_gradient(),
     unary("rsqrt", "y = Reciprocal(Sqrt(a))").of(&[("a", ELEMENTS, Positive)]),
     binary("rsub", "y = Sub(b, a)"),
-    product("scaled_mm", "y = flagperf.Float8Product(x, w)", &[("x", "M,N", Float8), ("w", "K,N", Float8)],
+    product("scaled_mm", "", &[("x", "M,N", Float8), ("w", "K,N", Float8)],
         &[("M", 8192), ("N", 8192), ("K", 8192)], multiply_adds).in_formats(Formats::Float8),
     unary("sigmoid", "y = Sigmoid(a)").with_gradient(),
     unary("silu", "y = Mul(a, Sigmoid(a))").with_gradient(),

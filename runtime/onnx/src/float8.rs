@@ -1,5 +1,11 @@
 //! Products of numbers in FP8. Tensors have no such type: they contain the bits of the numbers as u8.
 
+use flagperf_core::tensor::{DType, TensorSpec};
+use indexmap::IndexMap;
+
+use super::graph::{Graph, Node, ValueInfo};
+use super::training::OWN_DOMAIN;
+
 /// The operator of this project's own domain that returns `x · weightᵀ` in bf16. The matrices, `M,K` and `N,K`, contain the bits of
 /// numbers in E4M3.
 pub const FLOAT8_PRODUCT: &str = "Float8Product";
@@ -14,6 +20,23 @@ pub fn from_e4m3(bits: u8) -> f32 {
         _ => (1.0 + mantissa) * 2f32.powi(i32::from(exponent) - 7),
     };
     if bits >= 128 { -magnitude } else { magnitude }
+}
+
+/// Returns a graph of one [`FLOAT8_PRODUCT`] `y` of matrices `x` and `w` of these shapes.
+pub fn float8_product_model(x: [usize; 2], w: [usize; 2]) -> Graph {
+    let info =
+        |name: &str, shape: [usize; 2], dtype| ValueInfo { name: name.to_owned(), spec: TensorSpec::new(shape, dtype) };
+    let [inputs, outputs] = [vec!["x".to_owned(), "w".to_owned()], vec!["y".to_owned()]];
+    let (op, domain) = (FLOAT8_PRODUCT.to_owned(), OWN_DOMAIN.to_owned());
+    Graph {
+        name: "float8_product".to_owned(),
+        opset: super::OPSET,
+        domains: IndexMap::from([(OWN_DOMAIN.to_owned(), 1)]),
+        inputs: vec![info("x", x, DType::U8), info("w", w, DType::U8)],
+        nodes: vec![Node { name: "product".to_owned(), op, domain, inputs, outputs, ..Node::default() }],
+        outputs: vec![info("y", [x[0], w[0]], DType::BF16)],
+        ..Graph::default()
+    }
 }
 
 #[cfg(test)]
