@@ -304,6 +304,40 @@ fn a_sidecar_streams_tokens_and_the_host_measures_when_they_arrive() {
 }
 
 #[test]
+fn queries_of_a_sidecar_have_the_times_of_their_tokens() {
+    let Some(site) = class_site(HONEST) else { return };
+    let scenario = |bounds: &str| {
+        format!("scenario={{kind: server, queries_per_s: 8, {bounds}, percentile: 0.5, min_duration_s: 10}}")
+    };
+    let held = scenario("first_token_bound_s: 0.9, next_token_bound_s: 0.9");
+    let record = site.run_successfully(&["--set", &held]);
+    let figures = &record["phases"][1]["scenario"];
+    let trial = &figures["trials"][0];
+    assert_eq!((&trial["holds"], &trial["queries"]), (&json!(true), &trial["scheduled"]), "{trial}");
+    let of = |name: &str| trial[name]["latency"]["min_s"].as_f64().expect("a time");
+    assert!(of("first_token") >= 0.005 && of("next_token") >= 0.005, "{trial}");
+    let agreement = figures["report"]["agreement"]["outputs"].as_object().expect("outputs");
+    assert_eq!(agreement.keys().collect::<Vec<_>>(), ["output", "output, first token"]);
+    let (record, code) = site.run(&["--set", &scenario("next_token_bound_s: 0.004")]);
+    assert!(code == Some(1) && record["phases"][1]["scenario"]["trials"][0]["holds"] == json!(false), "{record}");
+}
+
+#[test]
+fn bounds_of_tokens_need_an_engine_that_tells_them() {
+    if support::python().is_none() {
+        return;
+    }
+    let own = "{engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py], options: {threads: 1}}";
+    let class = "TENSORS = 'numpy'\n\nclass InferModel:\n    takes_model, device = False, 'cpu'\n\n    def __init__(self, config, onnx_path, model):\n        pass\n\n    def __call__(self, inputs):\n        return [(inputs[0] * 7 + 3) % 1000]\n";
+    let site = counting_site(own).with_vendor_file("engines/own.py", class);
+    let scenario = "scenario={kind: server, queries_per_s: 8, first_token_bound_s: 1, min_duration_s: 10}";
+    let (record, code) = site.run(&["--set", scenario]);
+    let reason = record["failures"][0]["reason"].as_str().unwrap_or_default();
+    let expected = "the engine tells no times of the tokens of an answer in one run";
+    assert!(code == Some(1) && reason.contains(expected), "{}", record["failures"]);
+}
+
+#[test]
 fn a_sidecar_that_does_not_answer_each_prompt_is_found() {
     for (body, part) in [
         (

@@ -128,6 +128,6 @@ fn bounds_of_tokens_need_a_server() {
     let scenario = "scenario={kind: server, first_token_bound_s: 1, min_duration_s: 10}";
     let output = program::flagperf(site.path(), &["run", "--set", "compiler=rten", "--set", scenario]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let expected = "`scenario: server` bounds the times of tokens, which only a server that generates text reports";
+    let expected = "`scenario: server` bounds the times of tokens, which only an engine that generates text reports";
     assert!(output.status.code() == Some(2) && errors.contains(expected), "{errors}");
 }

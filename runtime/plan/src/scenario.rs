@@ -24,10 +24,13 @@ impl Planner<'_> {
             let message = format!("`{KEY}: {kind}` has no effect: the case runs no inference");
             let hint = "remove it, or set `compiler` of a case that is not trained";
             self.add_error(KEY, Finding::unplaced(message).with_hint(hint));
-        } else if scenario.bounds_tokens() && engine.is_none_or(|engine| !engine.generates_text) {
+        } else if scenario.bounds_tokens()
+            // Only a sidecar itself knows whether it generates text.
+            && engine.is_none_or(|engine| !engine.generates_text && engine.delivery != Delivery::Command)
+        {
             let message =
-                format!("`{KEY}: {kind}` bounds the times of tokens, which only a server that generates text reports");
-            let hint = "remove the bound, or set `compiler: openai`";
+                format!("`{KEY}: {kind}` bounds the times of tokens, which only an engine that generates text reports");
+            let hint = "remove the bound, or set `compiler` to `openai` or a sidecar";
             self.add_error(KEY, Finding::unplaced(message).with_hint(hint));
         } else if is_server {
             // Each query is sent by itself.

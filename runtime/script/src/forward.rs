@@ -11,7 +11,7 @@ use rhai::{Dynamic, Map, Scope};
 use flagperf_core::metric::Accumulator;
 use flagperf_core::tensor::Tensor as HostTensor;
 use flagperf_core::units::Bytes;
-use flagperf_engine::Value;
+use flagperf_engine::{AnswerTimes, Value};
 
 use super::case::ScriptConfig;
 use super::compiled::CompiledScript;
@@ -86,6 +86,16 @@ impl ForwardFn {
     /// Returns the most bytes that one set of states has held.
     pub fn state_memory_max(&self) -> Bytes {
         Bytes(self.script.state.state_bytes_max.load(Ordering::Relaxed))
+    }
+
+    /// Keeps the times of the answers of an engine that generates text from now on, or no longer.
+    pub fn keep_answers(&mut self, keeps: bool) {
+        lock(&self.script.state.spans).keep_answers(keeps);
+    }
+
+    /// Returns the times of the answers since the last call of this function: of each row of each run, in order.
+    pub fn take_answers(&mut self) -> Vec<AnswerTimes> {
+        lock(&self.script.state.spans).take_answers()
     }
 
     /// Returns the named spans measured since the last call of this function, one per name, in the order of their first

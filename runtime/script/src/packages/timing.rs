@@ -43,15 +43,19 @@ const ITEMS_MAX: i64 = 1 << 32;
 
 /// The spans of all steps, in the order of their first run.
 #[derive(Default)]
-pub(crate) struct Spans(Vec<Span>);
+pub(crate) struct Spans {
+    all: Vec<Span>,
+    /// The times of the answers of an engine that generates text; `None` unless they are kept.
+    answers: Option<Vec<AnswerTimes>>,
+}
 
 impl Spans {
     fn add(&mut self, name: &ImmutableString, items: u64, begin: Nanos, time: Seconds) -> Fallible<()> {
-        let index = match self.0.iter().position(|span| span.name == *name) {
+        let index = match self.all.iter().position(|span| span.name == *name) {
             Some(index) => index,
             None => self.add_name(name)?,
         };
-        let span = &mut self.0[index];
+        let span = &mut self.all[index];
         span.runs += 1;
         span.items = span.items.saturating_add(items);
         span.total = span.total + time;
@@ -68,11 +72,16 @@ impl Spans {
     /// Adds what a run of an engine that generates text measured: [`FIRST_TOKEN`] of each prompt, and [`NEXT_TOKEN`]. Tokens that
     /// arrived at once are one span, of as many items.
     pub(crate) fn add_answers(&mut self, begin: Nanos, answers: &[AnswerTimes]) -> Fallible<()> {
+        let at = |time: Nanos| Nanos(begin.0.saturating_add(time.0));
         for answer in answers {
+            if let Some(kept) = &mut self.answers {
+                let arrivals = answer.arrivals.iter().map(|(arrived, tokens)| (at(*arrived), *tokens)).collect();
+                kept.push(AnswerTimes { sent: at(answer.sent), arrivals });
+            }
             let mut last = answer.sent;
             let names = iter::once(FIRST_TOKEN).chain(iter::repeat(NEXT_TOKEN));
             for ((arrived, tokens), name) in answer.arrivals.iter().zip(names) {
-                self.add(&name.into(), *tokens, Nanos(begin.0.saturating_add(last.0)), arrived.since(last))?;
+                self.add(&name.into(), *tokens, at(last), arrived.since(last))?;
                 last = *arrived;
             }
         }
@@ -84,17 +93,27 @@ impl Spans {
         if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(format!("a span's name must be one line of at most {NAME_BYTES_MAX} bytes").into());
         }
-        if self.0.len() >= NAMES_MAX {
+        if self.all.len() >= NAMES_MAX {
             return Err(format!("the case has more than {NAMES_MAX} different spans").into());
         }
-        Budget::uncounted(|| self.0.push(Span { name: name.as_str().into(), ..Span::default() }));
-        Ok(self.0.len() - 1)
+        Budget::uncounted(|| self.all.push(Span { name: name.as_str().into(), ..Span::default() }));
+        Ok(self.all.len() - 1)
+    }
+
+    /// Keeps the times of answers from now on, or no longer.
+    pub(crate) fn keep_answers(&mut self, keeps: bool) {
+        self.answers = keeps.then(Vec::new);
+    }
+
+    /// Returns the times of the answers since the last call of this function, on the clock of the host.
+    pub(crate) fn take_answers(&mut self) -> Vec<AnswerTimes> {
+        self.answers.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns the spans that ran since the last call of this function.
     pub(crate) fn take(&mut self) -> Vec<Span> {
         let empty = |span: &Span| Span { name: span.name.clone(), ..Span::default() };
-        let spans = self.0.iter_mut().map(|span| {
+        let spans = self.all.iter_mut().map(|span| {
             let empty = empty(span);
             std::mem::replace(span, empty)
         });

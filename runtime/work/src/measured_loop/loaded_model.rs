@@ -12,7 +12,7 @@ use flagperf_core::measure::{Clock, CopyTimeBound, OutputLink};
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::Batch;
-use flagperf_engine::{DeferredRun, Value};
+use flagperf_engine::{AnswerTimes, DeferredRun, Value};
 use flagperf_script::{ForwardFn, Sessions, Span, StepOutput};
 
 /// How often the outputs of a step are copied again to measure the link to the host.
@@ -119,6 +119,16 @@ impl LoadedModel {
     pub(super) fn take_vendor_time(&self) -> Option<Seconds> {
         let sessions = self.sessions.values().filter_map(|session| session.lock().ok()?.vendor_time());
         sessions.reduce(|a, b| a + b)
+    }
+
+    /// Keeps the times of the answers of an engine that generates text from now on, or no longer.
+    pub(super) fn keep_answers(&mut self, keeps: bool) {
+        self.forward.keep_answers(keeps);
+    }
+
+    /// Returns the times of the answers since the last call of this function.
+    pub(super) fn take_answers(&mut self) -> Vec<AnswerTimes> {
+        self.forward.take_answers()
     }
 
     /// Returns the spans that the script measured in a pass.

@@ -12,6 +12,7 @@ use super::super::load::delivery;
 use super::super::outputs::{QueryOutputs, QuerySample};
 use super::super::phase::failure;
 use super::super::step;
+use super::server_queries::token_times;
 use super::{Batches, MeasuredLoop};
 use flagperf_config::{BOUNDS_MIN, BadSamplePolicy, QUERIES_MAX};
 use flagperf_core::description::Delivery;
@@ -62,6 +63,8 @@ pub(super) struct ScenarioRun {
     overlap: bool,
     /// How many it is sent at most before it has answered one. A further one waits, which counts as latency.
     pub(super) in_flight_max: usize,
+    /// Whether the times of tokens of an answer are known.
+    pub(super) have_tokens: bool,
     /// Why a query of the trial was not answered while a rate is searched for, which then does not hold.
     pub(super) refused: Option<String>,
 }
@@ -117,6 +120,7 @@ impl MeasuredLoop<'_> {
         } else if delivery(self.job) == Some(Delivery::Server) {
             return Err(failure(&"a scenario at a server needs a model of one graph", ""));
         }
+        self.model.keep_answers(!overlap);
         let mut run = self.prepare_scenario(scenario.clone(), overlap)?;
         match scenario.kind {
             Arrival::SingleStream | Arrival::MultiStream => self.run_stream(&mut run)?,
@@ -127,9 +131,8 @@ impl MeasuredLoop<'_> {
             }
         }
         self.model.defer_runs(false);
-        let ScenarioRun { scenario, samples, delay, outputs, .. } = run;
-        let engine = flagperf_engine::find(&self.job.engine.engine);
-        let have_tokens = overlap && engine.is_ok_and(|engine| engine.description().generates_text);
+        self.model.keep_answers(false);
+        let ScenarioRun { scenario, samples, delay, outputs, have_tokens, .. } = run;
         let agreement = self.evidence.kept.compare_queries(&outputs.into_kept(), have_tokens);
         let report = ScenarioReport { scenario, samples: samples.len() as u64, queue_delay_s: delay, agreement };
         (self.progress.emit)(Event::Scenario(Box::new(report)));
@@ -171,6 +174,7 @@ impl MeasuredLoop<'_> {
             trial: 0,
             overlap,
             in_flight_max,
+            have_tokens: false,
             refused: None,
         })
     }
@@ -326,7 +330,17 @@ impl MeasuredLoop<'_> {
         let batch = run.loader.load(request).map_err(|e| failure(&e, e.hint()))?;
         let (core_s, _, output) = self.model.run_unmeasured(&batch, clock)?;
         let ended = since(clock.now());
+        let answered = self.model.take_answers();
+        // Of several runs, it is not known which prompts belong together.
+        let has_tokens = answered.len() >= count && answered.len() <= self.job.settings.batch_size as usize;
+        if run.scenario.bounds_tokens() && !has_tokens {
+            let hint = "remove `first_token_bound_s` and `next_token_bound_s`, or use an engine that generates text";
+            return Err(failure(&"the engine tells no times of the tokens of an answer in one run", hint));
+        }
+        run.have_tokens |= has_tokens;
+        let mut answered = answered.chunks(run.scenario.samples_per_query as usize).filter(|_| has_tokens);
         for query in queries {
+            let (first_token, next_token_s) = token_times(answered.next().unwrap_or_default());
             let times = QueryTimes {
                 trial: run.trial,
                 scheduled_s: since(query.scheduled),
@@ -335,7 +349,8 @@ impl MeasuredLoop<'_> {
                 ended_s: ended,
                 core_s,
                 batch: answers.batches,
-                ..QueryTimes::default()
+                first_token_s: first_token.map(since),
+                next_token_s,
             };
             let bound = run.scenario.latency_bound_s;
             answers.over_bound += u64::from(!run.scenario.is_kept_by(&times));

@@ -72,7 +72,7 @@ impl ScenarioRun {
 
 /// Returns when the first token of each answer had arrived, and the largest mean time between the tokens of one: from its first tokens to
 /// its last, for each of those that arrived in this time. A server that sends all at once has the mean over the whole answer.
-fn token_times(answers: &[AnswerTimes]) -> (Option<Nanos>, Option<Seconds>) {
+pub(super) fn token_times(answers: &[AnswerTimes]) -> (Option<Nanos>, Option<Seconds>) {
     let first = answers.iter().filter_map(|answer| Some(answer.arrivals.first()?.0));
     let mean = |answer: &AnswerTimes| {
         let ((first, at_first), (last, _)) = (*answer.arrivals.first()?, *answer.arrivals.last()?);
@@ -178,6 +178,7 @@ impl MeasuredLoop<'_> {
         let Some(answer) = run.answer_of(answer)? else { return Ok(()) };
         let since = |at: Nanos| at.since(answers.begin);
         let (first_token, next_token_s) = token_times(&answer.answers);
+        run.have_tokens |= first_token.is_some();
         let times = QueryTimes {
             trial: run.trial,
             scheduled_s: since(answer.query.scheduled),

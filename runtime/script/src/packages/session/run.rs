@@ -99,7 +99,7 @@ fn submit(
     let outputs = script.budget.paused(|| catch_panic(|| session.submit(inputs)))?.map_err(describe)?;
     lock(&model.runs).count(inputs, rows);
     let answers = Budget::uncounted(|| session.answer_times());
-    let added = lock(&script.spans).add_answers(begin, &answers);
+    let added = Budget::uncounted(|| lock(&script.spans).add_answers(begin, &answers));
     Budget::uncounted(|| drop(answers));
     added.map(|()| outputs)
 }
