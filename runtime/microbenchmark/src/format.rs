@@ -54,6 +54,15 @@ impl Format {
         self.name == "FP8"
     }
 
+    /// Returns the precision with which an engine loads a graph of such elements.
+    pub fn precision(&self) -> DType {
+        match self.dtype {
+            _ if self.is_fp8() => DType::BF16,
+            dtype if dtype.is_float() => dtype,
+            _ => DType::F32,
+        }
+    }
+
     /// Returns the unit of the rate of a product.
     pub fn rate_unit(&self) -> &'static str {
         if self.dtype.is_float() || self.is_fp8() { "FLOP/s" } else { "OP/s" }

@@ -276,8 +276,7 @@ impl<'j> Loader<'j> {
     pub fn new(job: &'j OperatorJob) -> Result<Self, MeasureError> {
         let unknown = |error: flagperf_engine::UnknownEngine| MeasureError::Operator(error.to_string());
         let engine = job.engine.find_engine().map_err(unknown)?;
-        let precision = if job.format.dtype.is_float() { job.format.dtype } else { flagperf_core::tensor::DType::F32 };
-        let mut options = job.engine.load_options(precision, &job.scratch);
+        let mut options = job.engine.load_options(job.format.precision(), &job.scratch);
         if job.format.is_tf32() {
             options.extra.insert(TF32.to_owned(), true.into());
         }
