@@ -143,9 +143,12 @@ fn parse_row<const N: usize>(bytes: &[u8]) -> Option<(Option<[f64; N]>, usize)> 
     let (mut at, mut is_over) = (0, false);
     let mut fields = [0.0; N];
     for (index, field) in fields.iter_mut().enumerate() {
+        if is_over {
+            return Some((None, at));
+        }
         let is_empty = index >= ALWAYS_GIVEN && matches!(bytes.get(at)?, b',' | b'\n');
         let number = if is_empty { Some((f64::NAN, 0)) } else { parse_number(&bytes[at..]) };
-        let Some((value, length)) = number.filter(|_| !is_over) else {
+        let Some((value, length)) = number else {
             let end = bytes.iter().take(ROW_BYTES_MAX).position(|byte| *byte == b'\n')?;
             return Some((None, end + 1));
         };
