@@ -270,7 +270,14 @@ const WORDS: &[(&str, &str)] = &[
     ("device only", "仅设备"),
     ("processors and their memory", "处理器及其内存"),
     ("Output tokens/s of a device over tokens/s of a user", "每设备每秒输出 token 数，随每用户每秒 token 数"),
-    ("Each dot is a result; the line joins those of the Pareto front.", "每个点是一个结果；线连接帕累托前沿上的结果。"),
+    (
+        "Each dot is a row of the table; the line joins those of the Pareto front, and a cross is from the smallest to the largest of several results.",
+        "每个点是表中的一行；线连接帕累托前沿上的各点，十字表示多个结果的最小值到最大值。",
+    ),
+    (
+        "Results with the same settings and versions are one row: the mean, and in brackets the smallest and the largest value.",
+        "设置和版本都相同的结果合为一行：平均值，括号内为最小值和最大值。",
+    ),
     ("FLOP/s over FLOP/byte", "FLOP/s，随 FLOP/byte"),
     (
         "Each line is the most that the measured peaks of a device allow, each dot a result.",
