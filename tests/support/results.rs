@@ -45,6 +45,21 @@ pub fn run(checkout: &Path, arguments: &[&str]) -> (PathBuf, String) {
     (new[0].clone(), digest)
 }
 
+/// Runs the case on two devices of this machine, which share the processor, and returns its folder and what the run printed.
+pub fn run_on_two_devices(checkout: &Path) -> (PathBuf, String) {
+    let site = format!(
+        "VENDOR: cpu\nACCE_VISIBLE_DEVICE_ENV_NAME: TEST_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:interpreter:1x2\": \"{}\"\n",
+        checkout.join("data").display()
+    );
+    fs::write(checkout.join("configs/host.yaml"), site).expect("a file");
+    let output = program::flagperf(checkout, &["run", "--plain"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let runs = fs::read_dir(checkout.join("result")).expect("results").map(|run| run.expect("a folder").path());
+    let case = runs.map(|run| run.join("tiny_interpreter_1x2")).find(|case| case.exists());
+    (case.expect("a result"), text)
+}
+
 fn results(checkout: &Path) -> Vec<PathBuf> {
     let runs = fs::read_dir(checkout.join("result")).into_iter().flatten();
     runs.map(|run| run.expect("a folder").path().join("tiny_interpreter/localhost_noderank0")).collect()

@@ -61,10 +61,14 @@ fn read_pareto(arguments: &ParetoArguments) -> Result<Pareto, String> {
     let mut known = HashSet::new();
     for path in &arguments.result {
         match read_results(std::slice::from_ref(path)) {
-            Ok(read) => results.extend(
-                read.into_iter()
-                    .filter(|result| known.insert(result.path.canonicalize().unwrap_or_else(|_| result.path.clone()))),
-            ),
+            Ok((read, unread)) => {
+                unreadable.extend(unread);
+                results.extend(
+                    read.into_iter().filter(|result| {
+                        known.insert(result.path.canonicalize().unwrap_or_else(|_| result.path.clone()))
+                    }),
+                );
+            }
             Err(reason) => unreadable.push(UnusedResult { path: path.clone(), reason }),
         }
     }

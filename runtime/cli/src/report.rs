@@ -10,6 +10,7 @@ use super::output::{check_outside, check_page_file, print_message, print_mistake
 use super::pareto::PriceArguments;
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
+use flagperf_comparison::UnusedResult;
 use flagperf_core::exit_code;
 use flagperf_page::{
     Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows, terminal_charts,
@@ -85,11 +86,11 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         Ok(peaks) => peaks,
         Err(message) => return Ok(print_mistake(&message)),
     };
-    let prepared = read_results(&arguments.result).and_then(|results| {
+    let prepared = read_readable(&arguments.result).and_then(|(results, code)| {
         arguments.html.as_deref().map_or(Ok(()), |file| check_target(file, &results))?;
-        Ok((results, checkout_trust()?))
+        Ok((results, code, checkout_trust()?))
     });
-    let (results, trust) = match prepared {
+    let (results, code, trust) = match prepared {
         Ok(prepared) => prepared,
         Err(message) => return Ok(print_mistake(&message)),
     };
@@ -98,14 +99,10 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         (result, check)
     });
     let results: Vec<(ReadResult, Check)> = checked.collect();
-    let summaries = ReadSummary::of_results(&results);
+    let summaries = ReadSummary::of_results(results.iter().map(|(result, _)| result));
     let of_results = results.iter().map(|(result, check)| (&result.path, check));
     let all = of_results.chain(summaries.iter().map(|summary| (&summary.path, &summary.check)));
-    let wrong: Vec<&PathBuf> = all.filter(|(_, check)| check.is_wrong()).map(|(path, _)| path).collect();
-    let code = if wrong.is_empty() { exit_code::OK } else { exit_code::FAILED };
-    for path in wrong.iter().map(|path| path.display()) {
-        print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
-    }
+    let code = code.max(print_wrong(all));
     if let Some(file) = &arguments.html {
         let roofline = peaks.map(|peaks| peaks.roofline(&results)).unwrap_or_default();
         let written = arguments.prices.pareto(&results).and_then(|pareto| {
@@ -118,8 +115,8 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         });
     }
     let text = match arguments {
-        ReportArguments { csv: true, .. } => csv_text(&results),
-        ReportArguments { json: true, .. } => json_text(&results),
+        ReportArguments { csv: true, .. } => csv_text(&results, &summaries),
+        ReportArguments { json: true, .. } => json_text(&results, &summaries),
         ReportArguments { junit: true, .. } => junit(&results),
         _ => readme_rows(&results),
     };
@@ -128,17 +125,19 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
 
 /// Prints the complete text report of results.
 pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
-    let results = match read_results(&arguments.result) {
-        Ok(results) => results,
+    let (results, code) = match read_readable(&arguments.result) {
+        Ok(found) => found,
         Err(message) => return Ok(print_mistake(&message)),
     };
+    let summaries = ReadSummary::of_results(&results);
+    let code = code.max(print_wrong(summaries.iter().map(|summary| (&summary.path, &summary.check))));
     let peaks = match arguments.peaks.as_deref().map(MeasuredPeaks::read).transpose() {
         Ok(peaks) => peaks,
         Err(message) => return Ok(print_mistake(&message)),
     };
     let screen = Screen::stdout();
     let (mut text, mut rows) = (String::new(), Vec::new());
-    for result in &results {
+    for (index, result) in results.iter().enumerate() {
         let ReadResult { record, digest, .. } = result;
         let is_one_of_several = results.iter().filter(|other| other.record.key() == record.key()).count() > 1;
         let place = Some(result.place()).filter(|_| is_one_of_several);
@@ -151,11 +150,26 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         text += &format!("{}\n", case_report(record, saved, Extent::Details, &charts, screen));
         peaks.iter().for_each(|peaks| text += &peaks.line(record));
         rows.push(OverviewRow::new(record, place.as_deref(), path, false));
+        // The sums of a case follow its last result.
+        if let Some(summary) = summaries.iter().find(|summary| summary.ends_with(index)) {
+            text += &format!("{}\n", summary.text(relative_path(&summary.path), screen));
+        }
     }
     if rows.len() > 1 {
         text += &overview(&rows, screen.columns);
     }
-    Ok(print_result(&text, exit_code::OK))
+    Ok(print_result(&text, code))
+}
+
+/// Names the results that are wrong on standard error, and returns the exit code.
+fn print_wrong<'r>(checked: impl Iterator<Item = (&'r PathBuf, &'r Check)>) -> u8 {
+    let mut code = exit_code::OK;
+    for (path, _) in checked.filter(|(_, check)| check.is_wrong()) {
+        code = exit_code::FAILED;
+        let path = path.display();
+        print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
+    }
+    code
 }
 
 /// Checks that a page can be written to a file, which must not be in the folder of a result.
@@ -164,13 +178,33 @@ fn check_target(file: &Path, results: &[ReadResult]) -> Result<(), String> {
     check_page_file(file)
 }
 
-/// Reads every result at some paths.
-pub(super) fn read_results(paths: &[PathBuf]) -> Result<Vec<ReadResult>, String> {
-    let mut results = Vec::new();
-    for path in paths {
-        let found = find_results(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
-        let read: Result<Vec<ReadResult>, String> = found.iter().map(|path| ReadResult::read(path)).collect();
-        results.extend(read?);
+/// Reads the results at some paths, of which at least one must be readable, and returns them with the exit code of the command. The others
+/// are left out with a warning.
+///
+/// # Errors
+/// When there is no result at a path, or none can be read.
+fn read_readable(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, u8), String> {
+    let (results, unread) = read_results(paths)?;
+    if results.is_empty() {
+        return Err(unread.into_iter().map(|unread| unread.reason).collect::<Vec<_>>().join("\nerror: "));
     }
-    Ok(results)
+    unread.iter().for_each(|unread| print_message(&format!("warning: left out: {}", unread.reason)));
+    Ok((results, if unread.is_empty() { exit_code::OK } else { exit_code::FAILED }))
+}
+
+/// Reads every result at some paths, and returns them with those whose record cannot be read; its path is also in the reason.
+///
+/// # Errors
+/// When there is no result at a path.
+pub(super) fn read_results(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, Vec<UnusedResult>), String> {
+    let (mut results, mut unread) = (Vec::new(), Vec::new());
+    for path in paths {
+        for path in find_results(path).map_err(|error| format!("`{}`: {error}", path.display()))? {
+            match ReadResult::read(&path) {
+                Ok(result) => results.push(result),
+                Err(reason) => unread.push(UnusedResult { path, reason }),
+            }
+        }
+    }
+    Ok((results, unread))
 }

@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use flagperf_core::exit_code;
 use flagperf_core::file::create;
 use flagperf_core::regular_file::read_regular_text;
-use flagperf_page::{Check, ReadResult, Site};
+use flagperf_page::{ReadResult, ReadSummary, Site, without_copies};
 use flagperf_verify::find_results_of_runs;
 
 use super::output::{check_outside, counted, print_message, print_mistake, print_result};
@@ -61,14 +61,15 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
         Ok((result, check))
     });
     let (results, unread): (Vec<_>, Vec<Result<_, String>>) = read.into_iter().partition(Result::is_ok);
-    let results: Vec<(ReadResult, Check)> = results.into_iter().flatten().collect();
+    let results = without_copies(results.into_iter().flatten().collect());
     for message in unread.iter().filter_map(|result| result.as_ref().err()) {
         print_message(&format!("warning: left out: {message}"));
     }
     if results.is_empty() {
         return Err("no result can be read, so there is nothing to write".to_owned());
     }
-    let site = Site::new(&results, arguments.language.into());
+    let summaries = ReadSummary::of_results(results.iter().map(|(result, _)| result));
+    let site = Site::new(&results, &summaries, arguments.language.into());
     let failed = |path: &Path, error: io::Error| format!("cannot write `{}`: {error}", path.display());
     let written = in_parallel(site.page_count(), |index| {
         let page = site.page(index);
@@ -86,7 +87,8 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
         // One that somebody has removed is gone already.
         let _ = std::fs::remove_file(root.join(path));
     }
-    let wrong = results.iter().filter(|(_, check)| check.is_wrong()).count();
+    let of_results = results.iter().map(|(_, check)| check);
+    let wrong = of_results.chain(summaries.iter().map(|read| &read.check)).filter(|check| check.is_wrong()).count();
     let mut text = format!("site  {}, {}\n", root.join("index.html").display(), counted(results.len(), "result"));
     if wrong > 0 {
         text += &format!("{} wrong and not ranked\n", counted(wrong, "result"));

@@ -12,6 +12,7 @@ mod history;
 mod level_changes;
 mod outputs;
 mod pareto;
+mod pareto_group;
 mod ratio;
 mod scaling;
 mod sweep;

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::comparable::headline;
 use super::history::UnusedResult;
+use super::pareto_group::{Measured, mean_point};
 
 /// The spans of an engine that generates text, which the host measures: the time to the first tokens of an answer, the time from one arrival
 /// of tokens to the next, and the time of all answers of a batch.
@@ -71,20 +72,24 @@ pub struct ParetoSubject {
     pub server: Option<ServerFacts>,
 }
 
-/// The figures of a result.
+/// The figures of a configuration: those of its result, or the means of several with the same settings and versions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ParetoPoint {
-    /// The folder of the result, or its record.
-    pub path: PathBuf,
+    /// The folders of its results, or their records.
+    pub paths: Vec<PathBuf>,
     /// Prompts that are answered at the same time.
     pub concurrency: u64,
     /// Mean tokens per second of one answer after its first token. For a model that the host runs for each token: the tokens after the first
     /// one, divided by the time of a step (*core*) without the span `prefill`.
     pub user_tokens_per_s: f64,
+    /// The smallest and the largest of several results; `None` for one.
+    pub user_tokens_per_s_range: Option<[f64; 2]>,
     /// Whether the server sent whole answers, so that the time to the first token is in `user_tokens_per_s`.
     pub includes_first_token: bool,
     /// Output tokens of all answers per second (*core*), divided by the number of devices.
     pub device_tokens_per_s: f64,
+    /// The smallest and the largest of several results; `None` for one.
+    pub device_tokens_per_s_range: Option<[f64; 2]>,
     /// Devices by which the tokens were divided.
     pub devices: u64,
     /// Whether a monitor or the user stated this number. Otherwise it is 1, and the figures of a device may be better than the truth.
@@ -97,8 +102,9 @@ pub struct ParetoPoint {
     pub energy_of: Option<&'static str>,
     /// Cost of a million output tokens; `None` without prices.
     pub cost_per_million_tokens: Option<f64>,
-    /// Whether no other result of the table is at least as good in both speeds, and better in one.
+    /// Whether no other configuration of the table is at least as good in both speeds, and better in one.
     pub is_on_front: bool,
+    /// The worst verdict of its results.
     pub validity: Validity,
 }
 
@@ -113,25 +119,29 @@ impl Pareto {
         prices: Option<&Prices>,
         server_devices: u32,
     ) -> Result<Self, Finding> {
-        let mut tables: Vec<ParetoTable> = Vec::new();
+        let mut tables: Vec<(ParetoSubject, Vec<Vec<Measured>>)> = Vec::new();
         for (path, record) in results {
-            let (subject, mut point) = match figures(path, record, server_devices) {
+            let (subject, point) = match figures(path, record, server_devices) {
                 Ok(found) => found,
                 Err(reason) => {
                     unused.push(UnusedResult { path: path.to_owned(), reason });
                     continue;
                 }
             };
-            let price = prices.map(|prices| prices.of_device(&device_names(&subject, record))).transpose()?;
-            point.cost_per_million_tokens = price.map(|price| cost(price.per_hour, point.device_tokens_per_s));
-            match tables.iter_mut().find(|table| table.subject == subject) {
-                Some(table) => table.points.push(point),
-                None => {
-                    let price_source = price.map(|price| price.source.clone());
-                    tables.push(ParetoTable { subject, price_source, points: vec![point] });
-                }
+            let measured = Measured { record, point };
+            let known = tables.iter().position(|(known, _)| *known == subject);
+            let table = known.unwrap_or(tables.len());
+            if known.is_none() {
+                tables.push((subject, Vec::new()));
+            }
+            let groups = &mut tables[table].1;
+            match groups.iter_mut().find(|group| group[0].is_repeated_by(&measured)) {
+                Some(group) => group.push(measured),
+                None => groups.push(vec![measured]),
             }
         }
+        let tables = tables.into_iter().map(|(subject, groups)| ParetoTable::of(subject, &groups, prices));
+        let mut tables = tables.collect::<Result<Vec<ParetoTable>, Finding>>()?;
         tables.iter_mut().for_each(ParetoTable::mark_front);
         let currency = prices.map(|prices| prices.currency.clone());
         Ok(Pareto { tables, currency, unused, unchecked: Vec::new() })
@@ -139,8 +149,20 @@ impl Pareto {
 }
 
 impl ParetoTable {
+    fn of(subject: ParetoSubject, groups: &[Vec<Measured>], prices: Option<&Prices>) -> Result<Self, Finding> {
+        let (mut points, mut price_source) = (Vec::new(), None);
+        for group in groups {
+            let price = prices.map(|prices| prices.of_device(&device_names(&subject, group[0].record))).transpose()?;
+            let point = mean_point(group);
+            let cost_per_million_tokens = price.map(|price| cost(price.per_hour, point.device_tokens_per_s));
+            points.push(ParetoPoint { cost_per_million_tokens, ..point });
+            price_source = price_source.or(price.map(|price| price.source.clone()));
+        }
+        Ok(ParetoTable { subject, price_source, points })
+    }
+
     fn mark_front(&mut self) {
-        self.points.sort_by(|a, b| (a.concurrency, &a.path).cmp(&(b.concurrency, &b.path)));
+        self.points.sort_by(|a, b| (a.concurrency, &a.paths).cmp(&(b.concurrency, &b.paths)));
         let speeds: Vec<[f64; 2]> =
             self.points.iter().map(|point| [point.user_tokens_per_s, point.device_tokens_per_s]).collect();
         for (point, own) in self.points.iter_mut().zip(&speeds) {
@@ -208,11 +230,13 @@ fn figures(path: &Path, record: &Record, server_devices: u32) -> Result<(ParetoS
         server,
     };
     let point = ParetoPoint {
-        path: path.to_owned(),
+        paths: vec![path.to_owned()],
         concurrency: measured.batch_size.into(),
         user_tokens_per_s,
+        user_tokens_per_s_range: None,
         includes_first_token,
         device_tokens_per_s: device_tokens_per_s / devices as f64,
+        device_tokens_per_s_range: None,
         devices,
         are_devices_known,
         first_token_p50_s: first_token.and_then(|span| span.latency).map(|latency| latency.p50_s).filter(is_time),
@@ -328,6 +352,27 @@ mod tests {
         let points: Vec<_> =
             found.tables[0].points.iter().map(|point| (point.concurrency, point.is_on_front)).collect();
         assert_eq!(points, [(1, true), (8, true), (16, false)]);
+    }
+
+    #[test]
+    fn repeats_of_a_configuration_are_one_point_with_the_range_of_their_speeds() {
+        let mut other_version = record(8, 0.01);
+        other_version.phases[0].engine.as_mut().unwrap().version = "2".to_owned();
+        let mut other_setting = record(8, 0.01);
+        other_setting.settings.insert("threads".to_owned(), Setting { value: 2.into(), origin: String::new() });
+        let found = pareto(vec![record(8, 0.01), record(8, 0.02), record(16, 0.04), other_version, other_setting]);
+        let points = &found.tables[0].points;
+        assert_eq!(points.iter().map(|point| point.paths.len()).collect::<Vec<_>>(), [1, 1, 2, 1], "{points:?}");
+        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
+        let group = &points[2];
+        assert!(close(group.user_tokens_per_s, 75.0), "{group:?}");
+        let [low, high] = group.user_tokens_per_s_range.unwrap();
+        assert!(close(low, 50.0) && close(high, 100.0), "{group:?}");
+        let [low, high] = group.device_tokens_per_s_range.unwrap();
+        assert!(close(low, 512.0 / 1.36) && close(high, 512.0 / 0.73), "{group:?}");
+        assert!(close(group.cost_per_million_tokens.unwrap(), 1e3 / group.device_tokens_per_s), "{group:?}");
+        assert_eq!((points[0].user_tokens_per_s_range, points[0].is_on_front), (None, true), "{points:?}");
+        assert!(!group.is_on_front, "the star is for the mean of the group");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! Measures nothing, decides nothing and runs nothing. Knows no engine and no vendor; formats quantities as the report does.
 
 mod chart;
+mod columns;
 mod curves;
+mod entry;
 mod envelope;
 mod event_file;
 mod figures;
@@ -31,7 +33,7 @@ pub use pareto::{pareto_notes, pareto_rows, pareto_subject};
 pub use readme_rows::readme_rows;
 pub use result::{Check, ReadResult};
 pub use roofline::{Roof, Roofline, RooflinePoint};
-pub use site::{Site, SitePage};
+pub use site::{Site, SitePage, without_copies};
 pub use summary::ReadSummary;
 pub use table_rows::{csv_text, json_text};
 pub use terminal_charts::terminal_charts;

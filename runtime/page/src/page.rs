@@ -2,22 +2,21 @@
 
 use flagperf_comparison::Pareto;
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_report::{duration, headline_rows, rate};
-use flagperf_result::Record;
+use flagperf_report::{Screen, rate};
 use serde::Serialize;
 
 use super::chart::VIEW_BOX;
+use super::columns::Columns;
+use super::entry::{CheckedResult, Entry};
 use super::figures::Figure;
 use super::pareto::pareto_figure;
-use super::result::{Check, ReadResult, text};
+use super::result::text;
 use super::roofline::{Roofline, roofline_figure};
 use super::section::{ResultSection, section};
 use super::summary::ReadSummary;
 use super::template::fill;
 use super::words::Language;
 
-/// Columns of the table of all cases with figures and what they are of.
-const COLUMNS: usize = 8;
 const TEMPLATE: &str = include_str!("../templates/page.html");
 pub(super) const STYLE: &str = include_str!("../templates/page.css");
 /// The most points of the charts of a page with few results, and how many results that is.
@@ -36,7 +35,10 @@ struct Values {
     style: &'static str,
     view_box: &'static str,
     title: String,
+    /// The heads of the columns with figures and what they are of.
+    head: Vec<String>,
     rows: Vec<Row>,
+    sums: Vec<Sum>,
     /// The figure of results that generate text; `None` without two.
     pareto: Option<Figure>,
     /// The figure of results on devices whose peaks are known; `None` without any.
@@ -44,13 +46,15 @@ struct Values {
     sections: Vec<ResultSection>,
     has_charts: bool,
     has_details: bool,
-    is_in_site: bool,
+    /// The pages of the site to which this one leads: their paths from here, and their names.
+    site: Vec<(String, String)>,
 }
 
 /// A row of the table of all cases.
 #[derive(Serialize)]
 struct Row {
-    id: String,
+    /// Where the result is, on this page or on another one.
+    link: String,
     key: String,
     place: String,
     state: &'static str,
@@ -60,52 +64,91 @@ struct Row {
     cells: Vec<String>,
 }
 
+/// The sum over the devices of a case.
+#[derive(Serialize)]
+struct Sum {
+    id: String,
+    key: String,
+    place: String,
+    is_wrong: bool,
+    /// What the end of the run printed of it.
+    text: String,
+}
+
+/// What a page shows.
+#[derive(Default)]
+pub(super) struct Content<'r> {
+    /// The results and sums of the table of all cases, each with the link to it.
+    pub(super) rows: Vec<(Entry<'r>, String)>,
+    /// The results that have a section.
+    pub(super) sections: Vec<&'r CheckedResult>,
+    /// The pages of the site to which this one leads: their paths from here, and their names.
+    pub(super) site: Vec<(String, String)>,
+}
+
+/// The columns of the width of a summary on a page.
+const SUMMARY_COLUMNS: u16 = 110;
+
 /// Returns the page of results, each with what `verify` found, of the sums of those that are of one case, of the figures of those that
 /// generate text, and of those on devices whose peaks are known.
 pub fn page(
-    results: &[(ReadResult, Check)],
+    results: &[CheckedResult],
     summaries: &[ReadSummary],
     (pareto, roofline): (&Pareto, &Roofline),
     language: Language,
 ) -> String {
-    page_with(results, summaries, (pareto, roofline), language, false)
+    let sums = summaries.iter().map(|summary| Entry::of_summary(summary, results)).enumerate();
+    let sums = sums.map(|(index, entry)| (entry, format!("#{}", sum_id(index))));
+    let of_results = results.iter().enumerate();
+    let of_results = of_results.map(|(index, result)| (Entry::of_result(result), format!("#{}", section_id(index))));
+    let content =
+        Content { rows: sums.chain(of_results).collect(), sections: results.iter().collect(), site: Vec::new() };
+    page_of(&content, (pareto, roofline), language)
 }
 
-/// Returns the page of results in a site, one folder below its root.
-pub(super) fn page_in_site(results: &[(ReadResult, Check)], language: Language) -> String {
-    page_with(results, &[], (&Pareto::default(), &Roofline::default()), language, true)
+fn sum_id(index: usize) -> String {
+    format!("sum-{}", index + 1)
 }
 
-fn page_with(
-    results: &[(ReadResult, Check)],
-    summaries: &[ReadSummary],
-    (pareto, roofline): (&Pareto, &Roofline),
-    language: Language,
-    is_in_site: bool,
-) -> String {
-    let points_max = points_max(results.len());
-    let sections: Vec<ResultSection> = results
-        .iter()
-        .enumerate()
-        .map(|(index, (result, check))| section(result, check, index + 1, points_max, language))
-        .collect();
-    let sums = summaries.iter().map(|summary| sum_row(summary, language));
-    let of_results = results.iter().enumerate().map(|(index, (result, check))| row(result, check, index + 1));
-    let rows: Vec<Row> = sums.chain(of_results).collect();
+fn section_id(index: usize) -> String {
+    format!("result-{}", index + 1)
+}
+
+/// Returns a page with this content.
+pub(super) fn page_of(content: &Content, (pareto, roofline): (&Pareto, &Roofline), language: Language) -> String {
+    let Content { rows, sections, site } = content;
+    let points_max = points_max(sections.len());
+    let columns = Columns::of(rows);
     let values = Values {
         language: language.code(),
         style: STYLE,
         view_box: VIEW_BOX,
-        title: title(results),
-        rows,
+        title: title(rows),
+        head: columns.head(language),
+        rows: rows.iter().map(|(entry, link)| row(entry, link, columns, language)).collect(),
+        sums: sums(rows, language),
         pareto: pareto_figure(pareto, language),
         roofline: roofline_figure(roofline, language),
-        sections,
         has_charts: points_max > 0,
-        is_in_site,
-        has_details: results.len() <= DETAILED_RESULTS_MAX,
+        has_details: sections.len() <= DETAILED_RESULTS_MAX,
+        sections: (sections.iter().enumerate())
+            .map(|(index, (result, check))| section(result, check, section_id(index), points_max, language))
+            .collect(),
+        site: site.clone(),
     };
     fill("page.html", TEMPLATE, values, language)
+}
+
+fn sums(rows: &[(Entry, String)], language: Language) -> Vec<Sum> {
+    let summaries = rows.iter().filter_map(|(entry, _)| Some((entry, entry.summary?))).enumerate();
+    let sum = |(index, (entry, read)): (usize, (&Entry, &ReadSummary))| Sum {
+        id: sum_id(index),
+        key: entry.key(),
+        place: entry.place(language),
+        is_wrong: entry.is_wrong(),
+        text: read.text(&read.path, Screen { columns: SUMMARY_COLUMNS, colour: false }),
+    };
+    summaries.map(sum).collect()
 }
 
 /// Returns the most points of each chart, so that a page of many results stays small.
@@ -118,8 +161,8 @@ fn points_max(results: usize) -> usize {
 }
 
 /// Returns the runs of the results, which are the title of the page.
-fn title(results: &[(ReadResult, Check)]) -> String {
-    let mut runs: Vec<String> = results.iter().map(|(result, _)| text(&result.record.run)).collect();
+fn title(rows: &[(Entry, String)]) -> String {
+    let mut runs: Vec<String> = rows.iter().map(|(entry, _)| text(&entry.record().run)).collect();
     runs.dedup();
     match runs.len() {
         0..=3 => runs.join(", "),
@@ -127,59 +170,19 @@ fn title(results: &[(ReadResult, Check)]) -> String {
     }
 }
 
-/// Returns the row with the sums of a case, which leads to no section.
-fn sum_row(ReadSummary { summary, check, .. }: &ReadSummary, language: Language) -> Row {
-    let step = summary.steps.last();
-    let cells = [
-        throughput(step.and_then(|step| step.throughput_core_samples_per_s), &summary.unit),
-        throughput(step.and_then(|step| step.throughput_whole_samples_per_s), &summary.unit),
-    ];
-    let empty = std::iter::repeat_n(String::new(), COLUMNS - cells.len());
-    Row {
-        id: String::new(),
-        key: text(&summary.case),
-        place: language.sentence("sum of {}", &[&summary.replicas.len().to_string()]),
-        state: flagperf_report::verdict_word(summary.status),
-        validity: summary.validity.name(),
-        check: check.name(),
-        is_wrong: check.is_wrong(),
-        cells: cells.into_iter().map(|cell| text(&cell)).chain(empty).collect(),
-    }
-}
-
 pub(super) fn throughput(figure: Option<SamplesPerSecond>, unit: &str) -> String {
-    figure.map_or_else(String::new, |figure| format!("{} {unit}s/s", rate(figure)))
+    figure.map_or_else(String::new, |figure| text(&format!("{} {unit}s/s", rate(figure))))
 }
 
-fn row(result: &ReadResult, check: &Check, id: usize) -> Row {
-    let record = &result.record;
+fn row(entry: &Entry, link: &str, columns: Columns, language: Language) -> Row {
     Row {
-        id: format!("result-{id}"),
-        key: text(&record.key()),
-        place: result.place(),
-        state: flagperf_report::verdict_word(record.status),
-        validity: record.validity.verdict.name(),
-        check: check.name(),
-        is_wrong: check.is_wrong(),
-        cells: cells(record).to_vec(),
+        link: link.to_owned(),
+        key: entry.key(),
+        place: entry.place(language),
+        state: flagperf_report::verdict_word(entry.status()),
+        validity: entry.validity().name(),
+        check: entry.check_name(),
+        is_wrong: entry.is_wrong(),
+        cells: columns.cells(entry, language),
     }
-}
-
-/// Returns throughput, median step, accuracy, device, precision, batch size and departures.
-fn cells(record: &Record) -> [String; COLUMNS] {
-    let measured = record.measured_loops().next_back();
-    let median = measured.and_then(|measured| measured.latency.as_ref()).map(|latency| duration(latency.p50_s));
-    let accuracy = headline_rows(record).into_iter().find(|(name, _)| name == "accuracy").map(|(_, value)| value);
-    let device = record.headline_device().map(|device| device.name.clone());
-    [
-        throughput(measured.and_then(|measured| measured.throughput_core_samples_per_s), &record.unit),
-        throughput(measured.and_then(|measured| measured.throughput_whole_samples_per_s), &record.unit),
-        median.unwrap_or_default(),
-        accuracy.unwrap_or_default(),
-        device.unwrap_or_default(),
-        record.finish_info.precision.clone(),
-        record.finish_info.batchsize.to_string(),
-        record.departures.join(" "),
-    ]
-    .map(|cell| text(&cell))
 }

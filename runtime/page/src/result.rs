@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use flagperf_core::regular_file::read_regular;
-use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
+use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_core::text::one_line;
 use flagperf_report::display_text;
 use flagperf_result::{MANIFEST_BYTES_MAX, RECORD_BYTES_MAX, Record, digest, list_files};
@@ -52,9 +52,19 @@ impl ReadResult {
 
     /// Verifies the result, unless its files are large.
     pub fn check(&self, trust: &Trust) -> Check {
+        if self.is_large() { Check::TooLarge } else { Check::Verified(Box::new(verify_result(&self.path, trust))) }
+    }
+
+    /// Returns whether its files are too large to be verified here.
+    pub(super) fn is_large(&self) -> bool {
         let size = |files: Vec<flagperf_result::FoundFile>| files.iter().map(|file| file.size).sum::<u64>();
-        let is_large = self.path.is_dir() && list_files(&self.path).is_ok_and(|files| size(files) > VERIFIED_BYTES_MAX);
-        if is_large { Check::TooLarge } else { Check::Verified(Box::new(verify_result(&self.path, trust))) }
+        self.path.is_dir() && list_files(&self.path).is_ok_and(|files| size(files) > VERIFIED_BYTES_MAX)
+    }
+
+    /// Returns whether it is that of one of several devices, whose sum is the result of the case.
+    pub(super) fn is_part(&self) -> bool {
+        let summary = || self.folder()?.parent()?.join(SUMMARY_FILE).symlink_metadata().ok();
+        self.record.device.is_some() || self.record.processes() > 1 || summary().is_some()
     }
 
     /// Returns where it was measured: its host, and its device if there are several.
@@ -85,11 +95,14 @@ pub enum Check {
 }
 
 impl Check {
+    /// What is said of a result that was not verified.
+    pub(super) const NOT_CHECKED: &str = "not checked";
+
     /// Returns what `verify` said in a word.
     pub fn name(&self) -> &'static str {
         match self {
             Check::Verified(report) => report.standing.name(),
-            Check::TooLarge => "not checked",
+            Check::TooLarge => Check::NOT_CHECKED,
         }
     }
 

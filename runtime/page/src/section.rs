@@ -62,7 +62,7 @@ struct CheckText {
 pub(super) fn section(
     result: &ReadResult,
     check: &Check,
-    id: usize,
+    id: String,
     points_max: usize,
     language: Language,
 ) -> ResultSection {
@@ -75,7 +75,7 @@ pub(super) fn section(
         [text(&format!("{step}{}", failure.reason)), text(&failure.hint)]
     });
     ResultSection {
-        id: format!("result-{id}"),
+        id,
         key: text(&record.key()),
         place: result.place(),
         path: text(&result.path.display().to_string()),

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use flagperf_core::hash::hash_bytes;
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::SUMMARY_FILE;
-use flagperf_result::{RECORD_BYTES_MAX, Summary};
+use flagperf_report::{Screen, summary_report};
+use flagperf_result::{RECORD_BYTES_MAX, ShortTime, Summary};
 use flagperf_verify::verify_summary;
+use indexmap::IndexSet;
 
 use super::result::{Check, ReadResult};
 
@@ -13,28 +16,57 @@ use super::result::{Check, ReadResult};
 #[derive(Clone, Debug)]
 pub struct ReadSummary {
     pub path: PathBuf,
+    /// The summary, in which each replica has its short time, which the file does not have.
     pub summary: Summary,
     /// What `verify` says of it.
     pub check: Check,
+    /// The indices of the results of its replicas, in their order.
+    pub(super) replicas: Vec<usize>,
+    /// The hint of each replica's failure; empty for one without a failure.
+    hints: Vec<String>,
+    /// SHA-256 of its file.
+    pub(super) sha256: String,
 }
 
 impl ReadSummary {
-    /// Reads the summary of each case all of whose results are among these, and verifies it if they were verified.
-    pub fn of_results(results: &[(ReadResult, Check)]) -> Vec<Self> {
-        let mut cases: Vec<&Path> = results.iter().filter_map(|(result, _)| result.folder()?.parent()).collect();
-        cases.dedup();
-        cases.into_iter().filter_map(|case| ReadSummary::read(case, results)).collect()
+    /// Reads the summary of each case all of whose results are among these, and verifies it unless their files are large.
+    pub fn of_results<'r>(results: impl IntoIterator<Item = &'r ReadResult>) -> Vec<Self> {
+        let results: Vec<&ReadResult> = results.into_iter().collect();
+        let cases: IndexSet<&Path> = results.iter().filter_map(|result| result.folder()?.parent()).collect();
+        cases.into_iter().filter_map(|case| ReadSummary::read(case, &results)).collect()
     }
 
-    fn read(case: &Path, results: &[(ReadResult, Check)]) -> Option<Self> {
+    fn read(case: &Path, results: &[&ReadResult]) -> Option<Self> {
         let path = case.join(SUMMARY_FILE);
-        let summary: Summary = serde_json::from_slice(&read_regular(&path, RECORD_BYTES_MAX).ok()?).ok()?;
-        let of_replica = |folder: &str| results.iter().find(|(result, _)| result.path == case.join(folder));
-        let replicas: Vec<_> =
-            summary.replicas.iter().map(|replica| of_replica(&replica.folder)).collect::<Option<_>>()?;
-        let is_large = replicas.iter().any(|(_, check)| matches!(check, Check::TooLarge));
-        let check = if is_large { Check::TooLarge } else { Check::Verified(Box::new(verify_summary(case)?)) };
-        Some(ReadSummary { path, summary, check })
+        let text = read_regular(&path, RECORD_BYTES_MAX).ok()?;
+        let mut summary: Summary = serde_json::from_slice(&text).ok()?;
+        let index = |folder: &str| results.iter().position(|result| result.path == case.join(folder));
+        let replicas: Vec<usize> =
+            summary.replicas.iter().map(|replica| index(&replica.folder)).collect::<Option<_>>()?;
+        if replicas.is_empty() {
+            return None;
+        }
+        let own = || replicas.iter().map(|index| results[*index]);
+        for (replica, result) in summary.replicas.iter_mut().zip(own()) {
+            replica.short_time = ShortTime::of(&result.record);
+        }
+        let hint = |result: &ReadResult| result.record.failures.first().map(|failure| failure.hint.clone());
+        let hints = own().map(|result| hint(result).unwrap_or_default()).collect();
+        let check = match own().any(ReadResult::is_large) {
+            true => Check::TooLarge,
+            false => Check::Verified(Box::new(verify_summary(case)?)),
+        };
+        Some(ReadSummary { sha256: hash_bytes(&text), path, summary, check, replicas, hints })
+    }
+
+    /// Returns whether the last of its results, in the order in which they were read, has this index.
+    pub fn ends_with(&self, index: usize) -> bool {
+        self.replicas.iter().max() == Some(&index)
+    }
+
+    /// Returns what the end of the run printed of it, with the path as it is shown.
+    pub fn text(&self, path: &Path, screen: Screen) -> String {
+        summary_report(&self.summary, &self.hints, path, false, screen)
     }
 }
 
@@ -60,11 +92,14 @@ mod tests {
         let result = |rank: u32| {
             let path = case.join(format!("h_noderank0_device{rank}"));
             std::fs::create_dir_all(&path).unwrap();
-            (ReadResult { path, record: testing::record(), digest: None }, Check::TooLarge)
+            ReadResult { path, record: testing::record(), digest: None }
         };
-        let found = ReadSummary::of_results(&[result(0), result(1)]);
+        let found = ReadSummary::of_results(&[result(1), result(0)]);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].summary.replicas.len(), found[0].check.name()), (2, "not checked"));
+        assert_eq!(found[0].replicas, [1, 0]);
+        assert_ne!(found[0].check.name(), "consistent", "there are no records");
+        assert!(found[0].summary.replicas[0].short_time.is_some());
         assert_eq!(ReadSummary::of_results(&[result(1)]).len(), 0);
+        assert!(result(1).is_part());
     }
 }

@@ -3,11 +3,15 @@
 use flagperf_core::measure::{Measurement, ThroughputInterval};
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_core::units::SamplesPerSecond;
+use flagperf_report::summary_reasons;
 use flagperf_result::{Record, measured_scenario};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
+use super::entry::{CheckedResult, Entry};
 use super::result::{Check, ReadResult};
+use super::summary::ReadSummary;
+use super::words::Language;
 
 /// Characters at the beginning of a text with which a spreadsheet begins a formula.
 const FORMULA: [char; 4] = ['=', '+', '-', '@'];
@@ -16,9 +20,9 @@ const FORMULA: [char; 4] = ['=', '+', '-', '@'];
 type Row = IndexMap<String, Value>;
 
 /// Returns the rows as CSV, with a head.
-pub fn csv_text(results: &[(ReadResult, Check)]) -> String {
+pub fn csv_text(results: &[CheckedResult], summaries: &[ReadSummary]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let rows: Vec<_> = results.iter().map(|(result, check)| row(result, check)).collect();
+    let rows = rows(results, summaries);
     let head = rows.first().map(|row| row.keys().cloned().collect::<Vec<_>>()).unwrap_or_default();
     let written = std::iter::once(head).chain(rows.iter().map(|row| row.values().map(cell).collect()));
     for cells in written {
@@ -28,10 +32,46 @@ pub fn csv_text(results: &[(ReadResult, Check)]) -> String {
 }
 
 /// Returns the rows as a list of objects in JSON.
-pub fn json_text(results: &[(ReadResult, Check)]) -> String {
-    let rows: Vec<Row> = results.iter().map(|(result, check)| row(result, check)).collect();
-    let text = serde_json::to_string_pretty(&rows).expect("rows are plain data");
+pub fn json_text(results: &[CheckedResult], summaries: &[ReadSummary]) -> String {
+    let text = serde_json::to_string_pretty(&rows(results, summaries)).expect("rows are plain data");
     format!("{}\n", escape_json(&text))
+}
+
+/// Returns a row for each result, and before them one for each sum over several devices. Every row has the same keys.
+fn rows(results: &[CheckedResult], summaries: &[ReadSummary]) -> Vec<Row> {
+    let sums = summaries.iter().map(|summary| sum_row(&Entry::of_summary(summary, results), summary));
+    sums.chain(results.iter().map(|(result, check)| row(result, check))).collect()
+}
+
+/// Returns the row of a sum over several devices. What is known of each device alone is null.
+fn sum_row(entry: &Entry, ReadSummary { path, summary, .. }: &ReadSummary) -> Row {
+    let (step, (first, check)) = (entry.step(), entry.results[0]);
+    let mut row = row(first, check);
+    let of_all = ["run", "vendor", "compiler", "precision", "batch_size", "unit", "departures"];
+    row.iter_mut().filter(|(key, _)| !of_all.contains(&key.as_str())).for_each(|(_, value)| *value = Value::Null);
+    let values = [
+        ("case", json!(summary.case)),
+        ("place", json!(entry.place(Language::English))),
+        ("devices", json!(entry.devices())),
+        ("device", json!(entry.device_names())),
+        ("started", json!(entry.started())),
+        ("state", json!(summary.status)),
+        ("verdict", json!(summary.validity)),
+        ("reasons", json!(summary_reasons(summary))),
+        ("checked", json!(entry.check_name())),
+        ("step", json!(step.map(|step| step.step.name()))),
+        ("throughput_core_samples_per_s", json!(entry.core())),
+        ("throughput_whole_samples_per_s", json!(entry.whole())),
+        ("throughput_together_samples_per_s", json!(step.and_then(|step| step.throughput_together_samples_per_s))),
+        ("common_share", json!(step.and_then(|step| step.common_share))),
+        ("device_energy_j_per_sample", json!(step.and_then(|step| step.device_energy_j_per_sample))),
+        ("record", json!(path)),
+    ];
+    for (key, value) in values {
+        debug_assert!(row.contains_key(key), "{key}");
+        row.insert(key.to_owned(), value);
+    }
+    row
 }
 
 /// Returns a value as text. One that a spreadsheet would compute begins with `'`, so that it is shown as it is.
@@ -59,6 +99,7 @@ fn row(result: &ReadResult, check: &Check) -> Row {
     add("run", json!(record.run));
     add("case", json!(record.key()));
     add("place", json!(result.place()));
+    add("devices", json!(1));
     add("vendor", json!(record.vendor));
     add("compiler", json!(record.finish_info.compiler));
     add("device", json!(record.headline_device().map(|device| &device.name)));
@@ -74,6 +115,9 @@ fn row(result: &ReadResult, check: &Check) -> Row {
     add("unit", json!(record.unit));
     add("step", json!(record.headline_step().map(|step| step.name())));
     add_figures(&mut row, headline);
+    for key in ["throughput_together_samples_per_s", "common_share"] {
+        row.insert(key.to_owned(), Value::Null);
+    }
     add_scenario(&mut row, record);
     let mut add = |key: &str, value: Value| row.insert(key.to_owned(), value);
     add("accuracy", json!(accuracy(record)));
@@ -170,7 +214,7 @@ mod tests {
 
     #[test]
     fn each_result_is_a_row_with_the_same_cells() {
-        let text = csv_text(&results("cpu"));
+        let text = csv_text(&results("cpu"), &[]);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let head = reader.headers().unwrap().clone();
         let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
@@ -185,12 +229,12 @@ mod tests {
 
     #[test]
     fn a_text_that_a_spreadsheet_would_compute_is_shown_as_it_is() {
-        assert!(csv_text(&results("=1+cmd|' /C calc'!A0")).contains("'=1+cmd"));
+        assert!(csv_text(&results("=1+cmd|' /C calc'!A0"), &[]).contains("'=1+cmd"));
     }
 
     #[test]
     fn json_has_the_same_rows_with_numbers() {
-        let rows: Value = serde_json::from_str(&json_text(&results("a\u{202e}b"))).unwrap();
+        let rows: Value = serde_json::from_str(&json_text(&results("a\u{202e}b"), &[])).unwrap();
         assert_eq!(
             (&rows[0]["throughput_core_samples_per_s"], &rows[0]["vendor"]),
             (&json!(80.0), &json!("a\u{202e}b"))

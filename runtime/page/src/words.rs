@@ -64,11 +64,29 @@ const WORDS: &[(&str, &str)] = &[
     ("only valid", "仅有效的"),
     ("only authentic", "仅已签名验证的"),
     (
-        "Ranked by core: for each vendor, device, compiler, precision and batch size, the newest result that is valid and not wrong. An unofficial result is not valid.",
-        "按 core 排名：每个厂商、设备、编译器、数值精度和批大小取最新的有效且未被发现错误的结果。非正式的结果不算有效。",
+        "Ranked by core among results on as many devices: for each vendor, device, compiler, precision and batch size, the newest result that is valid and not wrong. The throughput of several devices is the sum over them. An unofficial result is not valid.",
+        "在设备数相同的结果之间按 core 排名：每个厂商、设备、编译器、数值精度和批大小取最新的有效且未被发现错误的结果。多个设备的吞吐量是各设备之和。非正式的结果不算有效。",
     ),
+    ("rank by queries/s", "按查询数/s 的名次"),
+    (
+        "Ranked by queries/s: the same results if they have a scenario and kept its latency bound, among those of the same scenario.",
+        "按查询数/s 排名：上述结果中有场景并且满足其延迟上界的结果，在相同场景之间比较。",
+    ),
+    ("a newer result is ranked", "已有更新的结果参加排名"),
+    ("it is a part of one on several devices", "是多设备结果的一部分"),
+    ("it is wrong", "有误"),
+    ("it is unofficial", "非正式"),
+    ("it is invalid", "无效"),
+    ("it has no throughput", "没有吞吐量"),
+    ("it has no latency bound", "没有延迟上界"),
+    ("it misses the bound", "未满足延迟上界"),
     ("History of results that are not invalid", "非无效结果的历史"),
     ("sum of {}", "{} 个之和"),
+    ("devices", "设备数"),
+    ("{} workers on shared devices", "{} 个工作进程，共用设备"),
+    ("{} to {}", "{} 至 {}"),
+    ("queries/s", "查询数/s"),
+    ("latency of queries", "查询延迟"),
     ("All cases", "所有 case"),
     ("case", "case"),
     ("place", "位置"),
@@ -275,7 +293,14 @@ const WORDS: &[(&str, &str)] = &[
     ("device only", "仅设备"),
     ("processors and their memory", "处理器及其内存"),
     ("Output tokens/s of a device over tokens/s of a user", "每设备每秒输出 token 数，随每用户每秒 token 数"),
-    ("Each dot is a result; the line joins those of the Pareto front.", "每个点是一个结果；线连接帕累托前沿上的结果。"),
+    (
+        "Each dot is a row of the table; the line joins those of the Pareto front, and a cross is from the smallest to the largest of several results.",
+        "每个点是表中的一行；线连接帕累托前沿上的各点，十字表示多个结果的最小值到最大值。",
+    ),
+    (
+        "Results with the same settings and versions are one row: the mean, and in brackets the smallest and the largest value.",
+        "设置和版本都相同的结果合为一行：平均值，括号内为最小值和最大值。",
+    ),
     ("FLOP/s over FLOP/byte", "FLOP/s，随 FLOP/byte"),
     (
         "Each line is the most that the measured peaks of a device allow, each dot a result.",
@@ -297,8 +322,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_of_the_template_has_both_languages() {
-        let template = include_str!("../templates/page.html");
+    fn every_text_of_the_templates_has_both_languages() {
+        let template = concat!(include_str!("../templates/page.html"), include_str!("../templates/site.html"));
         let texts: Vec<&str> = template.split("word(\"").skip(1).map(|rest| rest.split_once('"').unwrap().0).collect();
         assert!(texts.len() > 20, "{texts:?}");
         for text in texts {

@@ -15,6 +15,15 @@ pub(super) fn scenario_text(record: &Record) -> Option<String> {
     Some(format!("{name}: {}{}{median}", rate_text(trial), percentile_text(scenario, trial)))
 }
 
+/// Returns the rate of the queries of a scenario and their latency, as cells of a table: `812.3` and `p99 at most 15 ms at 99 % confidence`;
+/// `None` without a scenario that ended.
+pub fn queries_text(record: &Record) -> Option<[String; 2]> {
+    let (figures, trial) = measured_scenario(record)?;
+    let scenario = &figures.report.as_ref()?.scenario;
+    let queries = trial.queries_per_s.map_or_else(String::new, |found| rate(SamplesPerSecond(found)));
+    Some([queries, percentile_text(scenario, trial).trim_start_matches(", ").to_owned()])
+}
+
 /// `812.3 queries/s`
 fn rate_text(trial: &TrialFigures) -> String {
     let text = |found| format!("{} queries/s", rate(SamplesPerSecond(found)));
@@ -171,6 +180,10 @@ mod tests {
         record.phases = vec![PhaseRecord { scenario: Some(figures), ..PhaseRecord::new(Phase::Infer) }];
         let rows: Vec<String> =
             scenario_rows(&record).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        assert_eq!(
+            queries_text(&record).unwrap(),
+            ["500", "p99.9 at most 12.0 ms at 99 % confidence (keeps the bound of 15.0 ms)"]
+        );
         insta::assert_snapshot!(format!("{}\n{}", scenario_text(&record).unwrap(), rows.join("\n")), @r"
         server: 500 queries/s, p99.9 at most 12.0 ms at 99 % confidence (keeps the bound of 15.0 ms), median 4.50 ms
         kind: server

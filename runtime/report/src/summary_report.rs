@@ -61,7 +61,7 @@ pub fn summary_report(
         lines.extend(replica.digest.as_ref().map(|digest| format!("digest of {}: {digest}", display_name(replica))));
     }
     lines.push(format!("verdict: {}", summary.validity.name()));
-    let reasons = placed_reasons(summary);
+    let reasons = summary_reasons(summary);
     lines.extend(reasons.iter().take(REASONS_MAX).map(|reason| format!("    {reason}")));
     if reasons.len() > REASONS_MAX {
         let more = plural((reasons.len() - REASONS_MAX) as u64, "more reason", "more reasons");
@@ -102,7 +102,7 @@ fn communication_line(step: &StepSummary, summary: &Summary) -> Option<String> {
 }
 
 /// Returns the reasons why the result is not valid, each with the hosts and devices whose records state it, unless all do.
-fn placed_reasons(summary: &Summary) -> Vec<String> {
+pub fn summary_reasons(summary: &Summary) -> Vec<String> {
     let mut places: IndexMap<String, (Vec<String>, Option<ShortTime>)> = IndexMap::new();
     for replica in &summary.replicas {
         for reason in &replica.validity_reasons {
@@ -225,7 +225,7 @@ mod tests {
             let mut summary = summary_of(&[&[first], &[second, "no accuracy".to_owned()]]);
             summary.validity_reasons.clear();
             summary.replicas.iter_mut().zip(times).for_each(|(replica, time)| replica.short_time = Some(time));
-            placed_reasons(&summary)
+            summary_reasons(&summary)
         };
         assert_eq!(of([14.0, 13.0]), ["all: measured for 13 s to 14 s (official: at least 10 min)", "h2: no accuracy"]);
         assert_eq!(of([13.0, 13.0])[0], "all: measured for 13 s (official: at least 10 min)");

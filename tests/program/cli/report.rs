@@ -103,6 +103,71 @@ fn a_result_whose_figures_were_changed_is_marked_in_every_form() {
 }
 
 #[test]
+fn several_devices_are_one_result_in_every_form() {
+    let checkout = results::checkout();
+    let (case, printed) = results::run_on_two_devices(checkout.path());
+    let begin = printed.find("tiny:interpreter:1x2\n").unwrap_or_else(|| panic!("{printed}"));
+    let end = begin + printed[begin..].find("summary.json\n").expect("its path");
+    let summary = &printed[begin..end];
+    assert!(summary.contains("common share") && summary.contains("verdict: unofficial"), "{summary}");
+    for path in [case.as_path(), case.parent().expect("a run")] {
+        let (code, text, message) = run(checkout.path(), "show", path, &[]);
+        assert_eq!((code, message.as_str()), (0, ""));
+        assert!(text.contains(summary), "{summary}\n{text}");
+    }
+    let one = run(checkout.path(), "show", &case.join("localhost_noderank0_device0"), &[]).1;
+    assert!(!one.contains("tiny:interpreter:1x2\n"), "one device has no sum: {one}");
+
+    let rows: Value = serde_json::from_str(&run(checkout.path(), "report", &case, &["--json"]).1).expect("JSON");
+    let figure = |row: usize| rows[row]["throughput_core_samples_per_s"].as_f64().expect("a figure");
+    assert_eq!(
+        (&rows[0]["devices"], &rows[0]["place"], &rows[1]["devices"]),
+        (&2.into(), &"sum of 2".into(), &1.into())
+    );
+    assert!((figure(0) - figure(1) - figure(2)).abs() < 1e-6 * figure(0), "{rows}");
+    assert!(rows[0]["reasons"].to_string().contains("several workers used the same device"), "{rows}");
+    assert_eq!(run(checkout.path(), "report", &case, &["--csv"]).1.lines().count(), 4);
+    assert_eq!(run(checkout.path(), "report", &case, &["--html", "page.html"]).0, 0);
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    assert!(page.contains("href=\"#sum-1\"") && page.contains("common share"), "{page}");
+
+    let site = program::flagperf(checkout.path(), &["site", "result", "www"]);
+    assert_eq!(site.status.code(), Some(0), "{}", String::from_utf8_lossy(&site.stderr));
+    let page = fs::read_to_string(checkout.path().join("www/case/tiny.html")).expect("a page");
+    assert_eq!(page.matches("<tr class=").count(), 1, "one row for two devices: {page}");
+    assert!(page.contains(">2 workers on shared devices<") && page.contains("it is unofficial"), "{page}");
+}
+
+#[test]
+fn a_summary_that_does_not_follow_from_its_results_is_named() {
+    let checkout = results::checkout();
+    let (case, _) = results::run_on_two_devices(checkout.path());
+    let path = case.join("summary.json");
+    let mut summary: Value = serde_json::from_slice(&fs::read(&path).expect("a summary")).expect("JSON");
+    summary["steps"][1]["throughput_core_samples_per_s"] = json!(1e9);
+    fs::write(&path, summary.to_string()).expect("a file");
+    let (code, text, message) = run(checkout.path(), "show", &case, &[]);
+    assert!(code == 1 && message.contains("summary.json` is wrong\n  hint: `flagperf verify`"), "{message}{text}");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_left_out_of_a_report_with_a_warning() {
+    let (checkout, folder) = result();
+    let (old, _) = results::run(checkout.path(), &[]);
+    results::change_record(&old, |record| record["schema"] = 1.into());
+    let old = old.display().to_string();
+    for form in [&["--html", "page.html"][..], &["--json"]] {
+        let (code, _, message) = run(checkout.path(), "report", &folder, &[&[old.as_str()], form].concat());
+        assert_eq!(code, 1, "{message}");
+        let expected = format!("warning: left out: `{old}/record.json`: it has schema 1, of an older version");
+        assert!(message.contains(&expected), "{message}");
+    }
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
+    assert!(page.contains("tiny:interpreter"));
+    assert_eq!(run(checkout.path(), "show", &folder, &[&old]).0, 1);
+}
+
+#[test]
 fn a_report_is_refused_with_the_reason() {
     let (checkout, folder) = result();
     let refused = |arguments: &[&str]| {
