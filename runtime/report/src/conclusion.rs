@@ -73,7 +73,8 @@ fn graph_changes_text(record: &Record) -> Option<String> {
         };
         let changes: Vec<String> = rewrite.changes.iter().map(places).collect();
         let [before, after] = rewrite.nodes.map(count);
-        format!("{}; nodes {before} -> {after} ({})", changes.join(", "), rewrite.script)
+        let changes = if changes.is_empty() { String::new() } else { format!("{}; ", changes.join(", ")) };
+        format!("{changes}nodes {before} -> {after} ({})", rewrite.script)
     };
     let all: Vec<String> = rewrites.map(text).collect();
     (!all.is_empty()).then(|| all.join("; "))
