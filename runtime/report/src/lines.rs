@@ -264,7 +264,12 @@ mod tests {
             let progress = LoopProgress::from_event(&event).unwrap();
             format!("{}\n{}, {} of {}", progress.line(), progress.bar_text(), progress.done, progress.total)
         };
-        insta::assert_snapshot!(format!("{}\n{}", text(4.0), text(12.0)), @r"");
+        insta::assert_snapshot!(format!("{}\n{}", text(4.0), text(12.0)), @r"
+          scenario   trial 3  24 queries  6.00 queries/s, 6.00 s left
+        trial 3, 6.00 queries/s, 6.00 s left, 4000 of 10000
+          scenario   trial 3  24 queries  2.00 queries/s
+        trial 3, 2.00 queries/s, 10000 of 10000
+        ");
     }
 
     #[test]
