@@ -77,7 +77,13 @@ fn scenario(pair: &ScenarioPair, columns: u16) -> String {
         ("median latency", pair.latency_p50_s.map(time)),
         ("percentile, at 99 % confidence", pair.percentile_s.map(time)),
     ];
-    let rows = rows.into_iter().map(|(name, [first, second])| [name.to_owned(), first, second]);
+    let tokens = [
+        ("percentile of the first token", pair.first_token_percentile_s),
+        ("percentile of the time between tokens", pair.next_token_percentile_s),
+    ];
+    let tokens = tokens.into_iter().filter(|(_, of)| of.iter().any(Option::is_some));
+    let rows = rows.into_iter().chain(tokens.map(|(name, of)| (name, of.map(time))));
+    let rows = rows.map(|(name, [first, second])| [name.to_owned(), first, second]);
     let head = ["scenario (no verdict)", "first", "second"].map(str::to_owned);
     format!("\n{}", headed_table(std::iter::once(head).chain(rows).collect(), columns))
 }

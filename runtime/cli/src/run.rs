@@ -136,10 +136,10 @@ pub(super) struct RunRequest {
 /// Runs the cases, and prints their results.
 pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
     let RunRequest { overrides, output, official, audit, resumed, skips_unreachable } = request;
-    let is_on_terminal = stderr().is_terminal() && (output.json || stdout().is_terminal());
+    let is_on_terminal = !env::is_dumb_terminal() && stderr().is_terminal() && (output.json || stdout().is_terminal());
     if output.live && !is_on_terminal {
         return Ok(print_mistake(
-            "--live draws on a terminal, but standard output or standard error is not one\n  hint: without --live, the run \
+            "--live draws on a terminal, but standard output or standard error is none, or a dumb one (TERM)\n  hint: without --live, the run \
              prints its progress as lines",
         ));
     }

@@ -64,6 +64,9 @@ pub struct ScenarioPair {
     pub latency_p50_s: [Option<Seconds>; 2],
     /// The latency that the share of all queries keeps which the scenario asks for, with 99 % confidence.
     pub percentile_s: [Option<Seconds>; 2],
+    /// The same of the time to the first token, and of the mean time between the tokens of an answer.
+    pub first_token_percentile_s: [Option<Seconds>; 2],
+    pub next_token_percentile_s: [Option<Seconds>; 2],
 }
 
 impl ScenarioPair {
@@ -75,6 +78,8 @@ impl ScenarioPair {
             queries_per_s: trials.map(|trial| trial.queries_per_s),
             latency_p50_s: trials.map(|trial| trial.latency.map(|latency| latency.p50_s)),
             percentile_s: trials.map(|trial| trial.percentile_s),
+            first_token_percentile_s: trials.map(|trial| trial.first_token?.percentile_s),
+            next_token_percentile_s: trials.map(|trial| trial.next_token?.percentile_s),
         })
     }
 }

@@ -20,6 +20,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (CONTAINER_HOST, "the socket of the container engine: unix:///PATH; by default, that of Docker or Podman"),
     (RUNTIME, "folder with the sockets of the user's own container engine"),
     (COLUMNS, "characters per line of tables, if standard output is no terminal; 100 by default"),
+    (TERMINAL, "the kind of terminal; with `dumb`, a run prints lines"),
     (CONFIG_HOME, "folder whose subfolder `flagperf` holds the private key of `flagperf key`; ~/.config by default"),
 ];
 
@@ -35,6 +36,7 @@ pub const OWN_CACHE: &str = "FLAGPERF_CACHE";
 const CONTAINER_HOST: &str = "DOCKER_HOST";
 const RUNTIME: &str = "XDG_RUNTIME_DIR";
 const COLUMNS: &str = "COLUMNS";
+const TERMINAL: &str = "TERM";
 const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 /// The user's home folder.
 pub const HOME: &str = "HOME";
@@ -90,6 +92,11 @@ impl Environment {
 /// Returns `COLUMNS`, the characters per line; `None` when it is not set or no number.
 pub fn columns() -> Option<u16> {
     read_variable(COLUMNS)?.to_str()?.parse().ok()
+}
+
+/// Returns whether the terminal cannot move its cursor: `TERM` is `dumb`.
+pub fn is_dumb_terminal() -> bool {
+    read_variable(TERMINAL).is_some_and(|name| name == "dumb")
 }
 
 /// Returns `FLAGPERF_LOG_LEVEL` of this process; `None` when it is not set.

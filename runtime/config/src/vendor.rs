@@ -133,7 +133,7 @@ section! {
 }
 
 /// The keys of `peak_flops_per_s`.
-pub(super) const PEAKS: [&str; 6] = ["f64", "f32", "tf32", "f16", "bf16", "i8"];
+pub(super) const PEAKS: [&str; 7] = ["f64", "f32", "tf32", "f16", "bf16", "f8", "i8"];
 
 section! {
     /// A vendor's device with the figures of its data sheet. A figure that is not given is unknown.
@@ -361,7 +361,7 @@ mod tests {
             ("matches: [\" \"], ", "`matches` must list the full names that the driver reports for it"),
             (
                 "matches: [x], peak_flops_per_s: {fp16: 1e12}, ",
-                "`peak_flops_per_s`: unknown precision `fp16` (known: f64, f32, tf32, f16, bf16, i8)",
+                "`peak_flops_per_s`: unknown precision `fp16` (known: f64, f32, tf32, f16, bf16, f8, i8)",
             ),
             ("matches: [x], peak_flops_per_s: {f16: 0}, ", "`f16` must be greater than 0, not `0`"),
             ("matches: [x], peak_flops_per_s: {f16: -2e12}, ", "`f16` must be greater than 0, not `-2000000000000`"),

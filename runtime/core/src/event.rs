@@ -165,6 +165,16 @@ pub enum Event {
         scheduled: Option<u64>,
         queries_per_s: Option<f64>,
     },
+    /// Progress of a trial: several times a second when the run is displayed, otherwise every ten seconds.
+    TrialProgress {
+        /// Index of the trial, from 0.
+        trial: u32,
+        /// Queries that were answered.
+        answered: u64,
+        /// Time since the trial began, and the time in which its queries arrive.
+        elapsed_s: Seconds,
+        expected_s: Seconds,
+    },
     /// Queries of a scenario that were answered, in the order of their answers.
     Queries {
         /// Their times.
@@ -229,6 +239,13 @@ pub enum Event {
         /// The parts of the record, by their keys in the record.
         facts: serde_json::Value,
     },
+}
+
+impl Event {
+    /// Returns whether the event only says how far the run is, so that it is displayed and not stored.
+    pub const fn is_progress(&self) -> bool {
+        matches!(self, Event::Progress { .. } | Event::TrialProgress { .. })
+    }
 }
 
 /// Restrictions that a worker set on itself before it ran an engine. The worker's children have them, too.

@@ -45,7 +45,7 @@ fn key(phase: Phase, event: &Event) -> String {
 impl DisplayedEvents {
     /// Returns whether an event that the session has sent is to be displayed.
     pub(super) fn accept(&mut self, phase: Phase, event: &Event) -> bool {
-        if matches!(event, Event::Progress { .. }) {
+        if event.is_progress() {
             return true;
         }
         let key = key(phase, event);

@@ -156,6 +156,19 @@ impl TensorOps for TorchOps {
         wrap(a.and_then(|a| a.f_matmul(&b?)).and_then(|product| product.f_to_kind(Kind::Int)))
     }
 
+    fn float8_product(&self, x: &TorchTensor, weight: &TorchTensor) -> OpResult {
+        let view = |tensor: &TorchTensor| tensor.0.f_view_dtype(Kind::Float8e4m3fn);
+        let product = || {
+            let (x, weight) = (view(x)?, view(weight)?.f_transpose(0, 1)?);
+            if self.device == Device::Cpu {
+                return x.f_to_kind(Kind::Float)?.f_matmul(&weight.f_to_kind(Kind::Float)?)?.f_to_kind(Kind::BFloat16);
+            }
+            let scale = Tensor::f_ones([], (Kind::Float, self.device))?;
+            x.f_internal_scaled_mm(&weight, &scale, &scale, None::<Tensor>, None, Kind::BFloat16, false)
+        };
+        wrap(product())
+    }
+
     fn linear(&self, x: &TorchTensor, weight: &TorchTensor, bias: &TorchTensor) -> OpResult {
         wrap(x.0.f_linear(&weight.0.f_transpose(0, 1).map_err(torch_error)?, Some(&bias.0)))
     }

@@ -19,13 +19,15 @@ const fn format(name: &'static str, dtype: DType, rounding: f64) -> Format {
     Format { name, dtype, rounding }
 }
 
-/// Every format. Products in TF32 have operands with 10 bits of mantissa, as FP16 has.
-pub const FORMATS: [Format; 10] = [
+/// Every format. Products in TF32 have operands with 10 bits of mantissa, as FP16 has. Tensors contain FP8 (E4M3) as bytes, and products
+/// of it are in BF16.
+pub const FORMATS: [Format; 11] = [
     format("FP64", DType::F64, 1e-12),
     Format::FP32,
     format("TF32", DType::F32, 2e-3),
     format("FP16", DType::F16, 2e-3),
     format("BF16", DType::BF16, 1.6e-2),
+    format("FP8", DType::U8, 1.6e-2),
     format("INT64", DType::I64, 0.0),
     format("INT32", DType::I32, 0.0),
     format("INT16", DType::I16, 0.0),
@@ -47,14 +49,23 @@ impl Format {
         self.name == "TF32"
     }
 
+    /// Returns whether the elements are numbers in FP8.
+    pub fn is_fp8(&self) -> bool {
+        self.name == "FP8"
+    }
+
     /// Returns the unit of the rate of a product.
     pub fn rate_unit(&self) -> &'static str {
-        if self.dtype.is_float() { "FLOP/s" } else { "OP/s" }
+        if self.dtype.is_float() || self.is_fp8() { "FLOP/s" } else { "OP/s" }
     }
 
     /// Returns the name under which vendor.yaml states the peak rate of a device.
     pub fn peak_name(&self) -> &'static str {
-        if self.is_tf32() { "tf32" } else { self.dtype.name() }
+        match self {
+            _ if self.is_tf32() => "tf32",
+            _ if self.is_fp8() => "f8",
+            _ => self.dtype.name(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The elements of the inputs.
 
 use flagperf_core::tensor::{DType, Tensor, TensorSpec};
-use flagperf_onnx::RandomStream;
+use flagperf_onnx::{RandomStream, from_e4m3};
 
 use super::operators::Elements;
 
@@ -13,6 +13,10 @@ pub(crate) fn draw(name: &str, elements: Elements, spec: &TensorSpec, classes: u
     if elements == Elements::Bits {
         let bytes: Vec<u8> = (0..count * spec.dtype.size()).map(|_| random.below(256) as u8).collect();
         return Tensor::from_bytes(shape, spec.dtype, &bytes).ok();
+    }
+    if elements == Elements::Float8 {
+        let bits = std::iter::repeat_with(|| random.below(256) as u8).filter(|bits| !from_e4m3(*bits).is_nan());
+        return Tensor::from_vec(shape, bits.take(count).collect::<Vec<u8>>()).ok();
     }
     let mut values: Vec<f64> = match elements {
         Elements::Few => (0..count).map(|_| random.below(5) as f64 - 2.0).collect(),

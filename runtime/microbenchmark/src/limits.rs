@@ -63,8 +63,6 @@ enum LimitKind {
     AllReduce,
     /// By a tensor that one of two such processes sends to the other.
     PeerToPeer,
-    /// Not at all, for this reason.
-    Missing(&'static str),
 }
 
 const fn limit(name: &'static str, row: &'static str, kind: LimitKind) -> Limit {
@@ -79,7 +77,7 @@ pub const LIMITS: [Limit; 15] = [
     limit("computation-TF32", "computation-TF32", LimitKind::Product("TF32")),
     limit("computation-FP16", "computation-FP16", LimitKind::Product("FP16")),
     limit("computation-BF16", "computation-BF16", LimitKind::Product("BF16")),
-    limit("computation-FP8", "computation-FP8", LimitKind::Missing("no engine takes tensors in FP8")),
+    limit("computation-FP8", "computation-FP8", LimitKind::Product("FP8")),
     limit("computation-INT8", "computation-INT8", LimitKind::Product("INT8")),
     limit("main_memory-bandwidth", "main_memory-bindwidth", LimitKind::Copy),
     limit("main_memory-capacity", "main_memory-capacity", LimitKind::Capacity),
@@ -105,27 +103,22 @@ impl GroupSize {
 }
 
 impl Limit {
-    /// Returns the limit with this name, which can be measured.
+    /// Returns the limit with this name.
     ///
     /// # Errors
-    /// The known names, or why it cannot be measured.
+    /// The known names.
     pub fn find(name: &str) -> Result<&'static Limit, String> {
-        let limit = LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
-            let measured = LIMITS.iter().filter(|limit| limit.missing().is_none()).map(|limit| limit.name);
-            format!("unknown limit `{name}` (known: {})", flagperf_core::suggestion::list_known(name, measured))
-        })?;
-        limit.missing().map_or(Ok(limit), |reason| Err(format!("limit `{name}` cannot be measured: {reason}")))
-    }
-
-    /// Returns why the limit cannot be measured with any engine; `None` if it can.
-    pub fn missing(&self) -> Option<&'static str> {
-        if let LimitKind::Missing(reason) = self.kind { Some(reason) } else { None }
+        LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
+            let known = LIMITS.iter().map(|limit| limit.name);
+            format!("unknown limit `{name}` (known: {})", flagperf_core::suggestion::list_known(name, known))
+        })
     }
 
     /// Returns the operator and the format by which the limit is measured; `None` if it is measured without an operator.
     pub fn operator(&self) -> Option<(&'static Operator, Format)> {
         let (name, format) = match self.kind {
             LimitKind::Product("INT8") => ("int_mm", "INT8"),
+            LimitKind::Product("FP8") => ("scaled_mm", "FP8"),
             LimitKind::Product(format) => ("mm", format),
             LimitKind::Copy => ("neg", "FP32"),
             _ => return None,
@@ -208,7 +201,6 @@ pub fn measure_limit(job: &LimitJob, clock: &dyn Clock, begun: &AtomicU64) -> Re
         LimitKind::Capacity => measure_capacity(&job.settings),
         LimitKind::HostToDevice => measure_to_device(&job.settings, clock),
         LimitKind::DeviceToHost => measure_to_host(&job.settings, clock),
-        LimitKind::Missing(reason) => Err(MeasureError::Operator(reason.to_owned())),
         LimitKind::AllReduce | LimitKind::PeerToPeer => {
             let alone = || MeasureError::Operator(format!("`{}` is a limit of several devices", limit.name));
             let (group, exchange) = job.group.as_ref().zip(limit.exchange()).ok_or_else(alone)?;

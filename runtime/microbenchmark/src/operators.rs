@@ -24,6 +24,8 @@ pub enum Elements {
     Signs,
     /// All bits are random.
     Bits,
+    /// The bits of random numbers in FP8 (E4M3), none of which is NaN.
+    Float8,
     /// Numbers other than zero.
     NonZero,
     /// Indices of classes, which are numbered along the last dimension of the first input.
@@ -52,7 +54,9 @@ enum Formats {
     Integers,
     /// Integers of 8 bits.
     Bytes,
-    /// All but TF32.
+    /// FP8.
+    Float8,
+    /// All but TF32 and FP8.
     All,
 }
 
@@ -101,7 +105,8 @@ impl Operator {
                 Formats::Products => is_float,
                 Formats::Integers => format.name.starts_with("INT"),
                 Formats::Bytes => format.dtype == DType::I8,
-                Formats::All => !is_tf32,
+                Formats::Float8 => format.is_fp8(),
+                Formats::All => !is_tf32 && !format.is_fp8(),
             }
         };
         if is_known(&format) {
@@ -196,13 +201,13 @@ fn multiply_adds(sizes: &Sizes) -> f64 {
     2.0 * sizes.size("M") * sizes.size("N") * sizes.size("K")
 }
 
-use Elements::{Bits, Classes, NonZero, Normal, Positive, Signs, Small, Special};
+use Elements::{Bits, Classes, Float8, NonZero, Normal, Positive, Signs, Small, Special};
 
-/// Every operator, by FlagPerf's names; `int_mm`, which FlagPerf measures as a limit, by PyTorch's: its second factor lies as the weight of
-/// a layer does, because tensor cores multiply only such ones. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws
+/// Every operator, by FlagPerf's names; `int_mm` and `scaled_mm`, which FlagPerf measures as limits, by PyTorch's: their second factor
+/// lies as the weight of a layer does, because tensor cores multiply only such ones. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws
 /// differs, so that nobody can say whether its output is right.
 #[rustfmt::skip]
-pub const OPERATORS: [Operator; 51] = [
+pub const OPERATORS: [Operator; 52] = [
     unary("abs", "y = Abs(a)"),
     binary("add", "y = Add(a, b)"),
     product("addmm", "y = Gemm(a, b, c)", &[("a", "M,N", Normal), ("b", "N,K", Normal), ("c", "M,K", Normal)],
@@ -261,6 +266,8 @@ pub const OPERATORS: [Operator; 51] = [
     unary("relu", "y = Relu(a)").with_gradient(),
     unary("rsqrt", "y = Reciprocal(Sqrt(a))").of(&[("a", ELEMENTS, Positive)]),
     binary("rsub", "y = Sub(b, a)"),
+    product("scaled_mm", "y = flagperf.Float8Product(x, w)", &[("x", "M,N", Float8), ("w", "K,N", Float8)],
+        &[("M", 8192), ("N", 8192), ("K", 8192)], multiply_adds).in_formats(Formats::Float8),
     unary("sigmoid", "y = Sigmoid(a)").with_gradient(),
     unary("silu", "y = Mul(a, Sigmoid(a))").with_gradient(),
     unary("sin", "y = Sin(a)"),

@@ -44,6 +44,8 @@ pub(super) enum Op {
     MatMul,
     /// The product in i32 of two matrices of i8.
     IntegerProduct,
+    /// The product in bf16 of a matrix and a transposed one, which contain the bits of numbers in FP8 (E4M3).
+    Float8Product,
     /// The product of the SiLU of input 0 and input 1.
     SiluProduct,
     /// The product of x and a matrix, to each row of which a bias is added.

@@ -13,7 +13,7 @@ pub use super::parameters::{
 use super::rotary::rotate_from_primitives;
 pub use super::tensor_scatter::ScatterAxis;
 use super::tensor_scatter::tensor_scatter_on_host;
-use flagperf_onnx::{DType, Tensor};
+use flagperf_onnx::{DType, Tensor, from_e4m3};
 
 /// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are
 /// in range, and elementwise operations broadcast under NumPy's rules. An operation that is not possible is an error,
@@ -102,6 +102,17 @@ pub trait TensorOps: Send + Sync {
     /// Returns the product in i32 of two matrices of i8.
     fn integer_product(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError> {
         self.matmul(&self.cast(a, DType::I32)?, &self.cast(b, DType::I32)?)
+    }
+    /// Returns `x · weightᵀ` in bf16 of two matrices of numbers in FP8 (E4M3), whose bits are u8.
+    fn float8_product(&self, x: &Self::Tensor, weight: &Self::Tensor) -> Result<Self::Tensor, OpError> {
+        let number = |tensor| {
+            let bits = self.download(tensor, DType::U8)?;
+            let numbers = bits.bytes().iter().map(|bits| from_e4m3(*bits)).collect();
+            let numbers =
+                Tensor::from_vec(bits.shape(), numbers).map_err(|e| OpError::invalid_operands(e.to_string()))?;
+            self.upload(&numbers)
+        };
+        self.cast(&self.matmul(&number(x)?, &self.permute(&number(weight)?, &[1, 0])?)?, DType::BF16)
     }
     /// Returns `x · weight + bias`: `x` is `…,K`, `weight` is `K,N`, `bias` is `N`.
     fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: &Self::Tensor) -> Result<Self::Tensor, OpError> {

@@ -23,8 +23,8 @@ use super::op::{Op, ReduceDefault, Reduction};
 use super::ops::{Binary, Bitwise, Reduce, Unary};
 use super::{ExecError, OpError};
 use flagperf_onnx::{
-    ALL_REDUCE, Attribute, BROADCAST, GRADIENT, NORM, Node, OWN_DOMAIN, REDUCE, ROOT, TRAINING_DOMAIN, UPDATE,
-    UpdateRule,
+    ALL_REDUCE, Attribute, BROADCAST, FLOAT8_PRODUCT, GRADIENT, NORM, Node, OWN_DOMAIN, REDUCE, ROOT, TRAINING_DOMAIN,
+    UPDATE, UpdateRule,
 };
 
 /// How a node of an operator becomes an [`Op`].
@@ -253,6 +253,9 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     }
     if node.domain == OWN_DOMAIN && node.op == NORM {
         return Ok(Op::Norm);
+    }
+    if node.domain == OWN_DOMAIN && node.op == FLOAT8_PRODUCT {
+        return Ok(Op::Float8Product);
     }
     if node.domain == OWN_DOMAIN && node.op == UPDATE {
         let reason = || OpError::invalid_operands("`optimizer` and `settings` are no update rule");

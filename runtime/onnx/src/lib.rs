@@ -6,6 +6,7 @@ mod builder;
 mod check;
 mod count;
 mod file;
+mod float8;
 mod gradient;
 mod graph;
 pub mod layers;
@@ -30,6 +31,7 @@ pub use file::{
 pub use flagperf_core::tensor::{
     DType, Dim, Element, HostMemory, NamedSizes, SpecError, Tensor, TensorError, TensorSpec, byte_count,
 };
+pub use float8::{FLOAT8_PRODUCT, from_e4m3};
 pub use gradient::{Differentiated, GradientError, differentiate};
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits};

@@ -9,6 +9,7 @@ use flagperf_result::{Record, measured_scenario};
 
 use super::envelope::Envelope;
 use super::event_file::CaseEvents;
+use super::figures::{FIRST_TOKENS, LATENCIES, NEXT_TOKENS, Subject};
 use super::monitor_file::{Readings, read_monitors};
 use super::step_file::{read_queries, read_steps};
 
@@ -18,8 +19,8 @@ const WIDTH_S: f64 = 1e-6;
 /// The curves of a result.
 pub(super) struct Curves {
     pub(super) phases: Vec<PhaseCurves>,
-    /// The latencies of the queries of a scenario, of its last trial; `None` without any.
-    pub(super) queries: Option<Distribution>,
+    /// The times of the queries of a scenario, of its last trial: those that they have.
+    pub(super) queries: Vec<(&'static Subject, Distribution)>,
     /// The loss of each step of the last repetition of a training.
     pub(super) loss: Envelope,
     /// Which files could not be read, and why.
@@ -59,10 +60,10 @@ pub(super) fn read_curves(folder: &Path, record: &Record, buckets_max: usize) ->
             Err(error) => add_fault(&file, error),
         }
     }
-    let mut queries = None;
+    let mut queries = Vec::new();
     if measured_scenario(record).is_some() {
-        match read_latencies(&folder.join(QUERIES_FILE)) {
-            Ok(found) => queries = Some(found).filter(|found| found.total() > 0),
+        match read_query_times(&folder.join(QUERIES_FILE)) {
+            Ok(found) => queries.extend(found.into_iter().filter(|(_, times)| times.total() > 0)),
             Err(error) => add_fault(QUERIES_FILE, error),
         }
     }
@@ -74,16 +75,18 @@ pub(super) fn read_curves(folder: &Path, record: &Record, buckets_max: usize) ->
     Curves { phases, queries, loss: events.loss, faults }
 }
 
-/// Reads the latencies of the queries of the last trial.
-fn read_latencies(path: &Path) -> std::io::Result<Distribution> {
-    let (mut latencies, mut last) = (Distribution::fine(), 0);
-    read_queries(path, |trial, latency| {
-        if trial != last {
-            (latencies, last) = (Distribution::fine(), trial);
+/// Reads the times of the queries of the last trial.
+fn read_query_times(path: &Path) -> std::io::Result<[(&'static Subject, Distribution); 3]> {
+    let none = || [&LATENCIES, &FIRST_TOKENS, &NEXT_TOKENS].map(|subject| (subject, Distribution::fine()));
+    let (mut times, mut last) = (none(), 0);
+    read_queries(path, |row| {
+        if row.trial != last {
+            (times, last) = (none(), row.trial);
         }
-        latencies.add(latency);
+        let own = [Some(row.latency_s), row.first_token_s, row.next_token_s];
+        times.iter_mut().zip(own).for_each(|((_, times), own)| own.into_iter().for_each(|time| times.add(time)));
     })?;
-    Ok(latencies)
+    Ok(times)
 }
 
 /// Reads the steps of a phase. A pass begins when its event arrived, and its steps follow each other.

@@ -67,9 +67,11 @@ pub(super) fn figures(record: &Record, curves: Option<&Curves>, language: Langua
             others: distribution_figures(&phase.distribution, &STEPS, language),
         })
         .collect();
-    if let Some(queries) = curves.and_then(|curves| curves.queries.as_ref()) {
+    let queries = curves.map_or(&[][..], |curves| &curves.queries);
+    if !queries.is_empty() {
         let name = language.word("scenario").to_owned();
-        let others = distribution_figures(queries, &QUERIES, language);
+        let others =
+            queries.iter().flat_map(|(subject, times)| distribution_figures(times, subject, language)).collect();
         groups.push(FigureGroup { name, over_time: Vec::new(), others });
     }
     let training = training_figures(record, curves, language);
@@ -146,7 +148,7 @@ pub(super) struct Subject {
     longer: &'static str,
 }
 
-pub(super) const STEPS: Subject = Subject {
+pub(super) static STEPS: Subject = Subject {
     how_often: "Step times: how often",
     how_often_about: "The number of steps with a time in core within each bar.",
     shares: "Step times: share of steps that took at most this long",
@@ -155,11 +157,29 @@ pub(super) const STEPS: Subject = Subject {
     longer: "Steps that took longer: {}. The longest took {}.",
 };
 
-pub(super) const QUERIES: Subject = Subject {
+pub(super) static LATENCIES: Subject = Subject {
     how_often: "Latency of queries: how often",
     how_often_about: "The number of queries with a latency within each bar, from their scheduled arrival to their answer.",
     shares: "Latency of queries: share of queries that took at most this long",
     shares_about: "The share of the queries whose latency is at most the time on the axis.",
+    counted: "queries",
+    longer: "Queries that took longer: {}. The longest took {}.",
+};
+
+pub(super) static FIRST_TOKENS: Subject = Subject {
+    how_often: "Time to the first token: how often",
+    how_often_about: "The number of queries with a time within each bar, from their scheduled arrival to the first token.",
+    shares: "Time to the first token: share of queries that took at most this long",
+    shares_about: "The share of the queries whose time to the first token is at most the time on the axis.",
+    counted: "queries",
+    longer: "Queries that took longer: {}. The longest took {}.",
+};
+
+pub(super) static NEXT_TOKENS: Subject = Subject {
+    how_often: "Time between tokens: how often",
+    how_often_about: "The number of queries with a mean time between the tokens of their answer within each bar.",
+    shares: "Time between tokens: share of queries that took at most this long",
+    shares_about: "The share of the queries whose mean time between tokens is at most the time on the axis.",
     counted: "queries",
     longer: "Queries that took longer: {}. The longest took {}.",
 };

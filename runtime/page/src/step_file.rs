@@ -9,9 +9,12 @@ use std::path::Path;
 
 use flagperf_core::regular_file::open_regular;
 
-/// The first line of each file.
+/// The first line of each file; that of queries depends on whether the model generates text.
 const QUERY_HEAD: &[u8] = b"trial,scheduled_s,issued_s,started_s,ended_s,core_s,batch\n";
+const TOKEN_HEAD: &[u8] = b"trial,scheduled_s,issued_s,started_s,ended_s,core_s,batch,first_token_s,next_token_s\n";
 const HEAD: &[u8] = b"pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s,outputs\n";
+/// The first columns of each file, which are never empty.
+const ALWAYS_GIVEN: usize = 7;
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// Longest row.
@@ -49,15 +52,52 @@ pub(super) fn read_steps(path: &Path, mut each: impl FnMut(StepRow)) -> io::Resu
     })
 }
 
-/// Calls `each` with the trial and the latency in seconds of every query of a file, in order.
+/// What a chart needs of a query, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct QueryRow {
+    /// The number of its trial.
+    pub(super) trial: u32,
+    /// From its scheduled arrival until its answer.
+    pub(super) latency_s: f64,
+    /// From its scheduled arrival until its first token, and the mean time between the tokens of its answer, if they are known.
+    pub(super) first_token_s: Option<f64>,
+    pub(super) next_token_s: Option<f64>,
+}
+
+/// Calls `each` with every query of a file, in order.
 ///
 /// # Errors
 /// As [`read_steps`].
-pub(super) fn read_queries(path: &Path, mut each: impl FnMut(u32, f64)) -> io::Result<()> {
+pub(super) fn read_queries(path: &Path, mut each: impl FnMut(QueryRow)) -> io::Result<()> {
+    let mut row = |[trial, scheduled, ended]: [f64; 3], [first_token, next_token]: [f64; 2]| {
+        let known = |time: f64| Some(time).filter(|time| !time.is_nan());
+        let (first_token_s, next_token_s) = (known(first_token - scheduled), known(next_token));
+        let is_possible = scheduled <= ended
+            && ended <= SECONDS_MAX
+            && [first_token_s, next_token_s].into_iter().flatten().all(|time| (0.0..=SECONDS_MAX).contains(&time));
+        let row = QueryRow { trial: trial as u32, latency_s: ended - scheduled, first_token_s, next_token_s };
+        is_possible.then(|| each(row)).is_some()
+    };
+    if has_head(path, TOKEN_HEAD)? {
+        return read_rows(
+            path,
+            TOKEN_HEAD,
+            "a query",
+            |[trial, scheduled, _, _, ended, _, _, first, next]: [f64; 9]| {
+                row([trial, scheduled, ended], [first, next])
+            },
+        );
+    }
     read_rows(path, QUERY_HEAD, "a query", |[trial, scheduled, _, _, ended]: [f64; 5]| {
-        let is_possible = scheduled <= ended && ended <= SECONDS_MAX;
-        is_possible.then(|| each(trial as u32, ended - scheduled)).is_some()
+        row([trial, scheduled, ended], [f64::NAN; 2])
     })
+}
+
+/// Returns whether a file begins with this line.
+fn has_head(path: &Path, head: &[u8]) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    open_regular(path)?.take(head.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin == head)
 }
 
 /// Calls `each` with the first numbers of every row of a file that begins with `head`; it returns whether they are those of `what`.
@@ -98,23 +138,29 @@ fn read_rows<const N: usize>(
 }
 
 /// Parses the row at the beginning of `bytes`, with its length; `None` if the row is not complete, and an inner `None` if it is malformed.
+/// An empty field behind the first numbers is NaN.
 fn parse_row<const N: usize>(bytes: &[u8]) -> Option<(Option<[f64; N]>, usize)> {
-    let mut at = 0;
+    let (mut at, mut is_over) = (0, false);
     let mut fields = [0.0; N];
-    for field in &mut fields {
-        let Some((value, length)) = parse_number(&bytes[at..]) else {
+    for (index, field) in fields.iter_mut().enumerate() {
+        let is_empty = index >= ALWAYS_GIVEN && matches!(bytes.get(at)?, b',' | b'\n');
+        let number = if is_empty { Some((f64::NAN, 0)) } else { parse_number(&bytes[at..]) };
+        let Some((value, length)) = number.filter(|_| !is_over) else {
             let end = bytes.iter().take(ROW_BYTES_MAX).position(|byte| *byte == b'\n')?;
             return Some((None, end + 1));
         };
-        bytes.get(at + length)?;
+        is_over = *bytes.get(at + length)? == b'\n';
         (*field, at) = (value, at + length + 1);
+    }
+    if is_over {
+        return Some((Some(fields), at));
     }
     let end = at + bytes[at..].iter().take(ROW_BYTES_MAX).position(|byte| *byte == b'\n')?;
     Some((Some(fields), end + 1))
 }
 
-/// Parses a number that a comma ends, and returns its length; `None` if it is none. The end of `bytes` ends it, too, so that the caller
-/// must look whether the comma is there.
+/// Parses a number that a comma or the end of the line ends, and returns its length; `None` if it is none. The end of `bytes` ends it,
+/// too, so that the caller must look what is there.
 fn parse_number(bytes: &[u8]) -> Option<(f64, usize)> {
     let (mut mantissa, mut digits, mut decimals, mut length) = (0_u64, 0_u32, 0_usize, 0);
     let mut has_point = false;
@@ -126,7 +172,7 @@ fn parse_number(bytes: &[u8]) -> Option<(f64, usize)> {
                 decimals += usize::from(has_point);
             }
             b'.' if !has_point => has_point = true,
-            b',' => break,
+            b',' | b'\n' => break,
             _ => return parse_slowly(bytes),
         }
         length += 1;
@@ -139,7 +185,7 @@ fn parse_number(bytes: &[u8]) -> Option<(f64, usize)> {
 
 /// Parses a number with an exponent, or with many digits.
 fn parse_slowly(bytes: &[u8]) -> Option<(f64, usize)> {
-    let end = bytes.iter().position(|byte| *byte == b',').unwrap_or(bytes.len());
+    let end = bytes.iter().position(|byte| matches!(byte, b',' | b'\n')).unwrap_or(bytes.len());
     let value: f64 = std::str::from_utf8(&bytes[..end]).ok()?.parse().ok()?;
     (value.is_finite() && value >= 0.0).then_some((value, end))
 }
@@ -189,13 +235,25 @@ mod tests {
     fn the_latency_of_a_query_is_from_its_scheduled_time_to_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("queries.csv");
-        let read = |rows: &str| {
-            std::fs::write(&path, format!("{}{rows}", std::str::from_utf8(QUERY_HEAD).unwrap())).unwrap();
+        let read = |head: &[u8], rows: &str| {
+            std::fs::write(&path, format!("{}{rows}", std::str::from_utf8(head).unwrap())).unwrap();
             let mut found = Vec::new();
-            read_queries(&path, |trial, latency| found.push((trial, latency))).map(|()| found)
+            let row = |row: QueryRow| found.push((row.trial, row.latency_s, row.first_token_s, row.next_token_s));
+            read_queries(&path, row).map(|()| found).map_err(|error| error.to_string())
         };
-        assert_eq!(read("0,1.0,1.5,2.0,3.0,0.5,0\n1,0.5,0.5,0.5,0.75,0.25,0\n").unwrap(), [(0, 2.0), (1, 0.25)]);
-        assert_eq!(read("0,1.0,1.0,1.0,0.5,0.1,0\n").unwrap_err().to_string(), "line 2 is not the row of a query");
+        let rows = "0,1.0,1.5,2.0,3.0,0.5,0\n1,0.5,0.5,0.5,0.75,0.25,0\n";
+        assert_eq!(read(QUERY_HEAD, rows).unwrap(), [(0, 2.0, None, None), (1, 0.25, None, None)]);
+        let rows = "0,1.0,1.5,2.0,3.0,0.5,0,2.5,0.125\n0,1.0,1.5,2.0,3.0,0.5,1,2.5,\n0,1.0,1.5,2.0,3.0,0.5,2,,\n";
+        let expected = [(0, 2.0, Some(1.5), Some(0.125)), (0, 2.0, Some(1.5), None), (0, 2.0, None, None)];
+        assert_eq!(read(TOKEN_HEAD, rows).unwrap(), expected);
+        for (head, rows) in [
+            (QUERY_HEAD, "0,1.0,1.0,1.0,0.5,0.1,0\n"),
+            (TOKEN_HEAD, "0,1.0,1.5,2.0,3.0,0.5,0\n"),
+            (TOKEN_HEAD, "0,1.0,1.5,2.0,3.0,,0,2.5,0.5\n"),
+            (TOKEN_HEAD, "0,1.0,1.5,2.0,3.0,0.5,0,0.5,0.5\n"),
+        ] {
+            assert_eq!(read(head, rows).unwrap_err(), "line 2 is not the row of a query", "{rows}");
+        }
     }
 
     #[test]

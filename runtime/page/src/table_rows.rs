@@ -138,6 +138,12 @@ fn add_scenario(row: &mut Row, record: &Record) {
     row.insert("query_p50_s".to_owned(), json!(latency.map(|latency| latency.p50_s)));
     row.insert("query_p99_s".to_owned(), json!(latency.map(|latency| latency.p99_s)));
     row.insert("query_percentile_s".to_owned(), json!(trial.and_then(|trial| trial.percentile_s)));
+    let tokens =
+        [("first_token", trial.and_then(|own| own.first_token)), ("next_token", trial.and_then(|own| own.next_token))];
+    for (name, figures) in tokens {
+        row.insert(format!("{name}_p50_s"), json!(figures.map(|figures| figures.latency.p50_s)));
+        row.insert(format!("{name}_percentile_s"), json!(figures.and_then(|figures| figures.percentile_s)));
+    }
     row.insert("queries_over_bound".to_owned(), json!(trial.and_then(|trial| trial.over_bound)));
 }
 

@@ -10,7 +10,7 @@ use flagperf_report::{Extent, count, duration};
 use flagperf_result::Record;
 
 use super::curves::{PhaseCurves, read_curves};
-use super::figures::{BARS_MAX, QUERIES, STEP_TIMES, STEPS, Subject, longer_note};
+use super::figures::{BARS_MAX, STEP_TIMES, STEPS, Subject, longer_note};
 use super::words::Language;
 
 /// Fewest steps, or queries, of a chart. Of fewer, the figures of the report say as much.
@@ -34,8 +34,13 @@ pub fn terminal_charts(folder: &Path, record: &Record, extent: Extent, columns: 
         .filter(|phase| phase.distribution.total() >= TIMES_MIN)
         .map(|phase| format!("{}\n{}", phase.phase.measured_step().name(), phase_charts(phase, columns.into())))
         .collect();
-    let queries = curves.queries.filter(|queries| queries.total() >= TIMES_MIN);
-    charts.extend(queries.map(|times| format!("scenario\n{}", histogram(&times, &QUERIES, columns.into()))));
+    let queries: Vec<String> = curves
+        .queries
+        .iter()
+        .filter(|(_, times)| times.total() >= TIMES_MIN)
+        .map(|(subject, times)| histogram(times, subject, columns.into()))
+        .collect();
+    charts.extend((!queries.is_empty()).then(|| format!("scenario\n{}", queries.concat())));
     let first = if extent == Extent::Summary { charts.len().saturating_sub(1) } else { 0 };
     charts.drain(..first);
     charts.concat()

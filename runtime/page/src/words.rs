@@ -153,6 +153,29 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("Latency of queries: share of queries that took at most this long", "查询延迟：不超过该时间的查询占比"),
     ("The share of the queries whose latency is at most the time on the axis.", "延迟不超过横轴时间的查询占比。"),
+    ("Time to the first token: how often", "首个 token 的时间：频数"),
+    (
+        "The number of queries with a time within each bar, from their scheduled arrival to the first token.",
+        "每个区间内的查询数；时间从计划到达算起，到首个 token 为止。",
+    ),
+    (
+        "Time to the first token: share of queries that took at most this long",
+        "首个 token 的时间：不超过该时间的查询占比",
+    ),
+    (
+        "The share of the queries whose time to the first token is at most the time on the axis.",
+        "首个 token 的时间不超过横轴时间的查询占比。",
+    ),
+    ("Time between tokens: how often", "token 间隔：频数"),
+    (
+        "The number of queries with a mean time between the tokens of their answer within each bar.",
+        "每个区间内的查询数；时间为一个回答中 token 之间的平均间隔。",
+    ),
+    ("Time between tokens: share of queries that took at most this long", "token 间隔：不超过该时间的查询占比"),
+    (
+        "The share of the queries whose mean time between tokens is at most the time on the axis.",
+        "token 平均间隔不超过横轴时间的查询占比。",
+    ),
     ("queries", "查询数"),
     ("Queries that took longer: {}. The longest took {}.", "用时更长的查询：{} 个，最长 {}。"),
     ("Step times: share of steps that took at most this long", "step 时间：不超过该时间的 step 占比"),

@@ -44,7 +44,7 @@ impl ReplicaBars {
                 bar.set_message(one_line(&display_text(detail)).into_owned());
                 bar.enable_steady_tick(TICK);
             }
-            Event::Progress { .. } => {
+            event if event.is_progress() => {
                 if let (Some(bar), Some(progress)) = (self.bars.get(&name), LoopProgress::from_event(event)) {
                     update(bar, &LoopProgress { name: format!("{name} {}", progress.name), ..progress });
                 }
@@ -72,7 +72,7 @@ impl BarDisplay {
             Notice::Event { event: Event::StepBegin { step, detail }, .. } => {
                 self.bar = Some(spinner(step.name(), detail));
             }
-            Notice::Event { event: event @ Event::Progress { .. }, .. } => {
+            Notice::Event { event, .. } if event.is_progress() => {
                 if let (Some(bar), Some(progress)) = (&self.bar, LoopProgress::from_event(event)) {
                     update(bar, &progress);
                 }
@@ -126,7 +126,7 @@ fn spinner(name: &str, detail: &str) -> ProgressBar {
 }
 
 fn update(bar: &ProgressBar, progress: &LoopProgress) {
-    if progress.total > 0 && bar.length().is_none() {
+    if progress.total > 0 && bar.length() != Some(progress.total) {
         bar.set_style(style(LOOP));
         bar.set_length(progress.total);
     }

@@ -127,10 +127,10 @@ fn plain_lines(notice: &Notice<'_>) -> Vec<String> {
         Notice::Event { event: Event::StepBegin { step, detail }, .. } => {
             vec![one_line(&display_text(&format!("  {:<10} {detail}", step.name()))).into_owned()]
         }
-        Notice::Event { event: event @ Event::Progress { .. }, .. } => {
+        Notice::Event { event, .. } if event.is_progress() => {
             LoopProgress::from_event(event).map(|p| p.line()).into_iter().collect()
         }
-        Notice::ReplicaEvent { replica, event: event @ Event::Progress { .. }, .. } => {
+        Notice::ReplicaEvent { replica, event, .. } if event.is_progress() => {
             let progress = LoopProgress::from_event(event);
             progress.map(|progress| format!("  [{replica}]{}", &progress.line()[1..])).into_iter().collect()
         }
@@ -138,24 +138,41 @@ fn plain_lines(notice: &Notice<'_>) -> Vec<String> {
     }
 }
 
-/// Progress of a measured loop.
+/// Progress of a measured loop, or of a trial of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LoopProgress {
     pub(super) name: String,
-    /// The epoch of a training: `repetition 2/3, epoch 1/20`.
-    pub(super) epoch: Option<String>,
-    /// Batches done, in all passes.
+    /// The epoch of a training, `repetition 2/3, epoch 1/20`, or the trial of a scenario.
+    pub(super) part: Option<String>,
+    /// Batches done, in all passes; milliseconds of a trial.
     pub(super) done: u64,
-    /// Number of batches of all passes; 0 when unknown.
+    /// Number of batches of all passes, or milliseconds; 0 when unknown.
     pub(super) total: u64,
     pub(super) pass: String,
     pub(super) rate: Option<SamplesPerSecond>,
+    /// What is counted per second.
+    pub(super) unit: &'static str,
     pub(super) left: Option<Seconds>,
 }
 
 impl LoopProgress {
-    /// Creates the progress from a progress event; returns `None` for any other event.
+    /// Creates the progress from an event of progress; returns `None` for any other event.
     pub(super) fn from_event(event: &Event) -> Option<Self> {
+        if let Event::TrialProgress { trial, answered, elapsed_s, expected_s } = event {
+            let milliseconds = |time: f64| (time * 1e3) as u64;
+            let part = format!("trial {}", trial + 1);
+            return Some(LoopProgress {
+                name: "scenario".to_owned(),
+                pass: format!("{part}  {}", plural(*answered, "query", "queries")),
+                part: Some(part),
+                done: milliseconds(elapsed_s.0.min(expected_s.0)),
+                total: milliseconds(expected_s.0),
+                rate: SamplesPerSecond::of(*answered, *elapsed_s),
+                unit: "queries/s",
+                // Some queries are answered after the last has arrived.
+                left: Some(Seconds(expected_s.0 - elapsed_s.0)).filter(|left| left.0 > 0.0),
+            });
+        }
         let Event::Progress { step, warmup, pass, passes, batch, batches, samples, elapsed_s, repetition } = event
         else {
             return None;
@@ -163,17 +180,18 @@ impl LoopProgress {
         let done = u64::from(*pass) * batches + batch;
         let total = u64::from(*passes) * batches;
         let left = (done > 0 && total >= done).then(|| Seconds(elapsed_s.0 / done as f64 * (total - done) as f64));
-        let name = if *warmup { format!("{} warm-up", step.name()) } else { step.name().to_owned() };
+        let (name, unit) = (step.name().to_owned(), "samples/s");
         if *warmup {
-            let pass = format!("{}, not measured", plural(*batch, "step", "steps"));
-            return Some(LoopProgress { name, epoch: None, done, total: 0, pass, rate: None, left: None });
+            let (name, pass) =
+                (format!("{name} warm-up"), format!("{}, not measured", plural(*batch, "step", "steps")));
+            return Some(LoopProgress { name, part: None, done, total: 0, pass, rate: None, unit, left: None });
         }
         let repetition = repetition.map_or_else(String::new, |[number, all]| format!("repetition {number}/{all}, "));
-        let epoch = (*step == Step::Training).then(|| format!("{repetition}epoch {}/{passes}", pass + 1));
-        let pass = epoch.clone().unwrap_or_else(|| format!("pass {}/{passes}", pass + 1));
+        let part = (*step == Step::Training).then(|| format!("{repetition}epoch {}/{passes}", pass + 1));
+        let pass = part.clone().unwrap_or_else(|| format!("pass {}/{passes}", pass + 1));
         let pass = format!("{pass}  batch {batch}/{batches}");
         let rate = SamplesPerSecond::of(*samples, *elapsed_s);
-        Some(LoopProgress { name, epoch, done, total, pass, rate, left })
+        Some(LoopProgress { name, part, done, total, pass, rate, unit, left })
     }
 
     fn line(&self) -> String {
@@ -181,11 +199,11 @@ impl LoopProgress {
         text.trim_end().to_owned()
     }
 
-    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `3 steps, not measured` during warm-up. The epochs of a training
-    /// are evaluated one by one, so that its text begins with their number.
+    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `3 steps, not measured` during warm-up. It begins with the number of an
+    /// epoch or a trial.
     pub(super) fn bar_text(&self) -> String {
-        match (&self.epoch, self.total, self.rate) {
-            (Some(epoch), ..) => format!("{epoch}, {}", self.rate_text()),
+        match (&self.part, self.total, self.rate) {
+            (Some(part), ..) => format!("{part}, {}", self.rate_text()),
             (None, 0, None) => self.pass.clone(),
             _ => self.rate_text(),
         }
@@ -193,12 +211,12 @@ impl LoopProgress {
 
     /// `1234.5 samples/s, 12.3 s left`; empty during warm-up, whose samples are not counted.
     pub(super) fn rate_text(&self) -> String {
-        let rate = self.rate.map(|r| format!("{} samples/s", rate(r)));
+        let rate = self.rate.map(|r| format!("{} {}", rate(r), self.unit));
         // After the last batch, the audit runs.
         let left = self.left.map(|left| match left.0 {
             0.0 => "checking".to_owned(),
             // It may reach its target earlier.
-            _ if self.epoch.is_some() => format!("at most {} left", duration(left)),
+            _ if self.name == Step::Training.name() => format!("at most {} left", duration(left)),
             _ => format!("{} left", duration(left)),
         });
         rate.into_iter().chain(left).collect::<Vec<_>>().join(", ")
@@ -236,6 +254,17 @@ mod tests {
           training   repetition 2/3, epoch 2/4  batch 5/10  40.0 samples/s, at most 5.00 s left
         repetition 2/3, epoch 2/4, 40.0 samples/s, at most 5.00 s left
         ");
+    }
+
+    #[test]
+    fn the_progress_of_a_trial_has_its_queries_and_the_time_in_which_they_arrive() {
+        let text = |elapsed| {
+            let (elapsed_s, expected_s) = (Seconds(elapsed), Seconds(10.0));
+            let event = Event::TrialProgress { trial: 2, answered: 24, elapsed_s, expected_s };
+            let progress = LoopProgress::from_event(&event).unwrap();
+            format!("{}\n{}, {} of {}", progress.line(), progress.bar_text(), progress.done, progress.total)
+        };
+        insta::assert_snapshot!(format!("{}\n{}", text(4.0), text(12.0)), @r"");
     }
 
     #[test]

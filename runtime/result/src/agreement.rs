@@ -42,7 +42,7 @@ impl AgreementCheck {
         let (validation, inference) =
             match (finished_phase(phases, Phase::Validate), finished_phase(phases, Phase::Infer)) {
                 (Some(validation), Some(inference)) => (validation, inference),
-                _ => return AgreementCheck::unknown("validation and inference did not both run"),
+                _ => return AgreementCheck::unknown("validation and inference did not both run to their end"),
             };
         if let Some(reason) = idle_engines(validation, inference) {
             return AgreementCheck::unknown(reason);

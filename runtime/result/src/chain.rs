@@ -60,7 +60,7 @@ impl EventChain {
     /// # Errors
     /// When the event cannot be written, or the file would exceed its size limit.
     pub fn push(&mut self, at_s: Seconds, phase: Phase, event: &Event) -> io::Result<()> {
-        if matches!(event, Event::Progress { .. }) {
+        if event.is_progress() {
             return Ok(());
         }
         let mut text = serde_json::to_vec(&EventLine { previous: self.hash.clone(), at_s, phase, event })?;

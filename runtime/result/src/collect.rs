@@ -144,6 +144,7 @@ impl PhaseCollector {
             | Event::Ready { .. }
             | Event::TrialBegin { .. }
             | Event::Progress { .. }
+            | Event::TrialProgress { .. }
             | Event::Observed { .. }
             | Event::SampleFailed { .. }
             | Event::Log { .. } => {}

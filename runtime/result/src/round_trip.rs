@@ -56,6 +56,7 @@ fn kind_index(event: &Event) -> usize {
         Event::TrialBegin { .. } => 36,
         Event::LocalSteps(_) => 37,
         Event::TrainedBy { .. } => 38,
+        Event::TrialProgress { .. } => 39,
     }
 }
 
@@ -159,6 +160,7 @@ fn events(x: f64) -> Vec<Event> {
         Event::TrialBegin { trial: 1, scheduled: Some(96), queries_per_s: Some(12.5) },
         Event::LocalSteps(LocalSteps { core_s: vec![Seconds(x)], per_update: 4 }),
         Event::TrainedBy { parts: vec![TrainedBy { round: 0, after_step: 3, ranks: 2 }] },
+        Event::TrialProgress { trial: 1, answered: 2, elapsed_s: Seconds(x), expected_s: Seconds(x) },
     ]
 }
 

@@ -12,9 +12,10 @@ use super::FileRecord;
 use flagperf_core::event::Event;
 use flagperf_core::file;
 use flagperf_core::hash::{changed_error, hash_file, hexadecimal};
+use flagperf_core::measure::QueryTimes;
 use flagperf_core::run_files::{QUERIES_FILE, samples_file};
 use flagperf_core::step::Phase;
-use flagperf_core::units::Bytes;
+use flagperf_core::units::{Bytes, Seconds};
 
 /// The kind of the file in a record.
 pub const SAMPLES_KIND: &str = "samples";
@@ -24,6 +25,7 @@ pub const SAMPLES_KIND: &str = "samples";
 pub struct SampleFiles {
     steps: Option<SampleFile>,
     queries: Option<SampleFile>,
+    query_rows: QueryRows,
 }
 
 impl SampleFiles {
@@ -34,7 +36,10 @@ impl SampleFiles {
     pub fn append(&mut self, folder: &Path, phase: Phase, event: &Event) -> io::Result<()> {
         match event {
             Event::Steps { times, .. } => open(&mut self.steps, folder, &samples_file(phase))?.append(&times.0),
-            Event::Queries { times } => open(&mut self.queries, folder, QUERIES_FILE)?.append(&times.0),
+            Event::Queries { times } => {
+                let rows = self.query_rows.of(&times.0);
+                open(&mut self.queries, folder, QUERIES_FILE)?.append(&rows)
+            }
             _ => Ok(()),
         }
     }
@@ -50,6 +55,59 @@ fn open<'f>(file: &'f mut Option<SampleFile>, folder: &Path, name: &str) -> io::
         Some(open) => open,
         None => file.insert(SampleFile::create(folder, name)?),
     })
+}
+
+/// Makes the rows of queries, which all have the same columns: those of tokens exist if a query of the first event has a token.
+#[derive(Default)]
+struct QueryRows {
+    have_tokens: Option<bool>,
+}
+
+/// The row of a query; a time that it does not have is an empty field.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum QueryRow {
+    WithoutTokens(QueryTimes),
+    WithTokens {
+        trial: u32,
+        scheduled_s: Seconds,
+        issued_s: Seconds,
+        started_s: Seconds,
+        ended_s: Seconds,
+        core_s: Seconds,
+        batch: u64,
+        first_token_s: Option<Seconds>,
+        next_token_s: Option<Seconds>,
+    },
+}
+
+impl QueryRows {
+    fn of(&mut self, queries: &[QueryTimes]) -> Vec<QueryRow> {
+        let has_token = |query: &QueryTimes| query.first_token_s.is_some();
+        let have_tokens = *self.have_tokens.get_or_insert_with(|| queries.iter().any(has_token));
+        queries.iter().map(|query| QueryRow::of(query, have_tokens)).collect()
+    }
+}
+
+impl QueryRow {
+    fn of(query: &QueryTimes, has_tokens: bool) -> Self {
+        let QueryTimes { trial, scheduled_s, issued_s, started_s, ended_s, core_s, batch, first_token_s, next_token_s } =
+            *query;
+        match has_tokens {
+            false => QueryRow::WithoutTokens(QueryTimes { first_token_s: None, next_token_s: None, ..*query }),
+            true => QueryRow::WithTokens {
+                trial,
+                scheduled_s,
+                issued_s,
+                started_s,
+                ended_s,
+                core_s,
+                batch,
+                first_token_s,
+                next_token_s,
+            },
+        }
+    }
 }
 
 /// An open file of raw times.
@@ -112,6 +170,7 @@ impl SampleFile {
 pub struct SampleHashers {
     steps: Option<SampleHasher>,
     queries: Option<SampleHasher>,
+    query_rows: QueryRows,
 }
 
 impl SampleHashers {
@@ -122,7 +181,10 @@ impl SampleHashers {
     pub fn add(&mut self, event: &Event) -> io::Result<()> {
         match event {
             Event::Steps { times, .. } => self.steps.get_or_insert_default().append(&times.0),
-            Event::Queries { times } => self.queries.get_or_insert_default().append(&times.0),
+            Event::Queries { times } => {
+                let rows = self.query_rows.of(&times.0);
+                self.queries.get_or_insert_default().append(&rows)
+            }
             _ => Ok(()),
         }
     }
@@ -189,8 +251,7 @@ fn with_path(error: io::Error, path: &Path) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagperf_core::measure::{QueryColumns, QueryTimes, StepTimes};
-    use flagperf_core::units::Seconds;
+    use flagperf_core::measure::{QueryColumns, StepTimes};
 
     const STEPS: &str = "samples.infer.csv";
 
@@ -234,17 +295,31 @@ mod tests {
 
     #[test]
     fn queries_have_a_file_of_their_own_whose_hash_follows_from_the_events() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut files, mut hashers) = (SampleFiles::default(), SampleHashers::default());
         let query = QueryTimes { trial: 1, ended_s: Seconds(0.5), core_s: Seconds(0.25), ..QueryTimes::default() };
-        let event = Event::Queries { times: QueryColumns(vec![query]) };
-        files.append(folder.path(), Phase::Infer, &event).unwrap();
-        hashers.add(&event).unwrap();
-        let written: Vec<FileRecord> = files.finish().collect::<Result<_, _>>().unwrap();
-        let hashes = hashers.finish(Phase::Infer).unwrap();
-        assert_eq!(hashes, [(QUERIES_FILE.to_owned(), written[0].sha256.clone())]);
-        let text = std::fs::read_to_string(folder.path().join(QUERIES_FILE)).unwrap();
-        assert_eq!(text, "trial,scheduled_s,issued_s,started_s,ended_s,core_s,batch\n1,0.0,0.0,0.0,0.5,0.25,0\n");
+        let one_token = QueryTimes { first_token_s: Some(Seconds(0.5)), ..query };
+        let tokens = QueryTimes { next_token_s: Some(Seconds(0.125)), ..one_token };
+        let columns = "trial,scheduled_s,issued_s,started_s,ended_s,core_s,batch";
+        for (queries, expected) in [
+            ([query, query], format!("{columns}\n1,0.0,0.0,0.0,0.5,0.25,0\n1,0.0,0.0,0.0,0.5,0.25,0\n")),
+            (
+                [tokens, one_token],
+                format!(
+                    "{columns},first_token_s,next_token_s\n1,0.0,0.0,0.0,0.5,0.25,0,0.5,0.125\n1,0.0,0.0,0.0,0.5,0.25,0,0.5,\n"
+                ),
+            ),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let (mut files, mut hashers) = (SampleFiles::default(), SampleHashers::default());
+            for query in queries {
+                let event = Event::Queries { times: QueryColumns(vec![query]) };
+                files.append(folder.path(), Phase::Infer, &event).unwrap();
+                hashers.add(&event).unwrap();
+            }
+            let written: Vec<FileRecord> = files.finish().collect::<Result<_, _>>().unwrap();
+            let hashes = hashers.finish(Phase::Infer).unwrap();
+            assert_eq!(hashes, [(QUERIES_FILE.to_owned(), written[0].sha256.clone())]);
+            assert_eq!(std::fs::read_to_string(folder.path().join(QUERIES_FILE)).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -145,6 +145,9 @@ fn progress_text(event: &Event) -> Option<String> {
         Event::Progress { step, pass, passes, batch, batches, .. } => {
             Some(format!("{}, pass {} of {passes}, batch {batch} of {batches}", step.name(), pass + 1))
         }
+        Event::TrialProgress { trial, answered, .. } => {
+            Some(format!("scenario, trial {}, {answered} queries", trial + 1))
+        }
         _ => None,
     }
 }

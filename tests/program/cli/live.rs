@@ -32,6 +32,7 @@ impl LiveRun {
         let OpenptyResult { master, slave } = openpty(&size, None).expect("a terminal");
         let mut command = program::command(checkout, &[&["run", "--live"], arguments].concat());
         let stdio = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        command.env("TERM", "xterm");
         let child = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().expect("the program starts");
         // The descriptors of the command would keep the terminal open.
         drop(command);
@@ -96,7 +97,7 @@ fn a_live_display_is_refused_without_a_terminal_and_with_other_outputs_before_an
     exit code 2
     --- stdout
     --- stderr
-    error: --live draws on a terminal, but standard output or standard error is not one
+    error: --live draws on a terminal, but standard output or standard error is none, or a dumb one (TERM)
       hint: without --live, the run prints its progress as lines
     ");
     for other in ["--json", "--plain", "--submit=slurm", "--operator=mm:FP16"] {

@@ -78,8 +78,8 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         (&["run", "--operator", "mm:FP32", "--vendor", "cpuu"], "unknown vendor `cpuu` (known: "),
         (&["run", "--html", "page.html"], "--html writes a page of operators"),
         (
-            &["peak", "--only", "computation-FP8"],
-            "limit `computation-FP8` cannot be measured: no engine takes tensors in FP8",
+            &["peak", "--only", "interconnect-MPI_interserver"],
+            "limit `interconnect-MPI_interserver` is that of several hosts: `--hosts` measures it on those of host.yaml",
         ),
         (&["peak", "--only", "computation-FP31"], "unknown limit `computation-FP31` (known: "),
         (&["peak", "--html", "missing/page.html"], "missing"),

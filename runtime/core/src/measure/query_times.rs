@@ -76,12 +76,12 @@ struct Columns {
     /// From the start of the batch to its end.
     computed_ns: Vec<u64>,
     core_ns: Vec<u64>,
-    /// From the start of a query to its first token; one value per query, or none if the model generates no text.
+    /// From the start of a query to its first token; one value per query, or an empty list if the model generates no text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    first_token_ns: Vec<u64>,
-    /// As [`QueryTimes::next_token_s`]; one value per query, or none.
+    first_token_ns: Vec<Option<u64>>,
+    /// As [`QueryTimes::next_token_s`]; one value per query, or an empty list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    next_token_ns: Vec<u64>,
+    next_token_ns: Vec<Option<u64>>,
 }
 
 /// Returns a time in whole nanoseconds, which the clock counts.
@@ -92,6 +92,10 @@ fn nanos(time: Seconds) -> u64 {
 impl From<QueryColumns> for Columns {
     fn from(QueryColumns(queries): QueryColumns) -> Self {
         let (first, batches) = (queries.first(), queries.chunk_by(|a, b| a.batch == b.batch));
+        let column = |time: fn(&QueryTimes) -> Option<u64>| {
+            let has_times = queries.iter().any(|query| time(query).is_some());
+            if has_times { queries.iter().map(time).collect() } else { Vec::new() }
+        };
         let mut columns = Columns {
             trial: first.map_or(0, |query| query.trial),
             first_batch: first.map_or(0, |query| query.batch),
@@ -101,8 +105,8 @@ impl From<QueryColumns> for Columns {
             started_ns: Vec::new(),
             computed_ns: Vec::new(),
             core_ns: Vec::new(),
-            first_token_ns: queries.iter().filter_map(|q| Some(nanos(q.first_token_s?) - nanos(q.started_s))).collect(),
-            next_token_ns: queries.iter().filter_map(|query| query.next_token_s.map(nanos)).collect(),
+            first_token_ns: column(|query| Some(nanos(query.first_token_s?) - nanos(query.started_s))),
+            next_token_ns: column(|query| query.next_token_s.map(nanos)),
         };
         for batch in batches {
             columns.queries.push(batch.len() as u32);
@@ -124,7 +128,7 @@ impl TryFrom<Columns> for QueryColumns {
         let (first_token, next_token) = (columns.first_token_ns, columns.next_token_ns);
         let batches = [started_ns.len(), computed_ns.len(), core_ns.len()];
         let count: u64 = queries.iter().map(|count| u64::from(*count)).sum();
-        let fits = |column: &[u64]| column.is_empty() || column.len() == scheduled_ns.len();
+        let fits = |column: &[Option<u64>]| column.is_empty() || column.len() == scheduled_ns.len();
         let tokens_fit = fits(&first_token) && fits(&next_token);
         if count != scheduled_ns.len() as u64
             || late_ns.len() != scheduled_ns.len()
@@ -140,7 +144,9 @@ impl TryFrom<Columns> for QueryColumns {
             let started = started_ns[index];
             let (ended, core_s) = (sum(started, computed_ns[index])?, Seconds::from_nanos(core_ns[index]));
             for (scheduled, late) in of_queries.by_ref().take(count as usize) {
-                let first_token = first_token.get(times.len()).map(|time| sum(started, *time)).transpose()?;
+                let of_query = |column: &[Option<u64>]| column.get(times.len()).copied().flatten();
+                let first_token = of_query(&first_token).map(|time| sum(started, time)).transpose()?;
+                let next_token = of_query(&next_token);
                 times.push(QueryTimes {
                     trial,
                     scheduled_s: Seconds::from_nanos(scheduled),
@@ -150,7 +156,7 @@ impl TryFrom<Columns> for QueryColumns {
                     core_s,
                     batch: sum(first_batch, index as u64)?,
                     first_token_s: first_token.map(Seconds::from_nanos),
-                    next_token_s: next_token.get(times.len()).map(|time| Seconds::from_nanos(*time)),
+                    next_token_s: next_token.map(Seconds::from_nanos),
                 });
             }
         }
@@ -189,6 +195,11 @@ mod tests {
         let with_tokens = QueryTimes { first_token_s, next_token_s: Some(at(11)), ..query(1) };
         let text_with_tokens = serde_json::to_string(&QueryColumns(vec![with_tokens])).unwrap();
         assert_eq!(serde_json::from_str::<QueryColumns>(&text_with_tokens).unwrap().0, [with_tokens]);
+        // An answer of one token has no time between tokens.
+        let mixed = [with_tokens, QueryTimes { next_token_s: None, ..with_tokens }, query(1)];
+        let mixed = mixed.into_iter().zip(0..).map(|(query, batch)| QueryTimes { batch, ..query }).collect::<Vec<_>>();
+        let text_of_mixed = serde_json::to_string(&QueryColumns(mixed.clone())).unwrap();
+        assert_eq!(serde_json::from_str::<QueryColumns>(&text_of_mixed).unwrap().0, mixed);
         let (order, fit) =
             ("the times of a query are not in order", "the columns of query times do not fit each other");
         for (from, to, error) in [

@@ -119,14 +119,16 @@ impl Scenario {
         self.first_token_bound_s.is_some() || self.next_token_bound_s.is_some()
     }
 
-    /// Returns whether a query keeps every bound. One whose tokens have no times keeps no bound of them.
+    /// Returns whether a query keeps every bound. One whose tokens have no times keeps no bound of them; one with a single token, which
+    /// has no time between tokens, keeps its bound.
     pub fn is_kept_by(&self, query: &QueryTimes) -> bool {
         let keeps = |bound: Option<Seconds>, time: Option<Seconds>| {
             bound.is_none_or(|bound| time.is_some_and(|time| time.0 <= bound.0))
         };
+        let between_tokens = query.next_token_s.or(query.first_token_s.map(|_| Seconds(0.0)));
         keeps(self.latency_bound_s, Some(query.latency()))
             && keeps(self.first_token_bound_s, query.first_token())
-            && keeps(self.next_token_bound_s, query.next_token_s)
+            && keeps(self.next_token_bound_s, between_tokens)
     }
 
     /// Returns whether the highest rate of arrival is searched for.
@@ -233,9 +235,9 @@ pub struct TokenFigures {
 }
 
 impl TokenFigures {
-    /// Returns the figures of a time that every query has; `None` if some have none.
-    fn of(queries: &[QueryTimes], time: impl Fn(&QueryTimes) -> Option<Seconds>, percentile: f64) -> Option<Self> {
-        let mut times = queries.iter().map(time).collect::<Option<Vec<Seconds>>>()?;
+    /// Returns the figures of the times that are known; `None` if none is.
+    fn of(times: impl Iterator<Item = Option<Seconds>>, percentile: f64) -> Option<Self> {
+        let mut times: Vec<Seconds> = times.flatten().collect();
         times.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         Some(TokenFigures { latency: Latency::of(&times)?, percentile_s: early_stopping_estimate(&times, percentile) })
     }
@@ -266,11 +268,14 @@ impl TrialFigures {
             queries: answered,
             duration_s: duration,
             queries_per_s: rate,
-            samples_per_s: rate.map(|rate| SamplesPerSecond(rate * f64::from(scenario.samples_per_query))),
+            // The scenario of a trial that was interrupted is unknown.
+            samples_per_s: rate
+                .filter(|_| scenario.samples_per_query > 0)
+                .map(|rate| SamplesPerSecond(rate * f64::from(scenario.samples_per_query))),
             latency,
             percentile_s: early_stopping_estimate(&latencies, scenario.percentile),
-            first_token: TokenFigures::of(queries, QueryTimes::first_token, scenario.percentile),
-            next_token: TokenFigures::of(queries, |query| query.next_token_s, scenario.percentile),
+            first_token: TokenFigures::of(queries.iter().map(QueryTimes::first_token), scenario.percentile),
+            next_token: TokenFigures::of(queries.iter().map(|query| query.next_token_s), scenario.percentile),
             over_bound: over,
             holds: over.map(|over| !end.is_cut && proves_percentile(answered, over, scenario.percentile)),
             lateness: Latency::of(&lateness).filter(|_| !scenario.kind.waits_for_answers()),
@@ -368,6 +373,8 @@ mod tests {
             (limits(Some(8.0), Some(0.09)), tokens(9.0, 0.1), false),
             (limits(None, Some(0.1)), tokens(9.0, 0.1), true),
             (limits(Some(100.0), None), query(1.0, 9.0, 0), false),
+            (limits(None, Some(0.1)), query(1.0, 9.0, 0), false),
+            (limits(None, Some(0.1)), QueryTimes { next_token_s: None, ..tokens(9.0, 0.0) }, true),
         ] {
             assert_eq!(scenario.is_kept_by(&query), keeps, "{scenario:?}");
         }

@@ -7,7 +7,7 @@ use rten_shape_inference::{SymExpr, SymTensor, SymbolGen};
 
 use super::shapes::{ShapedNode, output_shapes};
 use super::{Attributes, InferError, dtypes, symbols};
-use crate::{ALL_REDUCE, BROADCAST, DType, Dim, Node, OWN_DOMAIN, Tensor, TensorSpec, find_operator};
+use crate::{ALL_REDUCE, BROADCAST, DType, Dim, FLOAT8_PRODUCT, Node, OWN_DOMAIN, Tensor, TensorSpec, find_operator};
 
 /// A value as far as it is known: its type, and its shape or (for small integer tensors) its elements.
 #[derive(Clone, Debug)]
@@ -102,6 +102,13 @@ impl ShapeInference {
         if node.domain == OWN_DOMAIN && [ALL_REDUCE, BROADCAST].contains(&node.op.as_str()) {
             let exchanged = |name| self.input(name).map(|known| KnownValue { numbers: None, ..known });
             return Ok(node.inputs.iter().map(|name| exchanged(name).unwrap_or_else(KnownValue::unknown)).collect());
+        }
+        if node.domain == OWN_DOMAIN && node.op == FLOAT8_PRODUCT {
+            let rows = |name: &String| self.input(name)?.dims()?.first().cloned();
+            let dims: Option<Vec<Dim>> = node.inputs.iter().map(rows).collect();
+            let shape = dims.map(|dims| symbols::symbolic_shape(&dims, &mut self.symbols));
+            let known = |shape| KnownValue { dtype: Some(DType::BF16), shape, numbers: None };
+            return Ok(vec![shape.map_or_else(KnownValue::unknown, known)]);
         }
         if !node.domain.is_empty() && node.domain != "ai.onnx" {
             return Err(InferError::UnknownOperator(format!("{}.{}", node.domain, node.op)));

@@ -182,6 +182,10 @@ impl View {
                     self.throughput.add(self.workers.values().map(|worker| worker.samples_per_s).sum());
                 }
             }
+            Event::TrialProgress { .. } => {
+                let Some(worker) = self.workers.get_mut(worker) else { return };
+                worker.progress = LoopProgress::from_event(event);
+            }
             // One of several workers stands for all.
             Event::Steps { .. } | Event::TrialBegin { .. } | Event::Queries { .. }
                 if self.workers.get_index_of(worker).is_some_and(|index| index > 0) => {}

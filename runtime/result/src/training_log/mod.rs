@@ -124,7 +124,7 @@ impl TrainingLog {
     /// Returns the lines for an event that arrived `at` after the begin of the case.
     pub fn add(&mut self, at: Seconds, event: &Event) -> Vec<LogText> {
         // Progress is not among the stored events.
-        if matches!(event, Event::Progress { .. }) {
+        if event.is_progress() {
             return Vec::new();
         }
         self.event += 1;

@@ -157,7 +157,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
         after(|record| {
             record.phases[0].measured[0].step = Step::Inference;
             record.phases[0].audit = Some(AuditReport::default());
-            record.agreement.unknown = Some("validation and inference did not both run".to_owned());
+            record.agreement.unknown = Some("validation and inference did not both run to their end".to_owned());
         }),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r"
@@ -191,7 +191,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
     unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs of validation
     unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed not every output of validation: output `sum` (`f32`) has no row per sample
     unofficial: validation and inference both ran engines that the vendor supplies, and flagperf's interpreter computed no outputs of inference
-    unofficial: the outputs of inference are not known to be right: validation and inference did not both run; inference was not audited with changed weights (official: `--audit full`)
+    unofficial: the outputs of inference are not known to be right: validation and inference did not both run to their end; inference was not audited with changed weights (official: `--audit full`)
     ");
 }
 

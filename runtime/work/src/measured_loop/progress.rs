@@ -9,6 +9,8 @@ use flagperf_plan::Job;
 
 /// Shortest time between two progress events of a run that is displayed.
 const PROGRESS_INTERVAL: Seconds = Seconds(0.1);
+/// The same of a trial of queries that is not displayed.
+const TRIAL_INTERVAL: Seconds = Seconds(10.0);
 
 /// Emits what a measured loop does.
 pub struct Progress<'a> {
@@ -53,6 +55,16 @@ impl<'a> Progress<'a> {
                 elapsed_s: now.since(self.started),
                 repetition: None,
             });
+        }
+    }
+
+    /// Emits how far a trial is, whose queries arrive for `expected` from `begin`.
+    pub(super) fn report_trial(&mut self, trial: u32, answered: u64, begin: Nanos, expected_s: Seconds) {
+        let now = self.clock.now();
+        let interval = if self.job.has_live_display { PROGRESS_INTERVAL } else { TRIAL_INTERVAL };
+        if now.since(self.last.max(begin)).0 >= interval.0 {
+            self.last = now;
+            (self.emit)(Event::TrialProgress { trial, answered, elapsed_s: now.since(begin), expected_s });
         }
     }
 

@@ -70,6 +70,8 @@ pub(super) struct ScenarioRun {
 pub(super) struct Answers {
     pub(super) random: ChaCha8Rng,
     pub(super) begin: Nanos,
+    /// The time in which queries arrive.
+    pub(super) expected: Seconds,
     pub(super) times: Vec<QueryTimes>,
     pub(super) batches: u64,
     pub(super) over_bound: u64,
@@ -264,7 +266,7 @@ impl MeasuredLoop<'_> {
         // Without a bound, and with too few queries to prove one, none holds.
         let provable = has_bound.then(|| over_bound_max(schedule.len(), run.scenario.percentile)).flatten();
         let allowed = (has_bound && may_be_cut).then(|| provable.unwrap_or(0));
-        let time_max = 2.0 * schedule.times().last().unwrap_or_default().0 + OVERLOAD.0;
+        let time_max = 2.0 * answers.expected.0 + OVERLOAD.0;
         let issuer = Issuer { schedule, queue: &queue, stop: &stop, clock, begin: answers.begin };
         let is_cut = thread::scope(|scope| {
             let started = thread::Builder::new().name("queries".to_owned()).spawn_scoped(scope, || issuer.run());
@@ -341,6 +343,7 @@ impl MeasuredLoop<'_> {
             answers.times.push(times);
         }
         answers.batches += 1;
+        self.report_answers(run, answers);
         let rows = step::sample_rows(&batch);
         let (_, output) = step::select_samples(&batch, rows.as_deref(), output)?;
         run.outputs.add(|| QueryOutputs { samples, outputs: name_outputs(&output) });
@@ -360,12 +363,18 @@ impl MeasuredLoop<'_> {
         let seed = self.batches.order.seed().derive("queries", run.trial.into());
         Answers {
             random: ChaCha8Rng::from_seed(seed.bytes()),
+            expected: schedule.map_or(run.scenario.min_duration_s, |own| own.times().last().unwrap_or_default()),
             begin: self.progress.clock.now(),
             times: Vec::new(),
             batches: 0,
             over_bound: 0,
             over_bound_alone: 0,
         }
+    }
+
+    /// Emits how far a trial is, now and then.
+    pub(super) fn report_answers(&mut self, run: &ScenarioRun, answers: &Answers) {
+        self.progress.report_trial(run.trial, answers.times.len() as u64, answers.begin, answers.expected);
     }
 
     /// Emits the times of a trial.

@@ -192,6 +192,7 @@ impl MeasuredLoop<'_> {
         answers.over_bound += u64::from(!run.scenario.is_kept_by(&times));
         answers.times.push(times);
         answers.batches += 1;
+        self.report_answers(run, answers);
         let output = step::copy_to_host(answer.output).map_err(|e| failure(&e, ""))?;
         run.outputs.add(|| QueryOutputs { samples: answer.samples, outputs: name_outputs(&output) });
         if answers.batches.is_multiple_of(FORGOTTEN_AFTER) {
