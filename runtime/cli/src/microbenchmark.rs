@@ -158,7 +158,7 @@ fn measure_as_member(arguments: &PeakArguments, member: &Member) -> anyhow::Resu
         Ok(limit) => limit,
         Err(message) => return Ok(print_mistake(&message)),
     };
-    let bench = match Bench::new(&arguments.engine, None, Processes::Member(member.clone()))? {
+    let bench = match Bench::new(&arguments.engine, None, Processes::Member(Box::new(member.clone())))? {
         Ok(bench) => bench,
         Err(code) => return Ok(code),
     };

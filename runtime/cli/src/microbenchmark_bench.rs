@@ -61,7 +61,7 @@ pub(super) enum Processes {
     /// One for each of so many devices of this host.
     Devices(u32),
     /// Those of this host, in a group on several hosts.
-    Member(Member),
+    Member(Box<Member>),
 }
 
 impl Processes {
