@@ -72,9 +72,9 @@ pub fn serve(
     let (ended, last) = agent.answer_all(&read_requests(input), &clock);
     // Nobody sends commands to the sessions any more.
     agent.forwarders.clear();
-    // Nobody waits for what is measured any more.
-    agent.member = None;
     match agent.reservation {
+        // Nobody waits for what a group measures any more, and no later connection goes on with it.
+        Some(reservation) if agent.member.take().is_some() => reservation.end(),
         // The connection broke.
         Some(reservation) => reservation.keep(&clock, last),
         None => writer.finish(),

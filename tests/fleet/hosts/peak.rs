@@ -114,7 +114,9 @@ impl PeakSite {
     /// and no process may be left.
     fn output_after(&self, fault: impl FnOnce(&Self, &Child)) -> (Option<i32>, String) {
         let running = self.start(&["--only", ALL_REDUCE]);
-        [0, 1].map(|rank| self.wait_for_rank(rank));
+        for rank in [0, 1] {
+            self.wait_for_rank(rank);
+        }
         fault(self, &running);
         let clock = MonotonicClock::start();
         let output = finish(running);
@@ -306,11 +308,11 @@ fn an_interruption_and_the_death_of_the_program_end_the_processes_of_all_hosts()
 fn lab() -> Option<(Lab, PeakSite)> {
     let checkout = checkout_with_libtorch()?;
     let library = find_libtorch().ok()?;
-    let torch = torch_folder(&library);
-    let mount = format!("{0}:{0}:ro", torch.display());
+    let packages = packages_of(&library);
+    let mount = format!("{0}:{0}:ro", packages.display());
     let lab = Lab::start(2, &["--volume", &mount])?;
     // Docker makes the folders above the volume for root alone.
-    let folders: Vec<String> = torch.ancestors().skip(1).map(|folder| folder.display().to_string()).collect();
+    let folders: Vec<String> = packages.ancestors().skip(1).map(|folder| folder.display().to_string()).collect();
     for number in [1, 2] {
         lab.host(number).exec(&format!("chmod a+rx {}", folders.join(" ")));
     }
@@ -324,13 +326,13 @@ fn lab() -> Option<(Lab, PeakSite)> {
     Some((lab, PeakSite::of(checkout, &lines)))
 }
 
-/// Returns the folder of libtorch that the plug-in was linked with.
-fn torch_folder(library: &Path) -> PathBuf {
+/// Returns the folder of the libtorch that the plug-in was linked with, and of the packages that it needs.
+fn packages_of(library: &Path) -> PathBuf {
     let output = assert_cmd::Command::new("ldd").arg(library).output().expect("ldd");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.contains("libtorch_cpu.so => ")).expect("libtorch");
     let path = line.split(" => ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a path");
-    Path::new(path).parent().and_then(Path::parent).expect("a folder").to_owned()
+    Path::new(path).ancestors().nth(3).expect("a folder").to_owned()
 }
 
 #[test]
@@ -354,7 +356,7 @@ fn a_host_that_is_cut_off_ends_all_and_its_processes_end_by_themselves() {
     let Some((lab, site)) = lab() else { return };
     let running = site.start(&["--only", ALL_REDUCE]);
     for number in [1, 2] {
-        wait_until(|| lab.host(number).exec("pgrep -fc ' microbenchmark ' || true").trim() != "0");
+        wait_until(|| lab.host(number).exec("pgrep -fc '[m]icrobenchmark /' || true").trim() != "0");
     }
     lab.host(2).cut();
     let clock = MonotonicClock::start();
