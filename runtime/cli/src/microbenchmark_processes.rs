@@ -15,7 +15,7 @@ use flagperf_core::process_group::{LOST_PROCESS, ProcessGroup, first_failure};
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
 use flagperf_host::{
-    Ending, Process, ProcessEvent, Program, StopWatch, THIS_PROGRAM, Worker as _, exit_when_input_ends,
+    Ending, Process, ProcessEvent, Program, StoppedTime, THIS_PROGRAM, Worker as _, exit_when_input_ends,
 };
 use flagperf_microbenchmark::{LimitJob, MeasureError, OperatorJob, measure_limit, measure_operator};
 use indexmap::IndexMap;
@@ -185,7 +185,7 @@ struct Measuring<T> {
     results: PathBuf,
     /// How many calls it has begun, as it last reported.
     begun: u64,
-    watch: StopWatch,
+    stopped: StoppedTime,
     /// What it measured, or why it did not; `None` while it runs.
     end: Option<Result<T, String>>,
 }
@@ -203,7 +203,7 @@ impl<T: DeserializeOwned> Measuring<T> {
             environment: job.environment.clone(),
         };
         let process = Process::start(&program, Arc::new(clock))?;
-        Ok(Measuring { process, results, begun: 0, watch: StopWatch::default(), end: None })
+        Ok(Measuring { process, results, begun: 0, stopped: StoppedTime::default(), end: None })
     }
 
     /// Reads what happened next, and returns whether the process has begun further calls or ended.
@@ -221,7 +221,7 @@ impl<T: DeserializeOwned> Measuring<T> {
                 true
             }
             ProcessEvent::Silence => {
-                self.end = self.watch.reason(self.process.is_stopped(), now).map(Err);
+                self.end = self.stopped.reason(self.process.is_stopped(), now).map(Err);
                 self.end.is_some()
             }
         }

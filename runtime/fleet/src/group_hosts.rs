@@ -159,13 +159,14 @@ impl GroupHosts {
         arguments: Vec<Vec<String>>,
         notify: &mut dyn FnMut(&Notice<'_>),
     ) -> Result<Vec<String>, GroupFailure> {
-        let lost = |host: &String| self.fleet.lost.get(host).map(|reason| Err(reason.clone()));
-        let mut ends: Vec<HostEnd> = self.hosts.iter().map(lost).collect();
-        if ends.iter().all(Option::is_none) {
-            for (host, arguments) in self.hosts.iter().zip(arguments) {
-                self.fleet.links[host].send(LinkCommand::Measure { arguments });
-            }
+        let lost = self.hosts.iter().position(|host| self.fleet.lost.contains_key(host));
+        if let Some(place) = lost {
+            return Err(GroupFailure { host: lost, reason: self.fleet.lost[&self.hosts[place]].clone() });
         }
+        for (host, arguments) in self.hosts.iter().zip(arguments) {
+            self.fleet.links[host].send(LinkCommand::Measure { arguments });
+        }
+        let mut ends: Vec<HostEnd> = vec![None; self.hosts.len()];
         let began = self.clock.now();
         let mut lost_since = None;
         while !ends.iter().all(|end| matches!(end, Some(Ok(_)))) {
@@ -184,13 +185,7 @@ impl GroupHosts {
         if self.interrupt.is_set() {
             return Some(GroupFailure { host: None, reason: "it was stopped".to_owned() });
         }
-        let reasons: Vec<Option<&str>> =
-            ends.iter().map(|end| end.as_ref()?.as_ref().err().map(String::as_str)).collect();
-        let failed = first_failure(&reasons).filter(|(_, reason)| {
-            let waits = reason.contains(LOST_PROCESS) && ends.iter().any(Option::is_none);
-            !waits || now.since(*lost_since.get_or_insert(now)).0 > LOST_WAIT.0
-        });
-        match failed {
+        match failed_host(ends, now, lost_since) {
             Some((host, reason)) => Some(GroupFailure { host: Some(host), reason: reason.to_owned() }),
             None if now.since(began).0 > TIME_MAX.0 => {
                 Some(GroupFailure { host: None, reason: format!("it took longer than {} s and was ended", TIME_MAX.0) })
@@ -230,5 +225,35 @@ impl GroupHosts {
     }
 }
 
+/// Returns the number and the reason of the host because of which the measurement ends, if one has failed. Hosts that have only lost a process
+/// of another one are not named until that other one can be, or for too long: since `lost_since`.
+fn failed_host<'e>(ends: &'e [HostEnd], now: Nanos, lost_since: &mut Option<Nanos>) -> Option<(usize, &'e str)> {
+    let reasons: Vec<Option<&str>> = ends.iter().map(|end| end.as_ref()?.as_ref().err().map(String::as_str)).collect();
+    first_failure(&reasons).filter(|(_, reason)| {
+        let waits = reason.contains(LOST_PROCESS) && ends.iter().any(Option::is_none);
+        !waits || now.since(*lost_since.get_or_insert(now)).0 > LOST_WAIT.0
+    })
+}
+
 /// What a host printed, or why it failed; `None` while it measures.
 type HostEnd = Option<Result<String, String>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_has_only_lost_another_one_is_named_when_no_other_host_has_failed_for_too_long() {
+        let second = |second: u64| Nanos(second * 1_000_000_000);
+        let lost = || Some(Err(format!("rank 0: {LOST_PROCESS}: Connection closed by peer")));
+        let failed = |ends: &[HostEnd], seconds: &[u64]| {
+            let mut lost_since = None;
+            let at = |at: &u64| failed_host(ends, second(*at), &mut lost_since).map(|(host, _)| host);
+            seconds.iter().map(at).collect::<Vec<_>>()
+        };
+        assert_eq!(failed(&[None, Some(Ok("{}".to_owned()))], &[0, 60]), [None, None]);
+        assert_eq!(failed(&[lost(), None], &[5, 20, 21]), [None, None, Some(0)]);
+        assert_eq!(failed(&[lost(), lost()], &[0]), [Some(0)], "nothing else can be learnt");
+        assert_eq!(failed(&[lost(), Some(Err("no answer".to_owned()))], &[0]), [Some(1)]);
+    }
+}

@@ -15,7 +15,7 @@ use super::host_text::short;
 use super::protocol::Reply;
 use super::reply_sender::ReplySender;
 use flagperf_core::measure::{Clock, MonotonicClock};
-use flagperf_host::{Ending, Process, ProcessError, ProcessEvent, Program, StopWatch, Worker};
+use flagperf_host::{Ending, Process, ProcessError, ProcessEvent, Program, StoppedTime, Worker};
 use flagperf_run::Interrupt;
 
 /// Largest output of the command in bytes: 128 processes have 500 times in each of 8 sizes.
@@ -103,14 +103,14 @@ fn too_long() -> String {
 
 /// Reads what the command prints until it ends, and returns it, or why there is none. Then nothing of the command is left.
 fn run(mut process: Process, clock: &dyn Clock, stopped: &Interrupt) -> Result<String, String> {
-    let (mut output, mut watch) = (String::new(), StopWatch::default());
+    let (mut output, mut stopped_time) = (String::new(), StoppedTime::default());
     while !stopped.is_set() {
         match process.next_event(POLL) {
             ProcessEvent::Line(_, line) => output = checked_output(output + &line)?,
             ProcessEvent::Ended(Ending::Exited(0)) => return Ok(output),
             ProcessEvent::Ended(ending) => return Err(failure(ending, &process.last_stderr_lines())),
             ProcessEvent::Silence => {
-                if let Some(reason) = watch.reason(process.is_stopped(), clock.now()) {
+                if let Some(reason) = stopped_time.reason(process.is_stopped(), clock.now()) {
                     return Err(format!("`flagperf peak`: {reason}"));
                 }
             }

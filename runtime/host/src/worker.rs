@@ -45,11 +45,11 @@ const STOPPED_MAX: Seconds = Seconds(5.0);
 
 /// Notices that a signal has stopped a worker for too long.
 #[derive(Debug, Default)]
-pub struct StopWatch {
+pub struct StoppedTime {
     since: Option<Nanos>,
 }
 
-impl StopWatch {
+impl StoppedTime {
     /// Returns that the worker has been stopped for too long, if it is stopped now and was at each call for so long.
     pub fn reason(&mut self, is_stopped: bool, now: Nanos) -> Option<String> {
         self.since = is_stopped.then(|| self.since.unwrap_or(now));

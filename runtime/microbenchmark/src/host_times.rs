@@ -3,7 +3,7 @@
 
 use flagperf_core::process_group::ProcessGroup;
 
-use super::exchange::{CALLS_MAX, CALLS_MIN, ProcessTimes, SIZES, SeriesTimes};
+use super::exchange::{CALLS_MAX, CALLS_MIN, Exchange, ProcessTimes, SIZES, SeriesTimes};
 use super::limit_times::LimitTimes;
 use super::limits::Limit;
 
@@ -21,9 +21,10 @@ impl LimitTimes {
     ) -> Result<LimitTimes, String> {
         let refused = |what: &str| Err(format!("it sent no measurement of `{}`: {what}", limit.name));
         let Some(exchange) = limit.exchange() else { return refused("it is not a limit of several devices") };
-        let processes = match self {
-            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => processes,
-            _ => return refused("the times are those of one device"),
+        let processes = match (self, exchange) {
+            (LimitTimes::AllReduce(processes), Exchange::AllReduce)
+            | (LimitTimes::Broadcast(processes), Exchange::Broadcast) => processes,
+            _ => return refused("the times are those of another limit"),
         };
         let ranks = first.rank..first.rank + first.local_size;
         if !processes.iter().map(|process| process.rank).eq(ranks.clone()) {
@@ -131,6 +132,8 @@ mod tests {
             assert!(reason.starts_with("it sent no measurement of `interconnect-MPI_interserver`: the "), "{reason}");
         }
         assert!(of_host(LimitTimes::AllReduce(vec![process(2)])).unwrap_err().contains("the ranks 2 to 3"));
-        assert!(of_host(LimitTimes::Operator(Vec::new())).unwrap_err().contains("those of one device"));
+        for other in [LimitTimes::Broadcast(vec![process(2), process(3)]), LimitTimes::Operator(Vec::new())] {
+            assert!(of_host(other).unwrap_err().contains("those of another limit"));
+        }
     }
 }
