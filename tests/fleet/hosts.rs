@@ -4,6 +4,7 @@ mod cases;
 mod clusters;
 mod devices;
 mod faults;
+mod peak;
 mod site;
 
 /// The scripts of tests/lab find what an ended process left behind by its identity.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::compare_page::page_start;
 use super::graph_page::escape;
-use super::microbenchmark::{LimitResult, OperatorResult};
+use super::microbenchmark_results::{LimitResult, OperatorResult};
 use super::microbenchmark_text::{name_text, rate_text, value_text};
 
 /// The widest bar, as a share of the column.

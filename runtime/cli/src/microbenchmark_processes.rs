@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use flagperf_core::measure::{Clock as _, MonotonicClock, Nanos};
-use flagperf_core::process_group::LOST_PROCESS;
+use flagperf_core::process_group::{LOST_PROCESS, ProcessGroup, first_failure};
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
-use flagperf_host::{Ending, Process, ProcessEvent, Program, THIS_PROGRAM, Worker as _, exit_when_input_ends};
+use flagperf_host::{
+    Ending, Process, ProcessEvent, Program, StoppedTime, THIS_PROGRAM, Worker as _, exit_when_input_ends,
+};
 use flagperf_microbenchmark::{LimitJob, MeasureError, OperatorJob, measure_limit, measure_operator};
 use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
@@ -27,8 +29,6 @@ use super::work::claim_stdout;
 const TIME_MAX: Seconds = Seconds(1800.0);
 /// How long no process of several may begin a call: longer than an engine waits for the others to join.
 const SILENCE_MAX: Seconds = Seconds(240.0);
-/// How long a signal may stop a process.
-const STOPPED_MAX: Seconds = Seconds(5.0);
 /// How long the end of the process that failed is waited for when another one has lost it.
 const GRACE: Seconds = Seconds(5.0);
 /// How long an event of a process is waited for, in milliseconds.
@@ -43,6 +43,13 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) enum Job {
     Operator(OperatorJob),
     Limit(LimitJob),
+}
+
+impl Job {
+    /// Returns the place of the process in a group; `None` without a group.
+    pub(super) fn group(&self) -> Option<&ProcessGroup> {
+        if let Job::Limit(job) = self { job.group.as_ref() } else { None }
+    }
 }
 
 /// What it writes.
@@ -108,7 +115,8 @@ pub(super) fn measure<T: DeserializeOwned>(
     clock: MonotonicClock,
     is_stopped: impl Fn() -> bool,
 ) -> anyhow::Result<Result<Vec<T>, String>> {
-    let start = |(rank, job): (usize, &ProcessJob)| Measuring::start(rank, job, scratch, clock);
+    let start = |(place, job): (usize, &ProcessJob)| Measuring::start(place, job, scratch, clock);
+    let is_group = jobs.iter().any(|job| job.job.group().is_some());
     // Those that still run are killed when the list is dropped.
     let mut all = jobs.iter().enumerate().map(start).collect::<anyhow::Result<Vec<Measuring<T>>>>()?;
     let began = clock.now();
@@ -125,44 +133,41 @@ pub(super) fn measure<T: DeserializeOwned>(
         let now = clock.now();
         let ends: Vec<Option<&str>> = all.iter().map(Measuring::failure).collect();
         let failure = match first_failure(&ends) {
-            Some((rank, reason)) if reason.contains(LOST_PROCESS) => {
+            Some((place, reason)) if reason.contains(LOST_PROCESS) => {
                 let since = *lost_since.get_or_insert(now);
                 let is_over = now.since(since).0 > GRACE.0 || all.iter().all(|one| one.end.is_some());
-                is_over.then_some((Some(rank), reason.to_owned()))
+                is_over.then_some((Some(place), reason.to_owned()))
             }
-            Some((rank, reason)) => Some((Some(rank), reason.to_owned())),
+            Some((place, reason)) => Some((Some(place), reason.to_owned())),
             None if is_stopped() => Some((None, "it was stopped".to_owned())),
             None if now.since(began).0 > TIME_MAX.0 => {
                 Some((None, format!("it took longer than {} s and was killed", TIME_MAX.0)))
             }
-            None if all.len() > 1 && now.since(last_heard).0 > SILENCE_MAX.0 => {
+            None if is_group && now.since(last_heard).0 > SILENCE_MAX.0 => {
                 let begun: Vec<u64> = all.iter().map(|one| one.begun).collect();
-                let (rank, reason) = silence(&begun);
-                Some((rank, format!("{reason}; the processes were killed")))
+                let (place, reason) = silence(&begun);
+                Some((place, format!("{reason}; the processes were killed")))
             }
             None => None,
         };
-        if let Some((rank, reason)) = failure {
-            let who =
-                rank.filter(|_| jobs.len() > 1).map(|rank| name_of(rank, &jobs[rank].environment)).unwrap_or_default();
+        if let Some((place, reason)) = failure {
+            let who = place.and_then(|place| jobs[place].name()).unwrap_or_default();
             return Ok(Err(one_line(&format!("{who}{reason}")).into_owned()));
         }
     }
 }
 
-/// Returns the beginning of a reason: `rank 1 (CUDA_VISIBLE_DEVICES=1): `.
-fn name_of(rank: usize, environment: &IndexMap<String, String>) -> String {
-    let variables = environment.iter().map(|(name, value)| format!("{name}={value}"));
-    format!("rank {rank} ({}): ", variables.collect::<Vec<_>>().join(" "))
+impl ProcessJob {
+    /// Returns the beginning of a reason: `rank 1 (CUDA_VISIBLE_DEVICES=1): `; `None` without a group.
+    fn name(&self) -> Option<String> {
+        let rank = self.job.group()?.rank;
+        let variables: Vec<String> = self.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let variables = if variables.is_empty() { String::new() } else { format!(" ({})", variables.join(" ")) };
+        Some(format!("rank {rank}{variables}: "))
+    }
 }
 
-/// Returns the rank and the reason of the process that failed by itself; if all have only lost another one, of the first of them.
-fn first_failure<'f>(failures: &[Option<&'f str>]) -> Option<(usize, &'f str)> {
-    let failures = || failures.iter().enumerate().filter_map(|(rank, reason)| Some((rank, (*reason)?)));
-    failures().find(|(_, reason)| !reason.contains(LOST_PROCESS)).or_else(|| failures().next())
-}
-
-/// Returns why no process began a call, from how many each has begun: the others wait for the one that has begun fewer.
+/// Returns why no process of this host began a call, from how many each has begun: the others wait for the one that has begun fewer.
 fn silence(begun: &[u64]) -> (Option<usize>, String) {
     let (least, most) = (begun.iter().min().copied().unwrap_or(0), begun.iter().max().copied().unwrap_or(0));
     let silence = SILENCE_MAX.0;
@@ -180,25 +185,25 @@ struct Measuring<T> {
     results: PathBuf,
     /// How many calls it has begun, as it last reported.
     begun: u64,
-    stopped_since: Option<Nanos>,
+    stopped: StoppedTime,
     /// What it measured, or why it did not; `None` while it runs.
     end: Option<Result<T, String>>,
 }
 
 impl<T: DeserializeOwned> Measuring<T> {
-    fn start(rank: usize, job: &ProcessJob, scratch: &Path, clock: MonotonicClock) -> anyhow::Result<Self> {
-        let results = scratch.join(format!("results{rank}.json"));
+    fn start(place: usize, job: &ProcessJob, scratch: &Path, clock: MonotonicClock) -> anyhow::Result<Self> {
+        let results = scratch.join(format!("results{place}.json"));
         // That of an earlier measurement.
         let _ = std::fs::remove_file(&results);
         let program = Program {
             argv: vec![THIS_PROGRAM.into(), "microbenchmark".into(), results.clone().into()],
             input: serde_json::to_string(&job.job)? + "\n",
-            stderr: scratch.join(format!("stderr{rank}.txt")),
+            stderr: scratch.join(format!("stderr{place}.txt")),
             inherits: true,
             environment: job.environment.clone(),
         };
         let process = Process::start(&program, Arc::new(clock))?;
-        Ok(Measuring { process, results, begun: 0, stopped_since: None, end: None })
+        Ok(Measuring { process, results, begun: 0, stopped: StoppedTime::default(), end: None })
     }
 
     /// Reads what happened next, and returns whether the process has begun further calls or ended.
@@ -216,12 +221,8 @@ impl<T: DeserializeOwned> Measuring<T> {
                 true
             }
             ProcessEvent::Silence => {
-                self.stopped_since = self.process.is_stopped().then(|| self.stopped_since.unwrap_or(now));
-                let is_over = self.stopped_since.is_some_and(|since| now.since(since).0 > STOPPED_MAX.0);
-                if is_over {
-                    self.end = Some(Err(format!("a signal (SIGSTOP) stopped it for more than {} s", STOPPED_MAX.0)));
-                }
-                is_over
+                self.end = self.stopped.reason(self.process.is_stopped(), now).map(Err);
+                self.end.is_some()
             }
         }
     }
@@ -246,14 +247,6 @@ impl<T: DeserializeOwned> Measuring<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_process_that_failed_by_itself_is_named_before_those_that_lost_it() {
-        let lost = format!("{LOST_PROCESS}: Connection closed by peer");
-        assert_eq!(first_failure(&[None, Some(&lost), Some("out of memory")]), Some((2, "out of memory")));
-        assert_eq!(first_failure(&[None, Some(&lost)]), Some((1, lost.as_str())));
-        assert_eq!(first_failure(&[None, None]), None);
-    }
 
     #[test]
     fn the_process_for_which_the_others_wait_has_begun_fewer_calls() {

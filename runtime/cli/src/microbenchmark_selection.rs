@@ -2,19 +2,22 @@
 
 use std::path::Path;
 
-use flagperf_config::{Vendor, VisibleDevices, list_known, parse_yaml};
+use flagperf_config::{EngineEntry, Vendor, VisibleDevices, list_known, parse_yaml};
 use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::tensor::DType;
 use flagperf_core::text::one_line;
-use flagperf_engine::{EngineSource, check_options};
-use flagperf_microbenchmark::{FORMATS, Format, LIMITS, Limit, Operator, Sizes};
+use flagperf_engine::{EngineSource, check_options, find};
+use flagperf_microbenchmark::{FORMATS, Format, GroupSize, LIMITS, Limit, Operator, Sizes};
 use flagperf_plan::DEVICE_VARIABLE_HINT;
 use indexmap::IndexMap;
 
 use super::microbenchmark::EngineArguments;
 
-/// Finds the engine among the compilers and the frameworks of a vendor, and applies the options.
-pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArguments) -> Result<EngineSource, String> {
+/// Finds the entry of the engine among the compilers and the frameworks of a vendor, with its name there.
+pub(super) fn find_entry<'v>(
+    vendor: &'v Vendor,
+    arguments: &'v EngineArguments,
+) -> Result<(&'v str, &'v EngineEntry), String> {
     let of_vendor = || vendor.default_framework.as_deref().filter(|name| vendor.frameworks.contains_key(*name));
     let name = arguments.compiler.as_deref().or_else(of_vendor);
     let names = || vendor.compilers.keys().chain(vendor.frameworks.keys()).map(String::as_str);
@@ -22,9 +25,13 @@ pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArgume
     let name = name.ok_or_else(|| format!("{file} has no `default_framework`: name an engine with --compiler"))?;
     let compiler = vendor.compilers.get(name).filter(|_| arguments.compiler.is_some());
     let entry = compiler.or_else(|| vendor.frameworks.get(name));
-    let entry = entry.ok_or_else(|| {
-        format!("unknown compiler or framework `{name}` (known in {file}: {})", list_known(name, names()))
-    })?;
+    let unknown = || format!("unknown compiler or framework `{name}` (known in {file}: {})", list_known(name, names()));
+    Ok((name, entry.ok_or_else(unknown)?))
+}
+
+/// Finds the engine of a vendor on this machine, and applies the options.
+pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArguments) -> Result<EngineSource, String> {
+    let (name, entry) = find_entry(vendor, arguments)?;
     let mut engine = EngineSource::of_entry(root, vendor, entry)?;
     for set in &arguments.set {
         let refused = |reason: &str| format!("--set {}: {reason}", one_line(set));
@@ -45,30 +52,41 @@ pub(super) fn find_engine(root: &Path, vendor: &Vendor, arguments: &EngineArgume
 }
 
 /// Returns the limits with these names, or all: of one device, or of so many that are measured together.
-pub(super) fn chosen_limits(names: &[String], devices: u32) -> Result<Vec<&'static Limit>, String> {
+pub(super) fn chosen_limits(names: &[String], size: GroupSize) -> Result<Vec<&'static Limit>, String> {
     if names.is_empty() {
-        return Ok(LIMITS.iter().filter(|limit| limit.is_of(devices)).collect());
+        return Ok(LIMITS.iter().filter(|limit| limit.is_of(size)).collect());
     }
+    let several = if size.hosts > 1 { "--hosts" } else { "--devices" };
     let chosen = |name: &String| match Limit::find(name)? {
-        limit if limit.is_of(devices) => Ok(limit),
+        limit if limit.is_of(size) => Ok(limit),
         limit if !limit.is_of_several_devices() => {
-            Err(format!("limit `{name}` is that of one device: measure it without `--devices`"))
+            Err(format!("limit `{name}` is that of one device: measure it without `{several}`"))
         }
-        _ if devices > 1 => Err(format!("limit `{name}` is that of two devices: `--devices 2`")),
+        limit if !limit.is_between_hosts() && size.hosts > 1 => {
+            Err(format!("limit `{name}` is that of one host: measure it without `--hosts`"))
+        }
+        limit if limit.is_between_hosts() && size.hosts == 1 => {
+            Err(format!("limit `{name}` is that of several hosts: `--hosts` measures it on those of host.yaml"))
+        }
+        _ if size.hosts > 1 => Err(format!("limit `{name}` is that of one device on each of two hosts")),
+        _ if size.devices > 1 => Err(format!("limit `{name}` is that of two devices: `--devices 2`")),
         _ => Err(format!("limit `{name}` is that of several devices: `--devices 2` measures it on two")),
     };
     names.iter().map(chosen).collect()
 }
 
 /// Checks that an engine can measure on several devices: each of its processes must see its own, and join the others.
-pub(super) fn check_devices(engine: &EngineSource, visible: Option<&VisibleDevices>) -> Result<(), String> {
-    if visible.is_none() {
+pub(super) fn check_devices(engine: &str, visible: Option<&VisibleDevices>, size: GroupSize) -> Result<(), String> {
+    let GroupSize { hosts, devices } = size;
+    if devices > 1 && visible.is_none() {
         return Err(format!("--devices: no variable selects the device of a process\n  hint: {DEVICE_VARIABLE_HINT}"));
     }
-    let description = engine.find_engine().map_err(|unknown| unknown.to_string())?.description();
-    if description.options.is_some() && description.option(PROCESS_GROUP_OPTION).is_none() {
+    let description = find(engine).map_err(|unknown| unknown.to_string())?.description();
+    let is_group = hosts > 1 || devices > 1;
+    if is_group && description.options.is_some() && description.option(PROCESS_GROUP_OPTION).is_none() {
+        let argument = if hosts > 1 { "--hosts" } else { "--devices" };
         return Err(format!(
-            "--devices: engine `{}` cannot exchange tensors between devices\n  hint: engines that can have the option \
+            "{argument}: engine `{}` cannot exchange tensors between devices\n  hint: engines that can have the option \
              `{PROCESS_GROUP_OPTION}`",
             description.name
         ));
@@ -130,7 +148,7 @@ fn operator_and_format(name: &str) -> Result<(&'static Operator, Format), String
 
 #[cfg(test)]
 mod tests {
-    use super::super::microbenchmark::sizes_text;
+    use super::super::microbenchmark_results::sizes_text;
     use super::*;
 
     #[test]

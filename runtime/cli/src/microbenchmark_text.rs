@@ -4,7 +4,7 @@ use flagperf_core::text::one_line;
 use flagperf_microbenchmark::{Format, OperatorFigures};
 use flagperf_report::headed_table;
 
-use super::microbenchmark::{LimitResult, OperatorResult, sizes_text};
+use super::microbenchmark_results::{LimitResult, OperatorResult, sizes_text};
 
 /// The bytes of a GiB.
 const GIBI: f64 = (1u64 << 30) as f64;
@@ -85,8 +85,10 @@ pub(super) fn peak_text(results: &[LimitResult], columns: u16) -> String {
     let mut text = headed_table(rows, columns);
     if let Some((result, device)) = results.iter().find_map(|result| Some((result, result.device.as_ref()?))) {
         let several = if result.devices > 1 { format!("{} x ", result.devices) } else { String::new() };
-        text += &format!("device  {several}{}\n", one_line(device));
-        if result.devices > 1 && result.times.as_ref().is_some_and(|times| times.device() == "cpu") {
+        let hosts = if result.hosts > 1 { format!(", on {} hosts", result.hosts) } else { String::new() };
+        text += &format!("device  {several}{}{hosts}\n", one_line(device));
+        if result.devices > 1 && result.hosts == 1 && result.times.as_ref().is_some_and(|times| times.device() == "cpu")
+        {
             text +=
                 "note: the processes share the processor: the figure is that of their memory, and of no interconnect\n";
         }

@@ -286,7 +286,7 @@ fn lock_run(folder: &Path) -> Result<File, String> {
 }
 
 /// Returns a function that displays the notices of a run: as bars on a terminal, otherwise as lines.
-fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
+pub(super) fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
     if bars {
         let mut bars = BarDisplay::default();
         Box::new(move |notice| bars.show(notice))
@@ -297,7 +297,7 @@ fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
 }
 
 /// Prints why a run did not start, and returns its exit code.
-fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
+pub(super) fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
     match error {
         FleetError::Run(error @ RunError::Folder { .. }) => {
             print_message(&format!(

@@ -11,6 +11,13 @@ pub const PROCESS_GROUP_OPTION: &str = "process_group";
 /// What an engine says in the error of a step that failed because another process of the group did, or could not be reached.
 pub const LOST_PROCESS: &str = "another process of the group failed or cannot be reached";
 
+/// Returns the number and the reason of the process, or of the host, that failed by itself; if all have only lost another one, of the first
+/// of them.
+pub fn first_failure<'f>(failures: &[Option<&'f str>]) -> Option<(usize, &'f str)> {
+    let failures = || failures.iter().enumerate().filter_map(|(place, reason)| Some((place, (*reason)?)));
+    failures().find(|(_, reason)| !reason.contains(LOST_PROCESS)).or_else(|| failures().next())
+}
+
 /// A process of a group that trains one model together, each on batches of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessGroup {
@@ -67,5 +74,18 @@ impl ProcessGroup {
             option["own_address"] = own_address.as_str().into();
         }
         option
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_that_failed_by_itself_is_named_before_those_that_lost_it() {
+        let lost = format!("{LOST_PROCESS}: Connection closed by peer");
+        assert_eq!(first_failure(&[None, Some(&lost), Some("out of memory")]), Some((2, "out of memory")));
+        assert_eq!(first_failure(&[None, Some(&lost)]), Some((1, lost.as_str())));
+        assert_eq!(first_failure(&[None, None]), None);
     }
 }

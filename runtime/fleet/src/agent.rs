@@ -17,6 +17,7 @@ use super::control::SessionCommand;
 use super::doctor_report::examine;
 use super::forwarder::{Forwarder, deleted, is_running, stop};
 use super::frame::read_frame;
+use super::group_member::GroupMember;
 use super::host_plan::plan_errors;
 use super::host_text::HostError;
 use super::mirror::FolderSender;
@@ -63,6 +64,7 @@ pub fn serve(
         files: Vec::new(),
         incoming: None,
         forwarders: BTreeMap::new(),
+        member: None,
         reservation: None,
         contact_limit: CONTACT_MAX,
     };
@@ -71,6 +73,8 @@ pub fn serve(
     // Nobody sends commands to the sessions any more.
     agent.forwarders.clear();
     match agent.reservation {
+        // Nobody waits for what a group measures any more, and no later connection goes on with it.
+        Some(reservation) if agent.member.take().is_some() => reservation.end(),
         // The connection broke.
         Some(reservation) => reservation.keep(&clock, last),
         None => writer.finish(),
@@ -108,6 +112,8 @@ impl Request {
             | Request::Plan { .. }
             | Request::Reserve { .. }
             | Request::EndReservation
+            | Request::Measure { .. }
+            | Request::EndMeasurement
             | Request::Ping => None,
         }
     }
@@ -123,6 +129,8 @@ struct Agent {
     incoming: Option<FileReceiver>,
     /// The senders of commands to the sessions whose files are forwarded.
     forwarders: BTreeMap<String, Sender<SessionCommand>>,
+    /// The processes that measure together with those of other hosts.
+    member: Option<GroupMember>,
     reservation: Option<Reservation>,
     /// Time without a request after which this process ends.
     contact_limit: Seconds,
@@ -195,6 +203,14 @@ impl Agent {
                 self.reservation.take().into_iter().for_each(Reservation::end);
                 Ok(())
             }
+            Request::Measure { arguments, contact_limit_s } => {
+                self.contact_limit = contact_limit_s;
+                self.measure(&arguments)
+            }
+            Request::EndMeasurement => {
+                self.member.iter().for_each(GroupMember::stop);
+                Ok(())
+            }
             Request::Content { sha256 } => self.receive(&sha256, payload),
             Request::Start { session, task, by_launcher } => {
                 let process = self.start(&session, *task, by_launcher)?;
@@ -240,6 +256,22 @@ impl Agent {
             let _ = replies.send(Reply::Planned { errors });
         });
         Ok(())
+    }
+
+    /// Measures in the offered checkout in a thread, which replies with [`Reply::Measured`] or [`Reply::NotMeasured`].
+    fn measure(&mut self, arguments: &[String]) -> io::Result<()> {
+        // An earlier measurement ends first.
+        self.member = None;
+        let started = self.checkout().and_then(|root| {
+            GroupMember::start(&root, &own_program()?, arguments, self.replies.clone()).map_err(io::Error::other)
+        });
+        match started {
+            Ok(member) => {
+                self.member = Some(member);
+                Ok(())
+            }
+            Err(error) => self.replies.send(Reply::NotMeasured { reason: error.to_string() }),
+        }
     }
 
     /// Returns the folder of the offered checkout. Copying its files may take long, so the agent says meanwhile that it works.

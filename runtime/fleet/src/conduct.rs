@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
+use super::bootstrap::OwnProgram;
 use super::fleet_error::FleetError;
-use super::host_link::{HostLink, LinkCommand};
-use super::hosts::hosts_of;
+use super::host_link::{HostLink, LinkCommand, LinkContext};
+use super::hosts::{hosts_of, tree_of};
 use super::link_thread::contact_limit;
 use super::links::Fleet;
 use super::replica::{EarlierAttempt, ReplicaState, process_groups, replicas_of};
@@ -83,7 +84,10 @@ pub fn conduct_fleet(
         }
     };
     notify(&Notice::RunBegins { folder: &folder });
-    let connected = Fleet::connect(plan, &hosts[..needed], &folder, state, options, notify, interrupt);
+    let context = link_context(plan, &folder, &state, options);
+    let connected = context.and_then(|context| {
+        Fleet::connect(context, &hosts[..needed], state, options.skips_unreachable, notify, interrupt)
+    });
     let reserved = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
     let ready = reserved.and_then(|fleet| {
         let log =
@@ -104,6 +108,25 @@ pub fn conduct_fleet(
     let mut run = ready?;
     notify(&Notice::RunIsReady { folder: &folder });
     Ok(run.run_cases(notify))
+}
+
+/// Returns what the links to the hosts of a run share.
+fn link_context(
+    plan: &Plan,
+    folder: &Path,
+    state: &RunState,
+    options: &FleetOptions,
+) -> Result<LinkContext, FleetError> {
+    Ok(LinkContext {
+        site: plan.site.clone(),
+        program: OwnProgram::read().map_err(FleetError::Program)?,
+        tree: tree_of(plan)?,
+        log: folder.join("hosts.err.log"),
+        clock: options.clock.clone(),
+        run: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        run_id: state.id.clone(),
+        contact_limit: contact_limit(&plan.site),
+    })
 }
 
 /// A run on hosts.

@@ -19,7 +19,7 @@ pub enum FleetError {
     /// The file of the running program cannot be read.
     #[error("cannot read the file of this program, which is sent to the hosts: {0}")]
     Program(io::Error),
-    /// The nodes of a Slurm job are unknown.
+    /// The nodes of a Slurm job are unknown, or the hosts too few.
     #[error("{0}")]
     Nodes(String),
     /// The run was interrupted before its first case.

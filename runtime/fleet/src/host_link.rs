@@ -37,6 +37,8 @@ pub(super) struct LinkContext {
     /// Name of the run's folder, and the id of the run.
     pub(super) run: String,
     pub(super) run_id: String,
+    /// Time without contact after which a host ends what it does for the run.
+    pub(super) contact_limit: Seconds,
 }
 
 /// A command to a link.
@@ -57,6 +59,10 @@ pub(super) enum LinkCommand {
     EndReservation,
     /// Plan cases on the host; the arguments are those of `flagperf plan`.
     Plan { arguments: Vec<String> },
+    /// Measure on the host with processes of a group; the arguments are those of `flagperf peak`.
+    Measure { arguments: Vec<String> },
+    /// End that measurement.
+    EndMeasurement,
 }
 
 /// An event that a link reports.
@@ -89,6 +95,8 @@ pub(super) enum LinkEvent {
     HostBusy { reason: String, run_id: String, waits: bool },
     /// The host has planned the cases, with these errors.
     Planned(Vec<HostError>),
+    /// The processes of a group have ended on the host: what they measured, or why they did not.
+    Measured(Result<String, String>),
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.

@@ -9,6 +9,8 @@
 //! connection breaks. Each session is a process of its own, so that the orphans of one are not mistaken for those of
 //! another. The agent sends the files of a session's result folder while they grow.
 //!
+//! `flagperf peak --hosts` has neither cases nor sessions: each agent runs a command that measures, and ends it when anything fails.
+//!
 //! A run on one device of this machine has no sessions, and its workers end with their conductor.
 //!
 //! Knows no engine, and computes no figure of a replica.
@@ -27,6 +29,8 @@ mod forwarder;
 mod frame;
 mod given_up;
 mod group_end;
+mod group_hosts;
+mod group_member;
 mod health;
 mod host_link;
 mod host_plan;
@@ -63,6 +67,7 @@ pub use clock_offset::ClockOffset;
 pub use conduct::{FleetOptions, conduct_fleet};
 pub use doctor_report::{DoctorReport, DoctorRow};
 pub use fleet_error::FleetError;
+pub use group_hosts::{GroupFailure, GroupHosts, GroupSettings};
 pub use health::{HostHealth, HostReport, check_hosts};
 pub use host_plan::HostRefusal;
 pub use host_text::HostError;

@@ -3,6 +3,7 @@
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionEnd, ReceivedReply};
+use super::group_member::checked_output;
 use super::host_link::{LinkEvent, SessionEnd};
 use super::host_text::{short, shown_errors};
 use super::link_thread::{LinkThread, restored_text};
@@ -40,6 +41,8 @@ impl LinkThread {
                 self.plan_arguments = None;
                 self.report(LinkEvent::Planned(shown_errors(&errors)));
             }
+            Reply::Measured { output } => self.report(LinkEvent::Measured(checked_output(output))),
+            Reply::NotMeasured { reason } => self.report(LinkEvent::Measured(Err(short(&reason)))),
             Reply::HostBusy { reason, run_id, waits } => {
                 self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
             }

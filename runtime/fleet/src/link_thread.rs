@@ -273,6 +273,11 @@ impl LinkThread {
                 self.plan_arguments = Some(arguments.clone());
                 connection.send(&Request::Plan { arguments })
             }
+            LinkCommand::Measure { arguments } => {
+                let contact_limit_s = self.context.contact_limit;
+                connection.send(&Request::Measure { arguments, contact_limit_s })
+            }
+            LinkCommand::EndMeasurement => connection.send(&Request::EndMeasurement),
             LinkCommand::EndSession { session, reason } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.ended_because = Some(reason.clone()));
                 connection.send(&Request::Interrupt { session, reason: Some(reason) })
@@ -286,8 +291,8 @@ impl LinkThread {
     }
 
     fn reserve_request(&self, waits: bool) -> Request {
-        let LinkContext { run, run_id, site, .. } = &*self.context;
-        let (run, run_id, contact_limit_s) = (run.clone(), run_id.clone(), contact_limit(site));
+        let LinkContext { run, run_id, contact_limit, .. } = &*self.context;
+        let (run, run_id, contact_limit_s) = (run.clone(), run_id.clone(), *contact_limit);
         Request::Reserve { run_id, run, started_by: started_by(), waits, contact_limit_s }
     }
 }

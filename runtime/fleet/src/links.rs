@@ -1,24 +1,21 @@
 //! Connects to the hosts of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
-use super::conduct::{FleetOptions, POLL_INTERVAL};
+use super::conduct::POLL_INTERVAL;
 use super::fleet_error::FleetError;
 use super::given_up::GivenUpSessions;
 use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
-use super::hosts::tree_of;
 use super::launcher::launcher_for;
 use super::network::{HostAddress, chosen_address};
 use super::state::RunState;
 use flagperf_config::BusyHost;
 use flagperf_core::hash::hash_bytes;
-use flagperf_plan::Plan;
 use flagperf_run::{Interrupt, Notice};
 
 /// Digits of the id of a machine.
@@ -53,24 +50,15 @@ impl Fleet {
     /// # Errors
     /// When a host cannot be used, or the connecting is interrupted.
     pub(super) fn connect(
-        plan: &Plan,
+        context: LinkContext,
         hosts: &[String],
-        folder: &Path,
         state: RunState,
-        options: &FleetOptions,
+        skips_unreachable: bool,
         notify: &mut dyn FnMut(&Notice<'_>),
         interrupt: &Interrupt,
     ) -> Result<Self, FleetError> {
-        let site = &plan.site;
-        let context = Arc::new(LinkContext {
-            site: site.clone(),
-            program: OwnProgram::read().map_err(FleetError::Program)?,
-            tree: tree_of(plan)?,
-            log: folder.join("hosts.err.log"),
-            clock: options.clock.clone(),
-            run: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            run_id: state.id.clone(),
-        });
+        let context = Arc::new(context);
+        let site = &context.site;
         let sent_files = context.tree.files.iter().map(|file| (file.path.clone(), file.sha256.clone())).collect();
         let (sender, events): (Sender<_>, Receiver<_>) = unbounded();
         let link = |host: &String| {
@@ -119,7 +107,7 @@ impl Fleet {
         if interrupt.is_set() {
             return Err(FleetError::Interrupted);
         }
-        let is_usable = fleet.lost.is_empty() || options.skips_unreachable && fleet.lost.len() < hosts.len();
+        let is_usable = fleet.lost.is_empty() || skips_unreachable && fleet.lost.len() < hosts.len();
         match is_usable {
             true => Ok(fleet),
             false => Err(FleetError::Hosts(std::mem::take(&mut fleet.lost).into_iter().collect())),
@@ -132,11 +120,16 @@ impl Fleet {
         self.given_up.on_host(host).into_iter().for_each(|session| link.send(LinkCommand::Remove { session }));
     }
 
-    /// Returns that a host is the same machine as another one of these hosts.
-    fn same_machine(&self, host: &str, hosts: &[String]) -> Option<String> {
+    /// Returns another one of these hosts that is the same machine as a host.
+    pub(super) fn other_name<'h>(&self, host: &str, hosts: &'h [String]) -> Option<&'h String> {
         // Containers on one machine share its kernel, but have different hostnames.
         let machine = self.machines.get(host).filter(|(kernel, _)| !kernel.is_empty())?;
-        let other = hosts.iter().find(|other| *other != host && self.machines.get(*other) == Some(machine))?;
+        hosts.iter().find(|other| *other != host && self.machines.get(*other) == Some(machine))
+    }
+
+    /// Returns that a host is the same machine as another one of these hosts.
+    fn same_machine(&self, host: &str, hosts: &[String]) -> Option<String> {
+        let other = self.other_name(host, hosts)?;
         Some(format!("is the same machine as `{other}`: the sum over both hosts is not the throughput of two machines"))
     }
 

@@ -87,6 +87,15 @@ pub enum Request {
         /// Arguments of `flagperf plan`, except the folder of host.yaml.
         arguments: Vec<String>,
     },
+    /// Measures in the offered checkout with processes of a group. The reply is [`Reply::Measured`] or [`Reply::NotMeasured`].
+    Measure {
+        /// Arguments of `flagperf peak`, except the folder of host.yaml.
+        arguments: Vec<String>,
+        /// Time without contact after which the measurement ends.
+        contact_limit_s: Seconds,
+    },
+    /// Ends the measurement. It then replies with [`Reply::NotMeasured`].
+    EndMeasurement,
     /// Checks the connection. The reply is [`Reply::Present`].
     Ping,
 }
@@ -124,6 +133,13 @@ pub enum Reply {
         /// The errors that prevent the host from running them.
         errors: Vec<HostError>,
     },
+    /// The processes of a group have measured.
+    Measured {
+        /// What `flagperf peak` printed.
+        output: String,
+    },
+    /// The processes of a group have not measured.
+    NotMeasured { reason: String },
     /// A session was started, or had been started before.
     Started {
         /// Name of the session.
@@ -243,6 +259,8 @@ impl Reply {
             | Reply::Restored { .. }
             | Reply::Report { .. }
             | Reply::Planned { .. }
+            | Reply::Measured { .. }
+            | Reply::NotMeasured { .. }
             | Reply::Working
             | Reply::Reserved { .. }
             | Reply::HostBusy { .. } => None,

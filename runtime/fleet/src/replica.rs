@@ -64,9 +64,8 @@ pub(super) fn process_groups(
     let id: String = hash_bytes(&seed.derive("group", 0).bytes()).chars().take(16).collect();
     let chosen = |replica: &Replica| addresses.get(&replica.host);
     let address = |replica: &Replica| match (chosen(replica), key.scale.hosts) {
-        (Some(chosen), _) => chosen.address.to_string(),
         (None, 1) => "127.0.0.1".to_owned(),
-        _ => replica.host.rsplit('@').next().unwrap_or_default().to_owned(),
+        (chosen, _) => group_address(&replica.host, chosen),
     };
     let group = |(rank, replica): (usize, &Replica)| {
         let peer = replicas.iter().find(|other| other.node_rank != replica.node_rank).unwrap_or(replica);
@@ -88,6 +87,13 @@ pub(super) fn process_groups(
         }
     };
     replicas.iter().enumerate().map(group).collect()
+}
+
+/// Returns the address by which the processes of a group on other hosts reach a host: that of the network card that host.yaml selects, or
+/// its name.
+pub(super) fn group_address(host: &str, chosen: Option<&HostAddress>) -> String {
+    let name = || host.rsplit('@').next().unwrap_or_default().to_owned();
+    chosen.map_or_else(name, |chosen| chosen.address.to_string())
 }
 
 /// Whether a replica is the first one of its host.

@@ -17,7 +17,7 @@ impl FleetRun<'_> {
         let find =
             |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
         match event {
-            LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) => {}
+            LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) | LinkEvent::Measured(_) => {}
             LinkEvent::Clock(_) | LinkEvent::Removed { .. } | LinkEvent::Warning(_) => {
                 self.fleet.note(host, event, notify);
             }

@@ -36,4 +36,4 @@ pub use process::{Process, ProcessError, Program, THIS_PROGRAM, exit_when_input_
 pub use program_file::program_file;
 pub use protection::{WorkerNeeds, protect_worker};
 pub use streams::{Streams, WorkerInput, WorkerStreams};
-pub use worker::{ProcessEvent, Worker};
+pub use worker::{ProcessEvent, StoppedTime, Worker};

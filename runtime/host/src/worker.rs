@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Ending, WorkerInput};
 use flagperf_core::measure::Nanos;
+use flagperf_core::units::Seconds;
 
 /// A running worker. Dropping it ends the worker and everything that it started.
 pub trait Worker {
@@ -37,6 +38,24 @@ pub trait Worker {
 
     /// Returns the process id on this machine; `None` when it is unknown.
     fn id(&self) -> Option<u32>;
+}
+
+/// How long a signal may stop a worker.
+const STOPPED_MAX: Seconds = Seconds(5.0);
+
+/// Notices that a signal has stopped a worker for too long.
+#[derive(Debug, Default)]
+pub struct StoppedTime {
+    since: Option<Nanos>,
+}
+
+impl StoppedTime {
+    /// Returns that the worker has been stopped for too long, if it is stopped now and was at each call for so long.
+    pub fn reason(&mut self, is_stopped: bool, now: Nanos) -> Option<String> {
+        self.since = is_stopped.then(|| self.since.unwrap_or(now));
+        let is_over = self.since.is_some_and(|since| now.since(since).0 > STOPPED_MAX.0);
+        is_over.then(|| format!("a signal (SIGSTOP) stopped it for more than {} s", STOPPED_MAX.0))
+    }
 }
 
 /// Returns whether a process is stopped: the state `T` or `t` after the name in its `stat` (proc(5)).

@@ -22,7 +22,7 @@ use super::measure::{Calls, DEFERRED_SAMPLES, Loader, MeasureError, OperatorJob,
 use super::operators::Elements;
 
 /// The sizes of a tensor in bytes: from 64 KiB, four times as large each, to 1 GiB.
-const SIZES: [usize; 8] = [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
+pub(crate) const SIZES: [usize; 8] = [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30];
 /// The elements of a row: all rows of a tensor are equal.
 const ROW: usize = 1 << 12;
 /// Different tensors that the calls of a series use in turn.
@@ -37,8 +37,8 @@ const HOST_COPIES: u64 = 3;
 /// The calls before a series, the share of the time of a measurement that a series takes, and its calls.
 const WARMUP_CALLS: u64 = 5;
 const SERIES_SHARE: f64 = 0.5;
-const CALLS_MIN: u32 = 5;
-const CALLS_MAX: u32 = 500;
+pub(crate) const CALLS_MIN: u32 = 5;
+pub(crate) const CALLS_MAX: u32 = 500;
 
 /// What the processes exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,9 @@ impl Exchange {
 pub struct ProcessTimes {
     /// The number of the process, from 0.
     pub rank: u32,
+    /// Its host in `HOSTS`; `None` if all processes run on one host.
+    #[serde(default)]
+    pub host: Option<String>,
     /// The name and version of the engine's library.
     pub engine: String,
     pub version: String,
@@ -136,6 +139,7 @@ pub fn measure_exchange(
     let monitored = settings.monitored(&facts.device);
     Ok(ProcessTimes {
         rank: group.rank,
+        host: None,
         engine: settings.engine.engine.clone(),
         version: loaded_version(loader.engine, &facts),
         device: facts.device,
@@ -220,7 +224,7 @@ impl<'j> Series<'j> {
         let session = loader.load(&graph)?;
         let tensors = SETS + new + OTHER_TENSORS;
         if session.facts().device == PROCESSOR {
-            let needed = (bytes as u64).saturating_mul(tensors * HOST_COPIES * u64::from(group.size));
+            let needed = (bytes as u64).saturating_mul(tensors * HOST_COPIES * u64::from(group.local_size.max(1)));
             if needed > available_memory() {
                 return Err(EngineError::OutOfMemory { bytes: needed }.into());
             }

@@ -69,14 +69,17 @@ impl ExchangeFigures {
     }
 }
 
-/// Returns which processes computed on the same device, if its id shows it.
+/// Returns which processes computed on the same device, if its id shows it. Devices of different hosts may have the same id.
 fn shared_devices(processes: &[ProcessTimes]) -> Vec<Reason> {
-    let mut ranks: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut ranks: BTreeMap<(Option<&str>, &str), Vec<String>> = BTreeMap::new();
     for process in processes {
-        ranks.entry(process.device_id.as_deref().unwrap_or_default()).or_default().push(process.rank.to_string());
+        let device = (process.host.as_deref(), process.device_id.as_deref().unwrap_or_default());
+        ranks.entry(device).or_default().push(process.rank.to_string());
     }
-    let shared = ranks.into_iter().filter(|(id, ranks)| !id.is_empty() && ranks.len() > 1);
-    shared.map(|(id, ranks)| format!("the ranks {} computed on the same device `{id}`", ranks.join(", "))).collect()
+    let shared = ranks.into_iter().filter(|((_, id), ranks)| !id.is_empty() && ranks.len() > 1);
+    shared
+        .map(|((_, id), ranks)| format!("the ranks {} computed on the same device `{id}`", ranks.join(", ")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -99,6 +102,7 @@ mod tests {
         };
         ProcessTimes {
             rank,
+            host: None,
             engine: "e".to_owned(),
             version: "1".to_owned(),
             device: "cuda:0".to_owned(),
@@ -134,5 +138,18 @@ mod tests {
                 "the ranks 2, 3 computed on the same device `GPU-2`",
             ]
         );
+    }
+
+    #[test]
+    fn devices_of_different_hosts_are_different_whatever_their_ids() {
+        let on_hosts = |hosts: [&str; 2]| {
+            let process = |(rank, host): (u32, &str)| ProcessTimes {
+                host: Some(host.to_owned()),
+                ..process(rank, &[8], [1.0; 3], 0.0)
+            };
+            shared_devices(&[process((2, hosts[0])), process((3, hosts[1]))])
+        };
+        assert_eq!(on_hosts(["h1", "h2"]), Vec::<String>::new());
+        assert_eq!(on_hosts(["h1", "h1"]), ["the ranks 2, 3 computed on the same device `GPU-2`"]);
     }
 }

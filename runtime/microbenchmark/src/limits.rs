@@ -11,15 +11,14 @@ use flagperf_engine::{EngineError, Session, Value};
 use flagperf_onnx::ValueInfo;
 use serde::{Deserialize, Serialize};
 
-use super::exchange::{Exchange, ProcessTimes, measure_exchange};
-use super::exchange_figures::ExchangeFigures;
-use super::figures::{DataSheet, OperatorFigures, Reason};
+use super::exchange::{Exchange, measure_exchange};
+use super::figures::DataSheet;
 use super::format::Format;
 use super::graph::{first_row_graph, tile_graph};
+use super::limit_times::{LimitTimes, SizeTimes};
 use super::measure::{Loader, MeasureError, OperatorJob, PROCESSOR, measure_operator};
 use super::operators::Operator;
 use super::sizes::Sizes;
-use super::times::OperatorTimes;
 
 /// The time of a call from which no larger size is tried.
 pub(crate) const CALL_MAX: f64 = 0.3;
@@ -64,8 +63,6 @@ enum LimitKind {
     AllReduce,
     /// By a tensor that one of two such processes sends to the other.
     PeerToPeer,
-    /// Not at all, for this reason.
-    Missing(&'static str),
 }
 
 const fn limit(name: &'static str, row: &'static str, kind: LimitKind) -> Limit {
@@ -88,28 +85,33 @@ pub const LIMITS: [Limit; 15] = [
     limit("interconnect-d2h", "transfer-bandwidth-d2h", LimitKind::DeviceToHost),
     limit("interconnect-MPI_intraserver", "interconnect-MPI_intraserver-bandwidth", LimitKind::AllReduce),
     limit("interconnect-P2P_intraserver", "inferconnect-P2P_intraserver-bandwidth", LimitKind::PeerToPeer),
-    limit("interconnect-MPI_interserver", "interconnect-MPI_interserver-bandwidth", BETWEEN_HOSTS),
-    limit("interconnect-P2P_interserver", "inferconnect-P2P_intraserver-bandwidth", BETWEEN_HOSTS),
+    limit("interconnect-MPI_interserver", "interconnect-MPI_interserver-bandwidth", LimitKind::AllReduce),
+    limit("interconnect-P2P_interserver", "inferconnect-P2P_intraserver-bandwidth", LimitKind::PeerToPeer),
 ];
 
-const BETWEEN_HOSTS: LimitKind = LimitKind::Missing("this command measures devices of one host");
+/// How many processes measure a limit together: one for each device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSize {
+    pub hosts: usize,
+    /// The devices of each host.
+    pub devices: u32,
+}
+
+impl GroupSize {
+    /// One device of this machine.
+    pub const ONE: GroupSize = GroupSize { hosts: 1, devices: 1 };
+}
 
 impl Limit {
-    /// Returns the limit with this name, which can be measured.
+    /// Returns the limit with this name.
     ///
     /// # Errors
-    /// The known names, or why it cannot be measured.
+    /// The known names.
     pub fn find(name: &str) -> Result<&'static Limit, String> {
-        let limit = LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
-            let measured = LIMITS.iter().filter(|limit| limit.missing().is_none()).map(|limit| limit.name);
-            format!("unknown limit `{name}` (known: {})", flagperf_core::suggestion::list_known(name, measured))
-        })?;
-        limit.missing().map_or(Ok(limit), |reason| Err(format!("limit `{name}` cannot be measured: {reason}")))
-    }
-
-    /// Returns why the limit cannot be measured with any engine; `None` if it can.
-    pub fn missing(&self) -> Option<&'static str> {
-        if let LimitKind::Missing(reason) = self.kind { Some(reason) } else { None }
+        LIMITS.iter().find(|limit| limit.name == name).ok_or_else(|| {
+            let known = LIMITS.iter().map(|limit| limit.name);
+            format!("unknown limit `{name}` (known: {})", flagperf_core::suggestion::list_known(name, known))
+        })
     }
 
     /// Returns the operator and the format by which the limit is measured; `None` if it is measured without an operator.
@@ -124,16 +126,34 @@ impl Limit {
         Some((Operator::find(name).ok()?, Format::find(format)?))
     }
 
-    /// Returns whether the limit is that of several devices of one host.
+    /// Returns whether the limit is that of several devices, of one host or of several.
     pub fn is_of_several_devices(&self) -> bool {
-        self.name.contains("server")
+        matches!(self.kind, LimitKind::AllReduce | LimitKind::PeerToPeer)
+    }
+
+    /// Returns whether the limit is that of devices of several hosts.
+    pub fn is_between_hosts(&self) -> bool {
+        self.name.contains("interserver")
     }
 
     /// Returns whether the limit is that of so many devices together.
-    pub fn is_of(&self, devices: u32) -> bool {
+    pub fn is_of(&self, size: GroupSize) -> bool {
+        let GroupSize { hosts, devices } = size;
+        if self.is_between_hosts() != (hosts > 1) {
+            return false;
+        }
         match self.kind {
-            LimitKind::PeerToPeer => devices == 2,
-            _ => self.is_of_several_devices() == (devices > 1),
+            LimitKind::PeerToPeer => hosts as u64 * u64::from(devices) == 2,
+            _ => self.is_of_several_devices() == (hosts > 1 || devices > 1),
+        }
+    }
+
+    /// Returns what the processes of the limit exchange; `None` if it is that of one device.
+    pub(crate) fn exchange(&self) -> Option<Exchange> {
+        match self.kind {
+            LimitKind::AllReduce => Some(Exchange::AllReduce),
+            LimitKind::PeerToPeer => Some(Exchange::Broadcast),
+            _ => None,
         }
     }
 
@@ -169,118 +189,6 @@ pub struct LimitJob {
     pub group: Option<ProcessGroup>,
 }
 
-/// What is measured of a limit.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LimitTimes {
-    /// An operator in several sizes, of which the fastest counts.
-    Operator(Vec<SizeTimes>),
-    /// Copies of so many bytes.
-    Transfers { device: String, device_name: Option<String>, bytes: Bytes, times_s: Vec<Seconds> },
-    /// The bytes of all blocks that could be allocated at once.
-    Capacity { device: String, device_name: Option<String>, bytes: Bytes },
-    /// The means of tensors over these processes.
-    AllReduce(Vec<ProcessTimes>),
-    /// The tensors of the first of these processes, which the others get.
-    Broadcast(Vec<ProcessTimes>),
-}
-
-/// A limit, from what was measured.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LimitValue {
-    /// The highest rate of operations or bytes per second, or the bytes.
-    pub value: f64,
-    /// The size that reached it, and the figures there, if it was measured by an operator.
-    pub size: Option<usize>,
-    pub figures: Option<OperatorFigures>,
-    /// The bytes of the tensor that reached it, and the figures of each size, if it is that of several devices.
-    pub bytes: Option<Bytes>,
-    pub exchange: Vec<ExchangeFigures>,
-    /// Why it does not count; empty if it does.
-    pub reasons: Vec<Reason>,
-}
-
-/// The times of an operator in one size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SizeTimes {
-    /// The size of each dimension of a product, or the elements of a copy in units of 2^20.
-    pub size: usize,
-    /// The floating-point operations of a call, if they are counted.
-    pub flops: Option<f64>,
-    pub times: OperatorTimes,
-}
-
-/// Returns the highest bus bandwidth of an exchange.
-fn exchange_value(exchange: Exchange, processes: &[ProcessTimes]) -> Option<LimitValue> {
-    let exchange = ExchangeFigures::of(exchange, processes);
-    let best = exchange.iter().max_by(|a, b| a.bus_bytes_per_s.total_cmp(&b.bus_bytes_per_s))?;
-    let (value, bytes, reasons) = (best.bus_bytes_per_s, Some(best.bytes), best.reasons.clone());
-    Some(LimitValue { value, bytes, exchange, reasons, ..LimitValue::default() })
-}
-
-impl LimitTimes {
-    /// Returns the limit; `None` if nothing was measured.
-    pub fn value(&self, sheet: &DataSheet) -> Option<LimitValue> {
-        match self {
-            LimitTimes::Operator(sizes) => {
-                let figures = sizes.iter().map(|one| (one.size, OperatorFigures::of(&one.times, one.flops, sheet)));
-                let rate = |figures: &OperatorFigures| figures.flops_per_s.unwrap_or(figures.bytes_per_s);
-                let (size, best) = figures.max_by(|(_, a), (_, b)| rate(a).total_cmp(&rate(b)))?;
-                let (value, reasons) = (rate(&best), best.reasons.clone());
-                Some(LimitValue { value, size: Some(size), figures: Some(best), reasons, ..LimitValue::default() })
-            }
-            LimitTimes::Transfers { bytes, times_s, .. } => {
-                let mut times: Vec<f64> = times_s.iter().map(|time| time.0).collect();
-                times.sort_unstable_by(f64::total_cmp);
-                let value = bytes.0 as f64 / times.get(times.len() / 2)?;
-                Some(LimitValue { value, ..LimitValue::default() })
-            }
-            LimitTimes::Capacity { bytes, .. } => Some(LimitValue { value: bytes.0 as f64, ..LimitValue::default() }),
-            LimitTimes::AllReduce(processes) => exchange_value(Exchange::AllReduce, processes),
-            LimitTimes::Broadcast(processes) => exchange_value(Exchange::Broadcast, processes),
-        }
-    }
-
-    /// Returns what several processes measured as one; `None` if they are none.
-    pub fn merge(times: Vec<LimitTimes>) -> Option<LimitTimes> {
-        times.into_iter().reduce(|all, own| match (all, own) {
-            (LimitTimes::AllReduce(all), LimitTimes::AllReduce(own)) => LimitTimes::AllReduce([all, own].concat()),
-            (LimitTimes::Broadcast(all), LimitTimes::Broadcast(own)) => LimitTimes::Broadcast([all, own].concat()),
-            (all, _) => all,
-        })
-    }
-
-    /// Returns the number of devices.
-    pub fn devices(&self) -> usize {
-        match self {
-            LimitTimes::AllReduce(processes) | LimitTimes::Broadcast(processes) => processes.len(),
-            _ => 1,
-        }
-    }
-
-    /// Returns the name of the device in its driver.
-    pub fn device_name(&self) -> Option<&str> {
-        match self {
-            LimitTimes::Operator(sizes) => sizes.first()?.times.device_name.as_deref(),
-            LimitTimes::Transfers { device_name, .. } | LimitTimes::Capacity { device_name, .. } => {
-                device_name.as_deref()
-            }
-            LimitTimes::AllReduce(all) | LimitTimes::Broadcast(all) => all.first()?.device_name.as_deref(),
-        }
-    }
-
-    /// Returns the device, as the engine names it.
-    pub fn device(&self) -> &str {
-        match self {
-            LimitTimes::Operator(sizes) => sizes.first().map_or("", |one| one.times.device.as_str()),
-            LimitTimes::Transfers { device, .. } | LimitTimes::Capacity { device, .. } => device,
-            LimitTimes::AllReduce(all) | LimitTimes::Broadcast(all) => {
-                all.first().map_or("", |one| one.device.as_str())
-            }
-        }
-    }
-}
-
 /// Measures a limit. `begun` counts the calls in which this process meets the others.
 ///
 /// # Errors
@@ -293,15 +201,11 @@ pub fn measure_limit(job: &LimitJob, clock: &dyn Clock, begun: &AtomicU64) -> Re
         LimitKind::Capacity => measure_capacity(&job.settings),
         LimitKind::HostToDevice => measure_to_device(&job.settings, clock),
         LimitKind::DeviceToHost => measure_to_host(&job.settings, clock),
-        LimitKind::Missing(reason) => Err(MeasureError::Operator(reason.to_owned())),
         LimitKind::AllReduce | LimitKind::PeerToPeer => {
             let alone = || MeasureError::Operator(format!("`{}` is a limit of several devices", limit.name));
-            let group = job.group.as_ref().ok_or_else(alone)?;
-            let of = |exchange| Ok(vec![measure_exchange(exchange, &job.settings, group, clock, begun)?]);
-            match limit.kind {
-                LimitKind::AllReduce => of(Exchange::AllReduce).map(LimitTimes::AllReduce),
-                _ => of(Exchange::Broadcast).map(LimitTimes::Broadcast),
-            }
+            let (group, exchange) = job.group.as_ref().zip(limit.exchange()).ok_or_else(alone)?;
+            let times = measure_exchange(exchange, &job.settings, group, clock, begun)?;
+            Ok(LimitTimes::of_exchange(exchange, vec![times]))
         }
     }
 }

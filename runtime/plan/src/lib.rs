@@ -49,5 +49,5 @@ pub use job::{
     AuditScope, CaseSettings, DecoderChoice, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task, TrainingSettings,
 };
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
-pub use planning::{CasePlan, Plan, PlanErrors, plan};
+pub use planning::{CasePlan, INTERFACE_VARIABLES, Plan, PlanErrors, plan};
 pub use program::{LinePatterns, PROGRAM_FIGURES, TrainingProgram};

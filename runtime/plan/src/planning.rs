@@ -26,7 +26,7 @@ use flagperf_core::precision::Precision;
 use flagperf_core::step::Phase;
 
 /// The variables by which Gloo and NCCL learn the network card to use.
-const INTERFACE_VARIABLES: [&str; 2] = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
+pub const INTERFACE_VARIABLES: [&str; 2] = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"];
 
 /// All findings, at least one of them an error.
 pub type PlanErrors = Findings;

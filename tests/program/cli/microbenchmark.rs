@@ -79,7 +79,7 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         (&["run", "--html", "page.html"], "--html writes a page of operators"),
         (
             &["peak", "--only", "interconnect-MPI_interserver"],
-            "limit `interconnect-MPI_interserver` cannot be measured: this command measures devices of one host",
+            "limit `interconnect-MPI_interserver` is that of several hosts: `--hosts` measures it on those of host.yaml",
         ),
         (&["peak", "--only", "computation-FP31"], "unknown limit `computation-FP31` (known: "),
         (&["peak", "--html", "missing/page.html"], "missing"),
