@@ -167,9 +167,7 @@ pub enum Event {
     },
     /// Progress of a trial: several times a second when the run is displayed, otherwise every ten seconds.
     TrialProgress {
-        /// Index of the trial, from 0.
         trial: u32,
-        /// Queries that were answered.
         answered: u64,
         /// Time since the trial began, and the time in which its queries arrive.
         elapsed_s: Seconds,
