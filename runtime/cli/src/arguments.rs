@@ -108,10 +108,11 @@ pub(super) enum Command {
     Verify(VerifyArguments),
     /// Sign the manifest of a result with your private key
     Sign(SignArguments),
-    /// Print the complete report of a result again, from its record. Does not check the result: `verify` does
+    /// Print the complete report of a result again, from its record, and the sum over several devices. Does not check the result:
+    /// `verify` does. Exits with 1 if a sum does not follow from its results, or a result cannot be read
     Show(ShowArguments),
     /// Write results as a page with charts, or as rows and tests for other programs, from their files alone. Exits with 1 if a result
-    /// is wrong, 2 if one cannot be read.
+    /// is wrong or cannot be read, 2 if none can be read.
     ///
     /// Each result is checked as `verify` checks it, unless its files have more than 256 MiB; the report says what was found. A wrong
     /// result is marked, and has no row in the output of --markdown.

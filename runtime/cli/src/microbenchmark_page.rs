@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use flagperf_page::rate_figure;
+use indexmap::{IndexMap, IndexSet};
+
 use super::compare_page::page_start;
 use super::graph_page::escape;
 use super::microbenchmark_results::{LimitResult, OperatorResult};
@@ -36,7 +39,51 @@ pub(super) fn operators_page(results: &[OperatorResult], text: &str) -> String {
         let part = figures.peak_share.unwrap_or(rate / highest(unit));
         Some(Bar { name, value: rate_text(figures, result.format), part })
     };
-    page("Operators", &results.iter().filter_map(bar).collect::<Vec<_>>(), text)
+    page("Operators", &results.iter().filter_map(bar).collect::<Vec<_>>(), &plots(results), text)
+}
+
+/// Draws the rate of each operator that was measured in several sizes.
+fn plots(results: &[OperatorResult]) -> String {
+    let mut operators: IndexMap<&str, Vec<&OperatorResult>> = IndexMap::new();
+    for result in results.iter().filter(|result| result.figures.is_some()) {
+        operators.entry(&result.operator).or_default().push(result);
+    }
+    operators.iter().filter_map(|(name, results)| plot(name, results)).collect()
+}
+
+/// Draws the rates of an operator, a line for each format; `None` unless it was measured in several sizes.
+fn plot(operator: &str, results: &[&OperatorResult]) -> Option<String> {
+    let axis = size_axis(results);
+    let mut lines: IndexMap<String, Vec<(f64, f64)>> = IndexMap::new();
+    let mut units = IndexSet::new();
+    for result in results {
+        let figures = result.figures.as_ref()?;
+        units.insert(if figures.flops_per_s.is_some() { result.format.rate_unit() } else { "B/s" });
+        let size = match axis.first() {
+            Some(first) => result.sizes[*first] as f64,
+            None => result.times.as_ref()?.bytes.0 as f64,
+        };
+        let rate = figures.flops_per_s.unwrap_or(figures.bytes_per_s);
+        lines.entry(format!("{operator}:{}", result.format.name)).or_default().push((size, rate));
+    }
+    lines.retain(|_, points| points.iter().any(|point| point.0 != points[0].0));
+    let over = if axis.is_empty() { "bytes of inputs and outputs".to_owned() } else { axis.join(" = ") };
+    let title = format!("{operator}: {} over {over}", units.into_iter().collect::<Vec<_>>().join(", "));
+    (!lines.is_empty()).then(|| rate_figure(&title, &lines.into_iter().collect::<Vec<_>>()))
+}
+
+/// Returns the sizes that differ between results if they have one value in each result; empty if they have not, or if a result is of
+/// the operator's own sizes.
+fn size_axis<'r>(results: &[&'r OperatorResult]) -> Vec<&'r str> {
+    let Some(first) = results.first() else { return Vec::new() };
+    let differs = |name: &&String| results.iter().any(|result| result.sizes.get(*name) != first.sizes.get(*name));
+    let names: Vec<&str> = first.sizes.keys().filter(differs).map(String::as_str).collect();
+    let is_one = |result: &&OperatorResult| {
+        let values: Option<Vec<usize>> = names.iter().map(|name| result.sizes.get(*name).copied()).collect();
+        result.sizes.len() == first.sizes.len()
+            && values.is_some_and(|values| values.iter().all(|size| *size == values[0]))
+    };
+    if results.iter().all(is_one) { names } else { Vec::new() }
 }
 
 /// Returns a page of limits: each bar is a share of the data sheet's figure, where there is one.
@@ -46,13 +93,12 @@ pub(super) fn peak_page(results: &[LimitResult], text: &str) -> String {
         let part = result.data_sheet_value.map_or(0.0, |sheet| value / sheet);
         Some(Bar { name: result.limit.to_owned(), value: value_text(value, result.unit), part })
     };
-    page("Limits of the device", &results.iter().filter_map(bar).collect::<Vec<_>>(), text)
+    page("Limits of the device", &results.iter().filter_map(bar).collect::<Vec<_>>(), "", text)
 }
 
-fn page(title: &str, bars: &[Bar], text: &str) -> String {
+fn page(title: &str, bars: &[Bar], plots: &str, text: &str) -> String {
     let mut page = page_start(title) + STYLE;
-    page +=
-        "<table><thead><tr><th>what<th>measured<th>share of the data sheet, or of the highest rate</thead><tbody>\n";
+    page += "<div class=\"wide\"><table><thead><tr><th>what<th>measured<th>share of the data sheet, or of the highest rate</thead><tbody>\n";
     for bar in bars {
         let (name, value, width) = (escape(&bar.name), escape(&bar.value), bar.part.clamp(0.0, 1.0) * WIDTH);
         writeln!(
@@ -61,6 +107,6 @@ fn page(title: &str, bars: &[Bar], text: &str) -> String {
         )
         .expect("a text accepts everything");
     }
-    page += &format!("</tbody></table>\n<pre>{}</pre></html>\n", escape(text));
+    page += &format!("</tbody></table></div>\n{plots}<pre>{}</pre></html>\n", escape(text));
     page
 }

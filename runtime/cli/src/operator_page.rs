@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use flagperf_config::OperatorDescription;
 use flagperf_operator::Measured;
 
-use super::compare_page::page_start;
+use super::compare_page::{page_start, plot_start};
 use super::graph_page::escape;
 use super::operator::CaseResults;
 use super::operator_text::shapes;
@@ -31,7 +31,7 @@ pub(super) fn operator_page(
         .flat_map(|(case, outcome)| outcome.results.iter().map(|one| (format!("{} {}", shapes(case), one.dtype), one)))
         .collect();
     let height = measured.len() as f64 * 3.0 * BAR;
-    write!(page, "<svg width=\"{}\" height=\"{height}\">", LEFT + WIDTH + 60.0).expect("a text accepts everything");
+    page += &plot_start([LEFT + WIDTH + 60.0, height], heading);
     for (place, (name, one)) in measured.iter().enumerate() {
         let top = place as f64 * 3.0 * BAR;
         let label = format!("<text x=\"0\" y=\"{}\">{}</text>", top + 1.2 * BAR, escape(name));

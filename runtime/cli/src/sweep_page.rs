@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use flagperf_comparison::Sweep;
 
-use super::compare_page::page_start;
+use super::compare_page::{page_start, plot_start};
 use super::graph_page::escape;
 use super::sweep_text::{sweep_text, value_text};
 
@@ -33,10 +33,7 @@ fn plot(sweep: &Sweep) -> String {
     let place = |index: usize, value: f64| {
         (MARGIN + distance * index as f64, HEIGHT - MARGIN - value / high * (HEIGHT - 2.0 * MARGIN))
     };
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" style=\"max-width:{WIDTH}px\" role=\"img\" aria-label=\"throughput by {}\">",
-        escape(&sweep.key)
-    );
+    let mut svg = plot_start([WIDTH, HEIGHT], &format!("throughput by {}", sweep.key));
     let base = HEIGHT - MARGIN;
     write!(svg, "<line x1=\"{MARGIN}\" x2=\"{}\" y1=\"{base}\" y2=\"{base}\" stroke=\"#999\"/>", WIDTH - MARGIN)
         .expect(ACCEPTS);

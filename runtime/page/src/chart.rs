@@ -122,6 +122,12 @@ fn series(colour: usize) -> RGBColor {
     SERIES[colour % SERIES.len()]
 }
 
+/// Returns the colour of a series as a style names it.
+pub(super) fn series_colour(colour: usize) -> String {
+    let RGBColor(red, green, blue) = series(colour);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
 /// Returns a range that is not empty and whose ends are numbers, without which plotters does not end.
 fn widened(range: &Range<f64>) -> Range<f64> {
     if !(range.end - range.start).is_finite() {

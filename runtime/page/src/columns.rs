@@ -80,3 +80,45 @@ fn median(record: &Record) -> Option<String> {
 fn accuracy(record: &Record) -> Option<String> {
     headline_rows(record).into_iter().find(|(name, _)| name == "accuracy").map(|(_, value)| value)
 }
+
+#[cfg(test)]
+mod tests {
+    use flagperf_core::measure::{Arrival, Observation, Scenario, ScenarioFigures, ScenarioReport, TrialFigures};
+    use flagperf_core::units::{SamplesPerSecond, Seconds};
+    use flagperf_result::testing;
+
+    use super::super::result::{Check, ReadResult};
+    use super::*;
+
+    #[test]
+    fn the_interval_of_throughput_and_the_queries_of_scenarios_have_columns() {
+        let mut record = testing::record();
+        record.phases[0].measured[0].throughput_core_interval = Some(ThroughputInterval {
+            low_samples_per_s: SamplesPerSecond(79.0),
+            high_samples_per_s: Some(SamplesPerSecond(81.0)),
+            relative_half_width: 0.0125,
+            observations: 5,
+            of: Observation::Pass,
+            degrees_of_freedom: 4,
+        });
+        let of = |record: &Record| {
+            let result =
+                (ReadResult { path: "r/record.json".into(), record: record.clone(), digest: None }, Check::TooLarge);
+            let rows = [(Entry::of_result(&result), String::new())];
+            let columns = Columns::of(&rows);
+            (columns.head(Language::English), columns.cells(&rows[0].0, Language::English))
+        };
+        let (head, cells) = of(&record);
+        assert_eq!((head[1].as_str(), cells[1].as_str()), ("95 % interval", "79.0 to 81.0"));
+        assert!(!head.contains(&"queries/s".to_owned()) && head.len() == cells.len(), "{head:?} {cells:?}");
+        let scenario = Scenario { kind: Arrival::Server, percentile: 0.99, ..Scenario::default() };
+        let report = Some(ScenarioReport { scenario, ..ScenarioReport::default() });
+        let percentile_s = Some(Seconds(0.012));
+        let trial = TrialFigures { queries_per_s: Some(500.0), percentile_s, ..TrialFigures::default() };
+        record.phases[0].scenario = Some(ScenarioFigures { report, trials: vec![trial] });
+        let (head, cells) = of(&record);
+        assert_eq!((head[3].as_str(), cells[3].as_str()), ("queries/s", "500"));
+        assert_eq!(cells[4], "p99 at most 12.0 ms at 99 % confidence");
+        assert_eq!(head.len(), cells.len());
+    }
+}

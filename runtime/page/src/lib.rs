@@ -15,6 +15,7 @@ mod page;
 #[cfg(test)]
 mod page_tests;
 mod pareto;
+mod rate_figure;
 mod readme_rows;
 mod result;
 mod roofline;
@@ -30,6 +31,7 @@ mod words;
 pub use junit::{junit, junit_test};
 pub use page::page;
 pub use pareto::{pareto_notes, pareto_rows, pareto_subject};
+pub use rate_figure::rate_figure;
 pub use readme_rows::readme_rows;
 pub use result::{Check, ReadResult};
 pub use roofline::{Roof, Roofline, RooflinePoint};

@@ -138,7 +138,7 @@ pub(super) fn roofline_figure(found: &Roofline, language: Language) -> Option<Fi
 }
 
 /// Returns a rate with a decimal prefix: `1.20 T`.
-fn with_prefix(rate: f64) -> String {
+pub(super) fn with_prefix(rate: f64) -> String {
     let prefixes = [(1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1.0, "")];
     let (scale, prefix) = prefixes.into_iter().find(|(scale, _)| rate >= *scale).unwrap_or((1.0, ""));
     format!("{}{prefix}", digits(rate / scale))

@@ -64,7 +64,7 @@ const WORDS: &[(&str, &str)] = &[
     ("only valid", "仅有效的"),
     ("only authentic", "仅已签名验证的"),
     (
-        "Ranked by core among results on as many devices: for each vendor, device, compiler, precision and batch size, the newest result that is valid and not wrong. The throughput of several devices is the sum over them. An unofficial result is not valid.",
+        "Ranked by core among results on the same number of devices: for each vendor, device, compiler, precision and batch size, the newest result that is valid and not wrong. The throughput of several devices is the sum over them. An unofficial result is not valid.",
         "在设备数相同的结果之间按 core 排名：每个厂商、设备、编译器、数值精度和批大小取最新的有效且未被发现错误的结果。多个设备的吞吐量是各设备之和。非正式的结果不算有效。",
     ),
     ("rank by queries/s", "按查询数/s 的名次"),
@@ -73,7 +73,7 @@ const WORDS: &[(&str, &str)] = &[
         "按查询数/s 排名：上述结果中有场景并且满足其延迟上界的结果，在相同场景之间比较。",
     ),
     ("a newer result is ranked", "已有更新的结果参加排名"),
-    ("it is a part of one on several devices", "是多设备结果的一部分"),
+    ("it is part of a result on several devices", "是多设备结果的一部分"),
     ("it is wrong", "有误"),
     ("it is unofficial", "非正式"),
     ("it is invalid", "无效"),

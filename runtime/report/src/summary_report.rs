@@ -41,7 +41,8 @@ pub fn summary_report(
     }
     let without = summary.replicas.iter().filter(|replica| replica.measured.is_empty());
     rows.extend(without.map(|replica| replica_row(replica, "", [None, None])));
-    let mut lines = vec![summary.case.clone(), headed_table(rows, screen.columns).trim_end().to_owned()];
+    let case = one_line(&display_text(&summary.case)).into_owned();
+    let mut lines = vec![case, headed_table(rows, screen.columns).trim_end().to_owned()];
     if summary.steps.is_empty() {
         lines.push("no sum, because not every host and device succeeded".to_owned());
     }
@@ -240,6 +241,19 @@ mod tests {
         };
         assert!(shown(6).contains("\n    and 1 more reason, listed in the records\n"), "{}", shown(6));
         assert!(shown(7).contains("\n    and 2 more reasons, listed in the records\n"), "{}", shown(7));
+    }
+
+    #[test]
+    fn no_control_character_of_a_summary_is_printed() {
+        let hostile = "a\u{1b}[2J\nb".to_owned();
+        let mut summary = summary_of(&[std::slice::from_ref(&hostile)]);
+        (summary.case, summary.unit) = (hostile.clone(), hostile.clone());
+        summary.warnings = vec![hostile.clone()];
+        summary.replicas[0].host = hostile;
+        let path = Path::new("\u{1b}.json");
+        let text = summary_report(&summary, &[], path, false, Screen { columns: 100, colour: false });
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.starts_with("a\\u{1b}[2J\\nb\n"), "{text:?}");
     }
 
     #[test]

@@ -26,7 +26,10 @@ fn two_results_have_a_ratio_of_speeds_errors_of_outputs_and_their_differences() 
     let text = transcript(checkout.path(), &["compare", &first, &second, "--html", "page.html"]);
     assert!(text.contains("exit code 0") && text.contains("seed: 0 and 1"), "{text}");
     assert!(text.contains("measured at different times"), "{text}");
-    assert!(fs::read_to_string(checkout.path().join("page.html")).expect("it is there").contains("<circle"));
+    let page = fs::read_to_string(checkout.path().join("page.html")).expect("it is there");
+    assert!(page.contains("<circle") && !page.contains("<svg width="), "{page}");
+    assert_eq!(page.matches("role=\"img\"").count(), page.matches("<svg viewBox=").count(), "{page}");
+    assert!(page.contains("><title>throughput of each block, core</title>"), "{page}");
     let output = flagperf(checkout.path(), &["compare", &first, &second, "--json"]);
     let json: Value = serde_json::from_slice(&output.stdout).expect("it is there");
     let errors = json["outputs"].as_object().expect("it is there").values().next().expect("it is there");

@@ -27,6 +27,7 @@ fn operators_are_measured_in_each_shape_and_printed_in_every_form() {
     assert!(messages.contains("measuring mm:FP32 M=16 N=32 K=8 with rten\n"), "{messages}");
     let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
     assert!(page.contains("sigmoid:FP32") && page.contains("class=\"bar\""), "{page}");
+    assert!(page.contains("<title>mm: FLOP/s over M</title>") && page.matches("<circle").count() == 2, "{page}");
     // Noise of a busy machine may make a figure not count, and the exit code 1.
     assert!(code == 0 || text.contains("does not count"), "{code}: {text}");
     let (_, json, _) = measure(&["--json"]);

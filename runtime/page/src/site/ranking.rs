@@ -91,7 +91,7 @@ pub(super) fn by_queries(entry: &Entry) -> Result<Competitor, &'static str> {
 
 fn check(entry: &Entry) -> Result<(), &'static str> {
     if entry.summary.is_none() && entry.results[0].0.is_part() {
-        return Err("it is a part of one on several devices");
+        return Err("it is part of a result on several devices");
     }
     if entry.is_wrong() {
         return Err("it is wrong");

@@ -166,7 +166,7 @@ fn a_result_of_a_device_whose_sum_is_not_known_is_not_ranked() {
     results.pop();
     let site = Site::new(&results, &[], Language::English);
     assert_eq!(ranks(&site, 0), ["2", "", "1", "", "", ""]);
-    assert_eq!(site.rows[5].ranks[0].reason, "it is a part of one on several devices");
+    assert_eq!(site.rows[5].ranks[0].reason, "it is part of a result on several devices");
 }
 
 #[test]
