@@ -72,9 +72,10 @@ pub fn serve(
     let (ended, last) = agent.answer_all(&read_requests(input), &clock);
     // Nobody sends commands to the sessions any more.
     agent.forwarders.clear();
+    // Nobody waits for what a group measures any more, and no later connection goes on with it.
+    let has_measured = agent.member.take().is_some();
     match agent.reservation {
-        // Nobody waits for what a group measures any more, and no later connection goes on with it.
-        Some(reservation) if agent.member.take().is_some() => reservation.end(),
+        Some(reservation) if has_measured => reservation.end(),
         // The connection broke.
         Some(reservation) => reservation.keep(&clock, last),
         None => writer.finish(),
