@@ -608,6 +608,9 @@ class Sidecar:
         """Sends each part of an answer when the class has it."""
         rows = zip(tokens.tolist(), mask.tolist())
         prompts = [[token for token, real in zip(*row) if real] for row in rows]
+        # The last rows may be padding altogether.
+        while len(prompts) > 1 and not prompts[-1]:
+            prompts.pop()
         for row, part in self.engine.generate(prompts, self.new_tokens):
             part = part if isinstance(part, (list, tuple)) else [part]
             self.send({"answer": "tokens", "row": int(row), "tokens": [int(token) for token in part]})

@@ -328,7 +328,7 @@ fn bounds_of_tokens_need_an_engine_that_tells_them() {
         return;
     }
     let own = "{engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py], options: {threads: 1}}";
-    let class = "TENSORS = 'numpy'\n\nclass InferModel:\n    takes_model, device = False, 'cpu'\n\n    def __init__(self, config, onnx_path, model):\n        pass\n\n    def __call__(self, inputs):\n        return [(inputs[0] * 7 + 3) % 1000]\n";
+    let class = "TENSORS = 'numpy'\n\nclass InferModel:\n    takes_model, device = False, 'cpu'\n\n    def __init__(self, config, onnx_path, model):\n        pass\n\n    def __call__(self, inputs):\n        return [(inputs[0] * 7 + 3) % 1000], 0\n";
     let site = counting_site(own).with_vendor_file("engines/own.py", class);
     let scenario = "scenario={kind: server, queries_per_s: 8, first_token_bound_s: 1, min_duration_s: 10}";
     let (record, code) = site.run(&["--set", scenario]);

@@ -23,14 +23,14 @@ use flagperf_page::junit_test;
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::columns;
 use flagperf_result::{RECORD_BYTES_MAX, Record};
-use flagperf_verify::{Standing, Trust, find_results, verify_result};
+use flagperf_verify::{Standing, Trust, find_results_of_runs, verify_result};
 
 /// The width of the comparison in a file for services of continuous integration.
 const JUNIT_COLUMNS: u16 = 120;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArguments {
-    /// The first side: the folder of a result or of a run, or a case to measure with its settings, such as
+    /// The first side: the folder of a result, of a run or of several runs, or a case to measure with its settings, such as
     /// `"resnet50 batch_size=4 rten.threads=1"`
     #[arg(value_hint = ValueHint::AnyPath)]
     first: String,
@@ -160,7 +160,7 @@ fn check_slowdown(arguments: &CompareArguments, comparison: &Comparison) -> Resu
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.
 pub(super) fn read_side(path: &str) -> Result<Side, String> {
     let shown = one_line(path).into_owned();
-    let found = find_results(Path::new(path)).map_err(|error| format!("`{shown}`: {error}"))?;
+    let found = find_results_of_runs(Path::new(path)).map_err(|error| format!("`{shown}`: {error}"))?;
     let mut results = Vec::new();
     for folder in found {
         let report = verify_result(&folder, &Trust::default());

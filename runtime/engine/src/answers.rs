@@ -71,7 +71,7 @@ impl Prompts {
         Ok(Prompts { inputs: inputs.to_vec(), outputs, new_tokens: new_tokens as usize })
     }
 
-    /// Returns the tokens of each row of a batch, without padding.
+    /// Returns the tokens of each row of a batch, without padding. The last rows may be padding altogether; they are left out.
     ///
     /// # Errors
     /// When the inputs do not match the signature, or a prompt is empty.
@@ -86,12 +86,19 @@ impl Prompts {
             let kept = tokens[range.clone()].iter().zip(&mask[range]).filter(|(_, real)| **real != 0);
             kept.map(|(token, _)| *token).collect::<Vec<_>>()
         };
-        let prompts: Vec<_> = (0..rows).map(row).collect();
+        let mut prompts: Vec<_> = (0..rows).map(row).collect();
+        prompts.truncate(prompts.iter().rposition(|prompt| !prompt.is_empty()).map_or(0, |last| last + 1).max(1));
         match prompts.iter().position(Vec::is_empty) {
             Some(row) => Err(EngineError::Failed(format!("the prompt in row {row} has no token"))),
             None => Ok(prompts),
         }
     }
+}
+
+/// Returns the rows of a batch of prompts.
+pub(crate) fn row_count(inputs: &[Value]) -> usize {
+    let shape = inputs.first().and_then(Value::shape_and_dtype);
+    shape.and_then(|(shape, _)| shape.first().copied()).unwrap_or(0)
 }
 
 /// An answer while it arrives.
@@ -132,18 +139,23 @@ impl Answer {
     }
 }
 
-/// Returns the answers of all rows as the output of a run, and when they arrived.
+/// Returns the answers as the output of a run of so many rows, and when they arrived. Rows without an answer, which are padding, are zeros.
 ///
 /// # Errors
 /// When an answer has fewer tokens than the case asks for.
-pub(crate) fn collect(answers: Vec<Answer>, prompts: &Prompts) -> Result<(Vec<Value>, Vec<AnswerTimes>), String> {
+pub(crate) fn collect(
+    answers: Vec<Answer>,
+    rows: usize,
+    prompts: &Prompts,
+) -> Result<(Vec<Value>, Vec<AnswerTimes>), String> {
     if let Some((row, short)) = answers.iter().enumerate().find(|(_, a)| a.tokens.len() != prompts.new_tokens) {
         let (found, asked) = (short.tokens.len(), prompts.new_tokens);
         return Err(format!("the answer in row {row} has {found} of the {asked} tokens that were requested"));
     }
-    let rows = answers.len();
     let (tokens, times): (Vec<_>, Vec<_>) = answers.into_iter().map(|answer| (answer.tokens, answer.times)).unzip();
-    let tensor = Tensor::from_vec([rows, prompts.new_tokens], tokens.concat()).expect("each row has as many tokens");
+    let mut tokens = tokens.concat();
+    tokens.resize(rows * prompts.new_tokens, 0);
+    let tensor = Tensor::from_vec([rows, prompts.new_tokens], tokens).expect("each row has as many tokens");
     Ok((vec![Value::Host(tensor)], times))
 }
 
@@ -167,8 +179,11 @@ mod tests {
         let prompts = prompts(json!({"new_tokens": 3})).unwrap();
         let read = prompts.read(&batch(vec![0, 5, 6, 7, 8, 0], vec![0, 1, 1, 1, 1, 0])).unwrap();
         assert_eq!(read, [[5, 6], [7, 8]]);
-        let error = prompts.read(&batch(vec![1; 4], vec![1, 1, 0, 0])).unwrap_err().to_string();
-        assert_eq!(error, "the prompt in row 1 has no token");
+        assert_eq!(prompts.read(&batch(vec![1; 4], vec![1, 1, 0, 0])).unwrap(), [[1, 1]], "the second row is padding");
+        for mask in [vec![0, 0, 1, 1], vec![0; 4]] {
+            let error = prompts.read(&batch(vec![1; 4], mask)).unwrap_err().to_string();
+            assert_eq!(error, "the prompt in row 0 has no token");
+        }
     }
 
     #[test]
@@ -192,12 +207,12 @@ mod tests {
             let added = parts.iter().enumerate().map(|(at, part)| answer.add(part, Nanos(at as u64), &prompts));
             added.collect::<Result<Vec<_>, _>>().map(|_| answer)
         };
-        let error = collect(vec![answer(&[&[1, 2]]).unwrap()], &prompts).unwrap_err();
+        let error = collect(vec![answer(&[&[1, 2]]).unwrap()], 1, &prompts).unwrap_err();
         assert_eq!(error, "the answer in row 0 has 2 of the 3 tokens that were requested");
         let error = answer(&[&[1, 2, 3], &[4]]).unwrap_err();
         assert_eq!(error, "an answer has more than the 3 tokens that were requested");
         assert_eq!(answer(&[&[1, -1]]).unwrap_err(), "an answer has the token -1, which no vocabulary has");
-        let (outputs, times) = collect(vec![answer(&[&[1], &[], &[2, 3]]).unwrap()], &prompts).unwrap();
+        let (outputs, times) = collect(vec![answer(&[&[1], &[], &[2, 3]]).unwrap()], 2, &prompts).unwrap();
         let tensor = outputs[0].to_host().unwrap();
         assert_eq!((tensor.shape(), tensor.as_slice::<i64>().unwrap()), (&[1, 3][..], &[1, 2, 3][..]));
         assert_eq!(times[0].arrivals, [(Nanos(0), 1), (Nanos(2), 2)]);

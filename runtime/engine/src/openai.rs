@@ -12,7 +12,7 @@ use std::thread;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::answers::{Answer, Prompts, collect};
+use super::answers::{Answer, Prompts, collect, row_count};
 use super::deferred::{Answered, DeferredRuns};
 use super::http_server::{TIME_LIMIT_OPTION, time_limit};
 use super::options::EngineOptions;
@@ -156,8 +156,8 @@ struct CompletionServer {
 }
 
 impl CompletionServer {
-    /// Sends each prompt in a request of its own, all at the same time, and waits for the answers.
-    fn answer(&self, prompts: Vec<Vec<i64>>, clock: &dyn Clock) -> Result<Answered, EngineError> {
+    /// Sends each prompt of a batch of so many rows in a request of its own, all at the same time, and waits for the answers.
+    fn answer(&self, prompts: Vec<Vec<i64>>, rows: usize, clock: &dyn Clock) -> Result<Answered, EngineError> {
         let url = self.client.url();
         let failed =
             |row: usize, reason: String| EngineError::Failed(format!("the server `{url}`, row {row}: {reason}"));
@@ -176,7 +176,7 @@ impl CompletionServer {
                 answers.collect()
             }),
         };
-        let collected = collect(answers?, &self.prompts);
+        let collected = collect(answers?, rows, &self.prompts);
         collected.map_err(|reason| EngineError::Failed(format!("the server `{url}`: {reason}")))
     }
 
@@ -211,11 +211,14 @@ impl Session for OpenAiSession {
 
     fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         let prompts = self.server.prompts.read(inputs)?;
+        let rows = row_count(inputs);
         if self.deferred.is_set() {
             let server = Arc::clone(&self.server);
-            return Ok(self.deferred.add(&self.server.prompts.outputs, move |clock| server.answer(prompts, clock)));
+            return Ok(self
+                .deferred
+                .add(&self.server.prompts.outputs, move |clock| server.answer(prompts, rows, clock)));
         }
-        let (outputs, times) = self.server.answer(prompts, &MonotonicClock::start())?;
+        let (outputs, times) = self.server.answer(prompts, rows, &MonotonicClock::start())?;
         self.answer_times = times;
         Ok(outputs)
     }

@@ -84,10 +84,17 @@ pub(super) fn check_settings(folder: &Path, record: &Record, report: &mut CaseRe
             return report.give_up(format!("the configuration in `{SOURCES_FOLDER}` cannot be read: {findings}"));
         }
     };
-    let Some(case) = config.cases.iter().find(|own| own.key.value.case == record.case) else {
+    let rows = effective_values(&config);
+    // A case may be listed with several numbers of devices; the line in host.yaml tells which of them this result is of.
+    let data = record.settings.get("data");
+    let is_of_record = |section: &str| {
+        let own = rows.iter().find(|row| row.section == section && row.key == "data");
+        own.is_some_and(|own| Some(&of_checkout(&own.value, &own.origin, &root, record)) == data)
+    };
+    let all = || config.cases.iter().filter(|own| own.key.value.case == record.case);
+    let Some(case) = all().find(|case| is_of_record(&case.key.value.to_string())).or_else(|| all().next()) else {
         return report.add(SOURCES_FOLDER, format!("the configuration of `{}` has errors", record.case), None, None);
     };
-    let rows = effective_values(&config);
     let own = rows.iter().filter(|row| row.section == "site" || row.section == case.key.value.to_string());
     let own = own.map(|row| (row.key.clone(), of_checkout(&row.value, &row.origin, &root, record)));
     let mut expected: IndexMap<String, Setting> = own.collect();

@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::memory::{LentRegions, Region};
 use super::outputs::{check_outputs, check_vendor_time, printable_third_value};
 use super::protocol::{LoadReply, NOT_TOLD, Reply, Request, RunInput, RunReply, TokensReply};
-use crate::answers::{Answer, Prompts, collect};
+use crate::answers::{Answer, Prompts, collect, row_count};
 use crate::{AnswerTimes, DeviceTensor, EngineError, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::event::SidecarFacts;
 use flagperf_core::hash::hash_bytes;
@@ -218,7 +218,7 @@ impl Session for SidecarSession {
             self.vendor_time = Some(self.vendor_time.map_or(seconds, |sum| sum + seconds));
         }
         if let Some(prompts) = &self.prompts {
-            let collected = collect(answers, prompts);
+            let collected = collect(answers, row_count(inputs), prompts);
             let (outputs, times) =
                 collected.map_err(|why| EngineError::Failed(format!("the sidecar ended `run`, but {why}")))?;
             self.answer_times = times;
