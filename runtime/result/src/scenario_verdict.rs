@@ -151,10 +151,11 @@ fn late_queries(scenario: &Scenario, trial: &TrialFigures) -> Option<String> {
     let smallest = bounds.reduce(|a, b| if b.0 < a.0 { b } else { a });
     let reference = smallest.or(trial.latency.map(|latency| latency.p50_s))?;
     let limit = (LATENESS_SHARE * reference.0).max(LATENESS_MIN.0);
+    let bound = if smallest.is_some() { "a larger bound" } else { "a `latency_bound_s`" };
     (lateness.0 > limit).then(|| {
         format!(
             "at least 1 % of the queries were issued more than {} after their time (limit {}): the processors of the host were busy; \
-             leave one to the thread that issues queries, or set a `latency_bound_s`",
+             leave one to the thread that issues queries, or set {bound}",
             milliseconds(lateness),
             milliseconds(Seconds(limit))
         )

@@ -43,7 +43,8 @@ impl TrainingLoop<'_> {
                 batch,
                 batches: per_epoch,
                 samples: progress.steps * u64::from(self.job.settings.batch_size),
-                elapsed_s: clock.now().since(progress.start),
+                // Those before a resumption are among the samples.
+                elapsed_s: progress.earlier + clock.now().since(progress.start),
                 repetition: Some([progress.round + 1, self.job.settings.repeat]).filter(|[_, all]| *all > 1),
             });
         }

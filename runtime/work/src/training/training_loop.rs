@@ -79,7 +79,7 @@ pub(super) struct Progress {
     states: Vec<Value>,
     pub(super) start: Nanos,
     /// The time before the training was resumed.
-    earlier: Seconds,
+    pub(super) earlier: Seconds,
 }
 
 impl Progress {
