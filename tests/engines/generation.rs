@@ -350,6 +350,11 @@ fn a_sidecar_that_does_not_answer_each_prompt_is_found() {
             "row 9 is none of the batch, which has 4",
         ),
         ("for token in self.compute(prompt, new_tokens, 9): yield row, token", "output `output`: "),
+        // Any first token at once, and the true ones later: 1 of 128 is within the limit of whole answers.
+        (
+            "for step, token in enumerate(self.compute(prompt, new_tokens)): yield row, token if step else 1",
+            "first token`: ",
+        ),
         // The first answers again.
         (
             "self.kept.setdefault(row, list(self.compute(prompt, new_tokens)))

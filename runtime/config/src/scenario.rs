@@ -211,11 +211,13 @@ fn check(scenario: &Scenario) -> Result<(), String> {
     if *kind == Arrival::Replay && scenario.schedule.is_none() {
         return needs("schedule", "the file with the times of arrival");
     }
-    let queries = queries_per_s.unwrap_or(0.0) * min_duration_s.0;
+    // A burst is never divided.
+    let queries = (queries_per_s.unwrap_or(0.0) * min_duration_s.0).max(scenario.queries_per_burst.into());
     if queries > QUERIES_MAX as f64 {
         let rate = queries_per_s.unwrap_or_default();
+        let bursts = if *kind == Arrival::Burst { " in whole bursts" } else { "" };
         return Err(format!(
-            "{rate:e} queries per second for {} s are {queries:e} queries (at most {QUERIES_MAX})",
+            "{rate:e} queries per second for {} s{bursts} are {queries:e} queries (at most {QUERIES_MAX})",
             min_duration_s.0
         ));
     }
@@ -293,6 +295,10 @@ mod tests {
             (
                 "{kind: replay, schedule: ../a}",
                 "`scenario`: `schedule` must be a path below the data directory, without `..`, ",
+            ),
+            (
+                "{kind: burst, queries_per_burst: 99999999, queries_per_s: 10, min_duration_s: 1}",
+                "`scenario`: 1e1 queries per second for 1 s in whole bursts are 9.9999999e7 queries (at most ",
             ),
             (
                 "{kind: server, queries_per_s: 1e6}",

@@ -74,6 +74,9 @@ impl GroupHosts {
     /// When there are fewer, or the nodes of a Slurm job are unknown.
     pub fn names(site: &Site) -> Result<Vec<String>, FleetError> {
         let hosts = hosts_of(site)?;
+        if let Some((_, twice)) = hosts.iter().enumerate().find(|(place, host)| hosts[..*place].contains(host)) {
+            return Err(FleetError::Nodes(format!("`HOSTS` in host.yaml, or the Slurm job, has host `{twice}` twice")));
+        }
         match hosts.len() {
             0 | 1 => Err(FleetError::Nodes(format!(
                 "at least two hosts are needed, and `HOSTS` in host.yaml, or the Slurm job, has {}",

@@ -16,6 +16,9 @@ const LATENESS_MIN: Seconds = Seconds(1e-3);
 const OFFICIAL_DURATION_MIN: Seconds = Seconds(600.0);
 /// Ratio of the median core time of a batch to that of a step of the passes below which an engine may compute less for queries.
 const CORE_RATIO_MIN: f64 = 0.5;
+/// The same if the cost of an input depends on its content, for batches whose rows are full to this share.
+const VARIABLE_RATIO_MIN: f64 = 0.125;
+const FULL_SHARE: f64 = 0.9;
 
 /// Returns the scenario that the settings of a record ask for; `None` without queries.
 fn configured(record: &Record) -> Option<Scenario> {
@@ -188,7 +191,12 @@ pub(super) fn scenario_doubts(record: &Record) -> Vec<String> {
 fn fast_batches(record: &Record, trial: &TrialFigures) -> Option<String> {
     let (batch, step) = (trial.batch_core?.p50_s.0, record.measurement(Step::Inference)?.latency?.p50_s.0);
     let is_fixed = record.settings.get("input_cost").is_none_or(|setting| setting.value == "fixed");
-    (is_fixed && !trial.overlap && batch < CORE_RATIO_MIN * step).then(|| {
+    // Rows without a query may cost nothing where the cost of an input depends on its content.
+    let samples = configured(record).map_or(1, |scenario| u64::from(scenario.samples_per_query)) * trial.queries;
+    let batch_size = record.measurement(Step::Inference)?.batch_size;
+    let is_full = samples as f64 >= FULL_SHARE * trial.batches as f64 * f64::from(batch_size);
+    let limit = if is_fixed { CORE_RATIO_MIN } else { VARIABLE_RATIO_MIN };
+    ((is_fixed || is_full) && !trial.overlap && batch < limit * step).then(|| {
         format!(
             "scenario: the median core time of a batch is {:.2} times that of a step of the passes, which has as many rows",
             batch / step

@@ -51,8 +51,8 @@ pub struct WindowCollector {
 impl WindowCollector {
     /// Adds an event that arrived `at` after the start of the case.
     pub fn add(&mut self, phase: Phase, at: Nanos, event: &Event) {
-        // This is no event of a worker.
-        if matches!(event, Event::Observed { .. }) {
+        // The one is no event of a worker, and the others are not stored, so that nobody could compute the windows again.
+        if matches!(event, Event::Observed { .. }) || event.is_progress() {
             return;
         }
         let at = at.since(Nanos(0));
@@ -88,5 +88,20 @@ impl WindowCollector {
     /// Returns the windows of each phase, in order.
     pub fn phases(&self) -> &[PhaseWindows] {
         &self.phases
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_which_is_not_stored_ends_no_window() {
+        let mut windows = WindowCollector::default();
+        let at = |second: u64| Nanos(second * 1_000_000_000);
+        windows.add(Phase::Infer, at(1), &Event::TrialBegin { trial: 0, scheduled: None, queries_per_s: None });
+        let (elapsed_s, expected_s) = (Seconds(1.0), Seconds(9.0));
+        windows.add(Phase::Infer, at(2), &Event::TrialProgress { trial: 0, answered: 1, elapsed_s, expected_s });
+        assert_eq!(windows.phases()[0].end, Seconds(1.0));
     }
 }

@@ -93,6 +93,11 @@ impl ForwardFn {
         lock(&self.script.state.spans).keep_answers(keeps);
     }
 
+    /// Returns whether the engine has told when tokens of answers arrived.
+    pub fn has_answers(&self) -> bool {
+        lock(&self.script.state.spans).has_answers()
+    }
+
     /// Returns the times of the answers since the last call of this function: of each row of each run, in order.
     pub fn take_answers(&mut self) -> Vec<AnswerTimes> {
         lock(&self.script.state.spans).take_answers()

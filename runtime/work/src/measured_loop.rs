@@ -112,6 +112,7 @@ impl<'a> MeasuredLoop<'a> {
         self.report_modules();
         self.close_sessions();
         let audit = audit.filter(|_| self.job.phase().facts().is_audited).map(Audit::finish);
+        self.evidence.kept.have_tokens = self.model.has_answers();
         Ok(LoopResult { audit, evidence: self.evidence, first_pass })
     }
 

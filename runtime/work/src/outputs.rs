@@ -13,11 +13,12 @@ use flagperf_core::regular_file::open_regular;
 use flagperf_onnx::HostMemory;
 use safetensors::SafeTensors;
 
+use self::queries::{first_token_name, first_tokens};
 use super::audit::FreshOutputs;
 use flagperf_core::event::ModelFacts;
 use flagperf_core::hash::hash_bytes;
 use flagperf_core::metric::{Agreement, AgreementMeter, OutputAgreement};
-use flagperf_core::tensor::{Tensor, byte_count};
+use flagperf_core::tensor::{DType, Tensor, byte_count};
 use flagperf_data::{Batch, BatchRequest};
 use flagperf_engine::{HeapMemory, LentMemory};
 use flagperf_evaluation::{StoredTensor, stored_dtype, write_tensors};
@@ -40,6 +41,8 @@ const MODEL_KEY: &str = "model";
 pub struct KeptOutputs {
     /// Index of the pass, from 0.
     pub pass: u32,
+    /// Whether they are tokens of an engine that told when they arrived.
+    pub have_tokens: bool,
     batches: Vec<KeptBatch>,
     /// Outputs of the audit's inputs, which only this run has.
     fresh: Vec<KeptBatch>,
@@ -58,6 +61,15 @@ struct KeptBatch {
     /// Number of samples that could be read.
     samples: u32,
     outputs: Vec<(String, Tensor)>,
+}
+
+impl KeptBatch {
+    /// Returns the first tokens of its answers, of which each row of an output of i64 has one.
+    fn first_tokens(&self) -> Self {
+        let is_tokens = |output: &&(String, Tensor)| output.1.dtype() == DType::I64 && output.1.shape().len() == 2;
+        let outputs = self.outputs.iter().filter(is_tokens).map(|(name, tokens)| (name.clone(), first_tokens(tokens)));
+        KeptBatch { tickets: self.tickets.clone(), samples: self.samples, outputs: outputs.collect() }
+    }
 }
 
 impl KeptOutputs {
@@ -156,12 +168,19 @@ impl ValidationOutputs {
         Ok(ValidationOutputs { path: path.display().to_string(), memory: Arc::new(memory), model })
     }
 
-    /// Compares the kept outputs of inference with those of validation, each output separately.
+    /// Compares the kept outputs of inference with those of validation, each output separately. If they are tokens that arrived at known
+    /// times, the first one of each answer is also compared by itself: an engine that sends any token at once, and the true ones later,
+    /// would be within the limits of whole answers.
     ///
     /// # Errors
     /// When the file is malformed.
     pub fn compare(&self, inference: &KeptOutputs) -> Result<Agreement, OutputsError> {
-        let agreement = self.compare_part(Part::Pass, &inference.batches)?;
+        let mut agreement = self.compare_part(Part::Pass, &inference.batches, Tensor::clone)?;
+        if inference.have_tokens {
+            let first = inference.batches.iter().map(KeptBatch::first_tokens).collect::<Vec<_>>();
+            let compared = self.compare_part(Part::Pass, &first, first_tokens)?.outputs;
+            agreement.outputs.extend(compared.into_iter().map(|(name, figures)| (first_token_name(&name), figures)));
+        }
         Ok(Agreement { pass: inference.pass, ..agreement })
     }
 
@@ -170,10 +189,16 @@ impl ValidationOutputs {
     /// # Errors
     /// When the file is malformed.
     pub fn compare_fresh(&self, inference: &KeptOutputs) -> Result<Agreement, OutputsError> {
-        self.compare_part(Part::Fresh, &inference.fresh)
+        self.compare_part(Part::Fresh, &inference.fresh, Tensor::clone)
     }
 
-    fn compare_part(&self, part: Part, inference: &[KeptBatch]) -> Result<Agreement, OutputsError> {
+    /// Compares what `of_stored` returns of the stored outputs with outputs of inference.
+    fn compare_part(
+        &self,
+        part: Part,
+        inference: &[KeptBatch],
+        of_stored: fn(&Tensor) -> Tensor,
+    ) -> Result<Agreement, OutputsError> {
         let failed = |reason: String| OutputsError { path: self.path.clone(), reason };
         let stored = SafeTensors::deserialize(self.memory.bytes()).map_err(|e| failed(e.to_string()))?;
         let read = |name: &str| stored.tensor(name).ok().and_then(|view| self.tensor(&view));
@@ -203,9 +228,9 @@ impl ValidationOutputs {
             agreement.not_compared.push(format!("inference has no output `{name}`, which validation has"));
         }
         for (position, (name, _)) in batch.outputs.iter().enumerate() {
-            let pairs = batches
-                .iter()
-                .map(|(index, batch)| (read(&part.output_key(*index, name)), batch.outputs.get(position)));
+            let pairs = batches.iter().map(|(index, batch)| {
+                (read(&part.output_key(*index, name)).as_ref().map(of_stored), batch.outputs.get(position))
+            });
             match compare_output(name, pairs) {
                 Ok(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
                 Err(reason) => agreement.not_compared.push(reason),

@@ -47,6 +47,8 @@ pub(crate) struct Spans {
     all: Vec<Span>,
     /// The times of the answers of an engine that generates text; `None` unless they are kept.
     answers: Option<Vec<AnswerTimes>>,
+    /// Whether there were any.
+    has_answers: bool,
 }
 
 impl Spans {
@@ -73,6 +75,7 @@ impl Spans {
     /// arrived at once are one span, of as many items.
     pub(crate) fn add_answers(&mut self, begin: Nanos, answers: &[AnswerTimes]) -> Fallible<()> {
         let at = |time: Nanos| Nanos(begin.0.saturating_add(time.0));
+        self.has_answers |= !answers.is_empty();
         for answer in answers {
             if let Some(kept) = &mut self.answers {
                 let arrivals = answer.arrivals.iter().map(|(arrived, tokens)| (at(*arrived), *tokens)).collect();
@@ -103,6 +106,11 @@ impl Spans {
     /// Keeps the times of answers from now on, or no longer.
     pub(crate) fn keep_answers(&mut self, keeps: bool) {
         self.answers = keeps.then(Vec::new);
+    }
+
+    /// Returns whether the engine has told when tokens of answers arrived.
+    pub(crate) fn has_answers(&self) -> bool {
+        self.has_answers
     }
 
     /// Returns the times of the answers since the last call of this function, on the clock of the host.

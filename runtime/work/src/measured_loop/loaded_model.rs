@@ -126,6 +126,11 @@ impl LoadedModel {
         self.forward.keep_answers(keeps);
     }
 
+    /// Returns whether the engine has told when tokens of answers arrived.
+    pub(super) fn has_answers(&self) -> bool {
+        self.forward.has_answers()
+    }
+
     /// Returns the times of the answers since the last call of this function.
     pub(super) fn take_answers(&mut self) -> Vec<AnswerTimes> {
         self.forward.take_answers()

@@ -84,18 +84,25 @@ impl KeptOutputs {
                 Err(reason) => agreement.not_compared.push(reason),
             }
             // A server that sends any token at once, and the true ones later, would be within the limits of whole answers.
-            if have_tokens && let Ok(figures) = compare_output(name, queries, &places, first_token) {
-                agreement.outputs.insert(format!("{name}, first token"), figures);
+            if have_tokens && let Ok(figures) = compare_output(name, queries, &places, first_tokens) {
+                agreement.outputs.insert(first_token_name(name), figures);
             }
         }
         agreement
     }
 }
 
-/// Returns the first token of an answer; of another output, the whole row.
-fn first_token(row: &Tensor) -> Tensor {
-    let first = row.as_slice::<i64>().ok().and_then(|tokens| tokens.first().copied());
-    first.map_or_else(|| row.clone(), |token| Tensor::from_vec([1, 1], vec![token]).expect("one element"))
+/// Returns the first token of each row of tokens; any other tensor as it is.
+pub(super) fn first_tokens(rows: &Tensor) -> Tensor {
+    let count = rows.shape().last().copied().unwrap_or(0);
+    let first = rows.as_slice::<i64>().ok().filter(|_| count > 0);
+    let first = first.map(|tokens| tokens.chunks_exact(count).map(|row| row[0]).collect::<Vec<i64>>());
+    first.map_or_else(|| rows.clone(), |first| Tensor::from_vec([first.len(), 1], first).expect("one for each row"))
+}
+
+/// Returns the name under which the first tokens of an output are compared.
+pub(super) fn first_token_name(output: &str) -> String {
+    format!("{output}, first token")
 }
 
 /// Compares a part of one output of all samples. The error says why it cannot be compared.
