@@ -214,7 +214,8 @@ mod tests {
         assert_eq!(answer(&[&[1, -1]]).unwrap_err(), "an answer has the token -1, which no vocabulary has");
         let (outputs, times) = collect(vec![answer(&[&[1], &[], &[2, 3]]).unwrap()], 2, &prompts).unwrap();
         let tensor = outputs[0].to_host().unwrap();
-        assert_eq!((tensor.shape(), tensor.as_slice::<i64>().unwrap()), (&[1, 3][..], &[1, 2, 3][..]));
+        let expected = (&[2, 3][..], &[1, 2, 3, 0, 0, 0][..]);
+        assert_eq!((tensor.shape(), tensor.as_slice::<i64>().unwrap()), expected, "the second row is padding");
         assert_eq!(times[0].arrivals, [(Nanos(0), 1), (Nanos(2), 2)]);
     }
 }
