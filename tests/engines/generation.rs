@@ -315,7 +315,8 @@ fn queries_of_a_sidecar_have_the_times_of_their_tokens() {
     let trial = &figures["trials"][0];
     assert_eq!((&trial["holds"], &trial["queries"]), (&json!(true), &trial["scheduled"]), "{trial}");
     let of = |name: &str| trial[name]["latency"]["min_s"].as_f64().expect("a time");
-    assert!(of("first_token") >= 0.005 && of("next_token") >= 0.005, "{trial}");
+    // The first token follows a pause of 5 ms; that of a later one may begin before a delayed arrival.
+    assert!(of("first_token") >= 0.005 && of("next_token") > 0.0, "{trial}");
     let agreement = figures["report"]["agreement"]["outputs"].as_object().expect("outputs");
     assert_eq!(agreement.keys().collect::<Vec<_>>(), ["output", "output, first token"]);
     let (record, code) = site.run(&["--set", &scenario("next_token_bound_s: 0.004")]);
