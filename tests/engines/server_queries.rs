@@ -61,15 +61,20 @@ fn queries_at_a_server_are_sent_when_they_arrive_and_their_tokens_have_times() {
 
 #[test]
 fn a_server_that_is_too_slow_or_answers_queries_otherwise_fails_the_case() {
-    let calls = Arc::new(Mutex::new(0));
+    // The requests that are being answered, and how many in a row came alone.
+    let requests = Arc::new(Mutex::new((0, 0)));
     type Answer = Box<dyn Fn(&Json, &mut TcpStream) + Send + Sync>;
     let first_others: Answer = Box::new(move |request, connection| {
-        let mut calls = calls.lock().expect("the number of calls");
-        *calls += 1;
-        // Warm-up and two passes come first; then everything is another token.
-        let factor = if request["prompt"][0].is_i64() && *calls > 200 { 9 } else { 7 };
-        drop(calls);
-        count_on(request, connection, factor);
+        let requests = || requests.lock().expect("the numbers of requests");
+        let alone = {
+            let mut requests = requests();
+            requests.1 = if requests.0 == 0 { requests.1 + 1 } else { 0 };
+            requests.0 += 1;
+            requests.1
+        };
+        // Warm-up and the passes send four prompts at a time, the scenario one after the other: then everything is another token.
+        count_on(request, connection, if alone > 4 { 9 } else { 7 });
+        requests().0 -= 1;
     });
     let refuses = Arc::new(Mutex::new(0));
     let overloaded: Answer = Box::new(move |request, connection| {
