@@ -319,7 +319,7 @@ fn queries_of_a_sidecar_have_the_times_of_their_tokens() {
     assert!(of("first_token") >= 0.005 && of("next_token") > 0.0, "{trial}");
     let agreement = figures["report"]["agreement"]["outputs"].as_object().expect("outputs");
     assert_eq!(agreement.keys().collect::<Vec<_>>(), ["output", "output, first token"]);
-    let (record, code) = site.run(&["--set", &scenario("next_token_bound_s: 0.004")]);
+    let (record, code) = site.run(&["--set", &scenario("first_token_bound_s: 60, next_token_bound_s: 0.004")]);
     assert!(code == Some(1) && record["phases"][1]["scenario"]["trials"][0]["holds"] == json!(false), "{record}");
 }
 
