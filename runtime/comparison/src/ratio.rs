@@ -154,11 +154,12 @@ mod tests {
 
     #[test]
     fn the_interval_of_repeats_is_welchs() {
-        // R: t.test(log(c(9, 10, 11)), log(c(20, 22)))$conf.int, of the difference second - first.
+        // Welch's degrees of freedom are 2.935140, and t(0.975; 2.935140) = 3.222603.
         let found = RatioInterval::of_repeats([&[9.0, 10.0, 11.0], &[20.0, 22.0]], CONFIDENCE).unwrap();
         let [first, second] = [[9f64, 10.0, 11.0].map(f64::ln).to_vec(), [20f64, 22.0].map(f64::ln).to_vec()];
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         assert!((found.ratio - (mean(&second) - mean(&first)).exp()).abs() < 1e-12);
+        assert!((found.low - 1.652_616).abs() < 1e-5 && (found.high - 2.680_344).abs() < 1e-5, "{found:?}");
         assert_eq!(found.verdict(), SpeedVerdict::Faster);
         let wider = RatioInterval::of_repeats([&[9.0, 10.0, 11.0], &[20.0, 22.0]], 0.999).unwrap();
         assert!(wider.low < found.low && wider.high > found.high, "{wider:?}");

@@ -95,12 +95,6 @@ impl Prompts {
     }
 }
 
-/// Returns the rows of a batch of prompts.
-pub(crate) fn row_count(inputs: &[Value]) -> usize {
-    let shape = inputs.first().and_then(Value::shape_and_dtype);
-    shape.and_then(|(shape, _)| shape.first().copied()).unwrap_or(0)
-}
-
 /// An answer while it arrives.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {

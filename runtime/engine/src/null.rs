@@ -11,6 +11,7 @@ use flagperf_onnx::ValueInfo;
 use serde_json::Value as Json;
 
 use super::options::EngineOptions;
+use super::value::row_count;
 use super::{
     Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, SessionFacts, Unavailable, Value, check_inputs,
     model,
@@ -202,8 +203,7 @@ impl Session for NullSession {
             return Ok(last.zeros.clone());
         }
         let named = check_inputs(&self.inputs, inputs)?;
-        let first = inputs.first().and_then(Value::shape_and_dtype);
-        let rows = first.and_then(|(shape, _)| shape.first().copied()).unwrap_or(1);
+        let rows = row_count(inputs);
         let shapes: Vec<_> = self.outputs.iter().map(|output| shape_of(&output.spec, &named, rows)).collect();
         let zeros = self.zeros(shapes)?;
         self.last = Some(LastSubmit { sizes: sizes(inputs).collect(), zeros: zeros.clone() });

@@ -12,11 +12,12 @@ use std::thread;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::answers::{Answer, Prompts, collect, row_count};
+use super::answers::{Answer, Prompts, collect};
 use super::deferred::{Answered, DeferredRuns};
 use super::http_server::{TIME_LIMIT_OPTION, time_limit};
 use super::options::EngineOptions;
 use super::printable::{NAME_BYTES_MAX, printable_line};
+use super::value::row_count;
 use super::{
     AnswerTimes, Artifact, DeferredRun, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value,
 };

@@ -85,6 +85,12 @@ pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// Returns the number of rows of a batch: the outermost dimension of its first input, or 1 without one.
+pub(crate) fn row_count(inputs: &[Value]) -> usize {
+    let shape = inputs.first().and_then(Value::shape_and_dtype);
+    shape.and_then(|(shape, _)| shape.first().copied()).unwrap_or(1)
+}
+
 /// Checks inputs against the model's, including that every dimension of the same name has the same size. Returns the
 /// sizes of the named dimensions.
 ///

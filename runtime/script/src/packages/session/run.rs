@@ -98,10 +98,8 @@ fn submit(
     let begin = script.services.clock.now();
     let outputs = script.budget.paused(|| catch_panic(|| session.submit(inputs)))?.map_err(describe)?;
     lock(&model.runs).count(inputs, rows);
-    let answers = Budget::uncounted(|| session.answer_times());
-    let added = Budget::uncounted(|| lock(&script.spans).add_answers(begin, &answers));
-    Budget::uncounted(|| drop(answers));
-    added.map(|()| outputs)
+    Budget::uncounted(|| lock(&script.spans).add_answers(begin, &session.answer_times()))?;
+    Ok(outputs)
 }
 
 /// Returns the number of rows of a run: the largest outermost dimension of its inputs.
