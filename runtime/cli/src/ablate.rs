@@ -53,7 +53,7 @@ pub(super) fn ablate(arguments: &AblateArguments) -> anyhow::Result<ExitCode> {
     };
     let measured: Vec<MeasuredCombination> =
         combinations.into_iter().zip(variants).map(|(on, variant)| MeasuredCombination { on, variant }).collect();
-    let ablation = Ablation { unavailable, is_interrupted, ..Ablation::new(case, &switches, &measured) };
+    let ablation = Ablation { unavailable, is_interrupted, ..Ablation::new(case, &switches, &measured, true) };
     arguments.common.print(&ablation, (is_interrupted, ablation.is_sound()), ablation_page, ablation_text)
 }
 

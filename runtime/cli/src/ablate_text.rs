@@ -3,13 +3,14 @@
 use flagperf_comparison::{Ablation, Effect, RatioInterval, VariantFigures};
 
 use flagperf_core::text::one_line;
+use flagperf_page::{Language, change_text};
 use flagperf_report::{headed_table, name_value_table, wrap};
 
 /// Chooses the throughput that a table is about.
-pub(super) type Chosen = fn(&Effect) -> Option<RatioInterval>;
+type Chosen = fn(&Effect) -> Option<RatioInterval>;
 
 /// The throughputs that are shown, with their names.
-pub(super) const FIGURES: [(&str, Chosen); 2] = [("core", |effect| effect.core), ("whole", |effect| effect.whole)];
+const FIGURES: [(&str, Chosen); 2] = [("core", |effect| effect.core), ("whole", |effect| effect.whole)];
 
 /// Describes the effects of all switches.
 pub(super) fn ablation_text(ablation: &Ablation, columns: u16) -> String {
@@ -61,14 +62,8 @@ pub(super) fn combination_name(on: &[String], all: usize) -> String {
     }
 }
 
-/// Returns a change in percent, with its interval.
-pub(super) fn change(RatioInterval { ratio, low, high, .. }: &RatioInterval) -> String {
-    let [change, low, high] = [ratio, low, high].map(|ratio| (ratio - 1.0) * 100.0);
-    format!("{change:+.1} ({low:+.1} to {high:+.1})")
-}
-
 fn cell(effect: &Effect, chosen: Chosen) -> String {
-    chosen(effect).as_ref().map_or_else(|| "unknown".to_owned(), change)
+    chosen(effect).as_ref().map_or_else(|| "unknown".to_owned(), |ratio| change_text(ratio, Language::English))
 }
 
 fn throughput(figures: &VariantFigures) -> String {

@@ -85,6 +85,13 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
         return Ok(print_mistake(&message));
     }
+    // What is written to a pipe cannot be replaced.
+    let is_replaceable = |path: &PathBuf| path.metadata().map_or(true, |known| known.is_file());
+    if arguments.junit.as_ref().is_some_and(is_replaceable)
+        && let Err(message) = write_junit(arguments, Some("the sides were not compared"), "")
+    {
+        return Ok(print_mistake(&message));
+    }
     let names = [&arguments.first, &arguments.second];
     let are_results = names.map(|name| Path::new(name).exists());
     let (sides, interleaved, code) = match are_results {
@@ -148,13 +155,17 @@ fn check_slowdown(arguments: &CompareArguments, comparison: &Comparison) -> Resu
         true => Some("no throughput has a confidence interval, so that no slowdown could be shown".to_owned()),
         false => Some(comparison.slowdowns(percent).join("; ")).filter(|slowdown| !slowdown.is_empty()),
     };
-    if let Some(path) = &arguments.junit {
-        let [first, second] = &comparison.sides;
-        let text = comparison_text(comparison, JUNIT_COLUMNS);
-        let name = format!("{second} is not shown to be more than {percent} % slower than {first}");
-        write_file(path, &junit_test("flagperf compare", &name, slowdown.as_deref(), &text))?;
-    }
+    write_junit(arguments, slowdown.as_deref(), &comparison_text(comparison, JUNIT_COLUMNS))?;
     Ok(slowdown)
+}
+
+/// Writes the test that the second side is not slower, if it is asked for. It fails until the sides are compared, so that no file of an
+/// earlier comparison remains.
+fn write_junit(arguments: &CompareArguments, failure: Option<&str>, output: &str) -> Result<(), String> {
+    let (Some(path), Some(percent)) = (&arguments.junit, arguments.max_slowdown) else { return Ok(()) };
+    let [first, second] = [&arguments.first, &arguments.second].map(|side| one_line(side));
+    let name = format!("{second} is not shown to be more than {percent} % slower than {first}");
+    write_file(path, &junit_test("flagperf compare", &name, failure, output))
 }
 
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.

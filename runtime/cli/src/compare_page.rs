@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use flagperf_comparison::{Comparison, Speed};
 
-use super::compare_text::{comparison_text, ratio, verdict};
+use super::compare_text::{comparison_text, ratio_text, verdict};
 use super::graph_page::escape;
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:15px sans-serif;margin:1.5em;max-width:70em}h1{font-size:1.5em}h2{font-size:1.2em}h1,h2,p{overflow-wrap:anywhere}pre,.wide{overflow:auto}\
@@ -20,17 +20,20 @@ const ROW: f64 = 18.0;
 
 /// Returns the page.
 pub(super) fn comparison_page(comparison: &Comparison) -> String {
-    let [first, second] = comparison.sides.each_ref().map(|side| escape(side));
-    let mut page = page_start(&format!("{first} and {second}"));
+    let [first, second] = &comparison.sides;
+    let mut plots = String::new();
     for (name, speed) in [("core", &comparison.core), ("whole", &comparison.whole)] {
         if let Some(speed) = speed {
-            let found = speed.ratio.as_ref().map_or_else(|| "no interval".to_owned(), ratio);
-            let heading = format!("Speed, {name}: {found}: {}", verdict(speed));
-            write!(page, "<h2>{}</h2>{}", escape(&heading), plot(name, speed)).expect("a text accepts everything");
+            let heading = format!("Speed, {name}: {}: {}", ratio_text(speed.ratio.as_ref()), verdict(speed.verdict));
+            write!(plots, "<h2>{}</h2>{}", escape(&heading), plot(name, speed)).expect("a text accepts everything");
         }
     }
-    page += &format!("<pre>{}</pre></html>\n", escape(&comparison_text(comparison, COLUMNS)));
-    page
+    page_with_text(&format!("{first} and {second}"), &plots, |columns| comparison_text(comparison, columns))
+}
+
+/// Returns a page with this title, its plots in HTML, and a text of this many columns.
+pub(super) fn page_with_text(title: &str, plots: &str, text: impl Fn(u16) -> String) -> String {
+    format!("{}{plots}<pre>{}</pre></html>\n", page_start(&escape(title)), escape(&text(COLUMNS)))
 }
 
 /// Returns the beginning of a page with text and a plot, up to its title, which is HTML.

@@ -1,6 +1,6 @@
 //! A comparison as text.
 
-use flagperf_comparison::{Comparison, RatioInterval, ScenarioPair, Speed, SpeedVerdict};
+use flagperf_comparison::{Comparison, RatioInterval, ScenarioFigure, ScenarioPair, Speed, SpeedVerdict};
 
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
@@ -18,15 +18,16 @@ pub(super) fn comparison_text(comparison: &Comparison, columns: u16) -> String {
     let mut text = name_value_table(rows, columns);
     let speeds = [("core", &comparison.core), ("whole", &comparison.whole)];
     let lines = speeds.into_iter().filter_map(|(name, speed)| Some(speed_row(name, speed.as_ref()?)));
-    let ratio = format!("second / first ({} %)", comparison.confidence_percent());
-    let head = ["speed, samples/s", "first", "second", &ratio, "verdict"].map(str::to_owned);
+    let head = ["speed, samples/s", "first", "second", &ratio_title(comparison), "verdict"].map(str::to_owned);
     text += &format!("\n{}", headed_table(std::iter::once(head).chain(lines).collect(), columns));
     if comparison.core.as_ref().and_then(|speed| speed.ratio).is_some_and(|ratio| ratio.pairs == 0) {
         let note =
             "The sides were measured at different times: how the machine changed in between is not in the interval.";
         text += &format!("{}\n", wrap(note, columns.into()));
     }
-    text += &comparison.scenario.as_ref().map(|pair| scenario(pair, columns)).unwrap_or_default();
+    if !comparison.scenario.is_empty() {
+        text += &scenario(comparison, columns);
+    }
     text += &outputs(comparison, columns);
     if !comparison.metrics.is_empty() {
         let head = ["metric", "first", "second"].map(str::to_owned);
@@ -42,13 +43,7 @@ pub(super) fn comparison_text(comparison: &Comparison, columns: u16) -> String {
 
 fn speed_row(name: &str, speed: &Speed) -> [String; 5] {
     let [first, second] = speed.throughput_samples_per_s.map(|figure| format!("{figure:.2}"));
-    [
-        name.to_owned(),
-        first,
-        second,
-        speed.ratio.as_ref().map_or_else(|| "no interval".to_owned(), ratio),
-        verdict(speed),
-    ]
+    [name.to_owned(), first, second, ratio_text(speed.ratio.as_ref()), verdict(speed.verdict)]
 }
 
 /// Returns a ratio with its interval.
@@ -58,9 +53,14 @@ pub(super) fn ratio(ratio: &RatioInterval) -> String {
     format!("{ratio:.4} ({low:.4} to {high:.4}{pairs})")
 }
 
+/// Returns a ratio with its interval, if there is one.
+pub(super) fn ratio_text(found: Option<&RatioInterval>) -> String {
+    found.map_or_else(|| "no interval".to_owned(), ratio)
+}
+
 /// Returns the verdict about the second side.
-pub(super) fn verdict(speed: &Speed) -> String {
-    let text = match speed.verdict {
+pub(super) fn verdict(found: Option<SpeedVerdict>) -> String {
+    let text = match found {
         Some(SpeedVerdict::Faster) => "faster",
         Some(SpeedVerdict::Slower) => "slower",
         Some(SpeedVerdict::NoDifferenceSeen) => "no difference seen",
@@ -69,24 +69,27 @@ pub(super) fn verdict(speed: &Speed) -> String {
     text.to_owned()
 }
 
-/// Returns the figures of queries, which have no interval.
-fn scenario(pair: &ScenarioPair, columns: u16) -> String {
-    let time = |time: Option<Seconds>| time.map_or_else(|| "unknown".to_owned(), duration);
-    let rate = |rate: Option<f64>| rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.2}"));
-    let rows = [
-        ("queries/s", pair.queries_per_s.map(rate)),
-        ("median latency", pair.latency_p50_s.map(time)),
-        ("percentile, at 99 % confidence", pair.percentile_s.map(time)),
-    ];
-    let tokens = [
-        ("percentile of the first token", pair.first_token_percentile_s),
-        ("percentile of the time between tokens", pair.next_token_percentile_s),
-    ];
-    let tokens = tokens.into_iter().filter(|(_, of)| of.iter().any(Option::is_some));
-    let rows = rows.into_iter().chain(tokens.map(|(name, of)| (name, of.map(time))));
-    let rows = rows.map(|(name, [first, second])| [name.to_owned(), first, second]);
-    let head = ["scenario (no verdict)", "first", "second"].map(str::to_owned);
-    format!("\n{}", headed_table(std::iter::once(head).chain(rows).collect(), columns))
+/// Returns the figures of queries.
+fn scenario(comparison: &Comparison, columns: u16) -> String {
+    let row = |(figure, pair): (&ScenarioFigure, &ScenarioPair)| {
+        let known = |value: f64| if figure.is_time() { duration(Seconds(value)) } else { format!("{value:.2}") };
+        let [first, second] = pair.sides.map(|value| value.map_or_else(|| "unknown".to_owned(), known));
+        let name = figure.title().to_owned();
+        [name, first, second, ratio_text(pair.ratio.as_ref()), verdict(pair.verdict)]
+    };
+    let head = ["scenario", "first", "second", &ratio_title(comparison), "verdict"].map(str::to_owned);
+    let rows = std::iter::once(head).chain(comparison.scenario.iter().map(row)).collect();
+    let mut text = format!("\n{}", headed_table(rows, columns));
+    if comparison.scenario.values().all(|pair| pair.ratio.is_none()) {
+        let note = "The figures of queries have an interval if each side was measured several times: give the folders of several \
+                    runs, or two cases.";
+        text += &format!("{}\n", wrap(note, columns.into()));
+    }
+    text
+}
+
+fn ratio_title(comparison: &Comparison) -> String {
+    format!("second / first ({} %)", comparison.confidence_percent())
 }
 
 fn outputs(comparison: &Comparison, columns: u16) -> String {

@@ -142,7 +142,7 @@ pub(super) fn peak(arguments: &PeakArguments) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    bench.output(arguments.json).print_limits(&results)
+    bench.output(arguments.json).print_limits(&results, arguments.devices.is_some())
 }
 
 /// Measures a limit as the part of a group that runs on this host, and prints the times.

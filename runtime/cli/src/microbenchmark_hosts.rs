@@ -70,7 +70,7 @@ pub(super) fn peak_on_hosts(arguments: &PeakArguments) -> anyhow::Result<ExitCod
     // The hosts are free before the results are printed.
     drop(hosts);
     let page = arguments.html.as_deref();
-    Output { json: arguments.json, page, is_interrupted: interrupt.is_set() }.print_limits(&results)
+    Output { json: arguments.json, page, is_interrupted: interrupt.is_set() }.print_limits(&results, true)
 }
 
 /// Returns the limits to measure and the engine, of which this machine needs to know no more than its description.

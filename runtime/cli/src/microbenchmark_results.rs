@@ -93,13 +93,19 @@ impl Output<'_> {
         Ok(print_result(&shown, code))
     }
 
-    /// Prints limits.
-    pub(super) fn print_limits(self, results: &[LimitResult]) -> anyhow::Result<ExitCode> {
-        let is_sound = |result: &LimitResult| result.failure.is_none() && result.reasons.is_empty();
-        // What a device does not have is no failure, as long as something was measured.
-        let sound = results.iter().any(is_sound) && results.iter().all(|r| r.failure.is_some() || is_sound(r));
-        self.print(results, peak_text(results, columns()), peak_page, sound)
+    /// Prints limits of one device or of several ones that are measured together.
+    pub(super) fn print_limits(self, results: &[LimitResult], are_several: bool) -> anyhow::Result<ExitCode> {
+        self.print(results, peak_text(results, columns()), peak_page, {
+            are_sound(results.iter().map(|result| (result.failure.is_none(), result.reasons.is_empty())), are_several)
+        })
     }
+}
+
+/// Returns whether limits, of each of which is known whether it was measured and counts, are what was asked for. What one device does not
+/// have is no failure, as long as something was measured; several devices have all the limits that are measured with them.
+fn are_sound(limits: impl Iterator<Item = (bool, bool)> + Clone, are_several: bool) -> bool {
+    let is_allowed = |(is_measured, counts): (bool, bool)| if is_measured { counts } else { !are_several };
+    limits.clone().any(|limit| limit == (true, true)) && limits.clone().all(is_allowed)
 }
 
 /// Returns what vendor.yaml says of a device in a format.
@@ -157,4 +163,20 @@ pub(super) fn format_of(limit: &Limit) -> Format {
 /// Returns sizes as text: `M=1024 N=1024`.
 pub(super) fn sizes_text(sizes: &IndexMap<String, usize>) -> String {
     sizes.iter().map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_one_device_lacks_is_no_failure_and_one_that_several_did_not_reach_is() {
+        let [measured, failed, uncounted] = [(true, true), (false, true), (true, false)];
+        let of_both =
+            |limits: &[(bool, bool)]| [false, true].map(|are_several| are_sound(limits.iter().copied(), are_several));
+        assert_eq!(of_both(&[measured, failed]), [true, false]);
+        assert_eq!(of_both(&[measured]), [true, true]);
+        assert_eq!(of_both(&[failed]), [false, false]);
+        assert_eq!(of_both(&[measured, uncounted]), [false, false]);
+    }
 }

@@ -1,6 +1,5 @@
 //! `flagperf pareto`: results that generate text, by how fast each user is served and how many tokens a device generates.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,7 +14,7 @@ use super::verify::checkout_trust;
 use flagperf_config::Prices;
 use flagperf_core::exit_code;
 use flagperf_core::text::escape_json;
-use flagperf_page::{Check, ReadResult};
+use flagperf_page::{Check, ReadResult, without_copies};
 use flagperf_report::columns;
 
 #[derive(Debug, Args)]
@@ -57,17 +56,11 @@ pub(super) fn pareto(arguments: &ParetoArguments) -> anyhow::Result<ExitCode> {
 fn read_pareto(arguments: &ParetoArguments) -> Result<Pareto, String> {
     let trust = checkout_trust()?;
     let (mut results, mut unreadable): (Vec<ReadResult>, _) = (Vec::new(), Vec::new());
-    // A result counts once, although its folder and that of its run may both be given.
-    let mut known = HashSet::new();
     for path in &arguments.result {
         match read_results(std::slice::from_ref(path)) {
             Ok((read, unread)) => {
                 unreadable.extend(unread);
-                results.extend(
-                    read.into_iter().filter(|result| {
-                        known.insert(result.path.canonicalize().unwrap_or_else(|_| result.path.clone()))
-                    }),
-                );
+                results.extend(read);
             }
             Err(reason) => unreadable.push(UnusedResult { path: path.clone(), reason }),
         }
@@ -100,6 +93,8 @@ impl PriceArguments {
     /// When the file of prices cannot be used, or a device has no price.
     pub(super) fn pareto(&self, results: &[(ReadResult, Check)]) -> Result<Pareto, String> {
         let prices = self.prices.as_deref().map(Prices::read).transpose().map_err(|finding| finding.to_string())?;
+        // A copy of a result is no repeat of its measurement.
+        let results = without_copies(results.to_vec());
         let unused = results
             .iter()
             .filter_map(|(result, check)| Some(UnusedResult { path: result.path.clone(), reason: unusable(check)? }));

@@ -1,5 +1,6 @@
 //! `flagperf report` and `flagperf show`: results again, from their files alone.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -99,7 +100,7 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         (result, check)
     });
     let results: Vec<(ReadResult, Check)> = checked.collect();
-    let summaries = ReadSummary::of_results(results.iter().map(|(result, _)| result));
+    let (summaries, code) = read_summaries(results.iter().map(|(result, _)| result), code);
     let of_results = results.iter().map(|(result, check)| (&result.path, check));
     let all = of_results.chain(summaries.iter().map(|summary| (&summary.path, &summary.check)));
     let code = code.max(print_wrong(all));
@@ -129,7 +130,7 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         Ok(found) => found,
         Err(message) => return Ok(print_mistake(&message)),
     };
-    let summaries = ReadSummary::of_results(&results);
+    let (summaries, code) = read_summaries(&results, code);
     let code = code.max(print_wrong(summaries.iter().map(|summary| (&summary.path, &summary.check))));
     let peaks = match arguments.peaks.as_deref().map(MeasuredPeaks::read).transpose() {
         Ok(peaks) => peaks,
@@ -159,6 +160,16 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         text += &overview(&rows, screen.columns);
     }
     Ok(print_result(&text, code))
+}
+
+/// Reads the summaries of results, names those that cannot be read on standard error, and returns them with the new exit code.
+pub(super) fn read_summaries<'r>(
+    results: impl IntoIterator<Item = &'r ReadResult>,
+    code: u8,
+) -> (Vec<ReadSummary>, u8) {
+    let (summaries, messages) = ReadSummary::of_results(results);
+    messages.iter().for_each(|message| print_message(&format!("warning: {message}")));
+    (summaries, if messages.is_empty() { code } else { code.max(exit_code::FAILED) })
 }
 
 /// Names the results that are wrong on standard error, and returns the exit code.
@@ -192,14 +203,18 @@ fn read_readable(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, u8), String> {
     Ok((results, if unread.is_empty() { exit_code::OK } else { exit_code::FAILED }))
 }
 
-/// Reads every result at some paths, and returns them with those whose record cannot be read; its path is also in the reason.
+/// Reads every result at some paths once, although its folder and that of its run may both be given. Returns them with those whose record
+/// cannot be read; its path is also in the reason.
 ///
 /// # Errors
 /// When there is no result at a path.
 pub(super) fn read_results(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, Vec<UnusedResult>), String> {
     let (mut results, mut unread) = (Vec::new(), Vec::new());
+    let mut known = HashSet::new();
     for path in paths {
-        for path in find_results(path).map_err(|error| format!("`{}`: {error}", path.display()))? {
+        let found = find_results(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        for path in found.into_iter().filter(|path| known.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
+        {
             match ReadResult::read(&path) {
                 Ok(result) => results.push(result),
                 Err(reason) => unread.push(UnusedResult { path, reason }),

@@ -12,11 +12,11 @@ use clap::{Args, ValueHint};
 use flagperf_core::exit_code;
 use flagperf_core::file::create;
 use flagperf_core::regular_file::read_regular_text;
-use flagperf_page::{ReadResult, ReadSummary, Site, without_copies};
+use flagperf_page::{ReadResult, Site, without_copies};
 use flagperf_verify::find_results_of_runs;
 
 use super::output::{check_outside, counted, print_message, print_mistake, print_result};
-use super::report::PageLanguage;
+use super::report::{PageLanguage, read_summaries};
 use super::verify::checkout_trust;
 
 /// The file in a site that lists the others, so that a folder with other files is not taken for one.
@@ -68,7 +68,8 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
     if results.is_empty() {
         return Err("no result can be read, so there is nothing to write".to_owned());
     }
-    let summaries = ReadSummary::of_results(results.iter().map(|(result, _)| result));
+    let code = if unread.is_empty() { exit_code::OK } else { exit_code::FAILED };
+    let (summaries, code) = read_summaries(results.iter().map(|(result, _)| result), code);
     let site = Site::new(&results, &summaries, arguments.language.into());
     let failed = |path: &Path, error: io::Error| format!("cannot write `{}`: {error}", path.display());
     let written = in_parallel(site.page_count(), |index| {
@@ -93,7 +94,7 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
     if wrong > 0 {
         text += &format!("{} wrong and not ranked\n", counted(wrong, "result"));
     }
-    Ok((text, if unread.is_empty() && wrong == 0 { exit_code::OK } else { exit_code::FAILED }))
+    Ok((text, if wrong == 0 { code } else { exit_code::FAILED }))
 }
 
 /// Writes a file; not even its contents are flushed to disk, because the results are still there.

@@ -53,7 +53,7 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     let measured: Vec<_> = values.into_iter().zip(variants).collect();
-    let sweep = Sweep { is_interrupted, ..Sweep::new(case, key, &measured) };
+    let sweep = Sweep { is_interrupted, ..Sweep::new(case, key, &measured, true) };
     arguments.common.print(&sweep, (is_interrupted, sweep.is_sound()), sweep_page, sweep_text)
 }
 

@@ -73,22 +73,24 @@ pub struct CombinationFigures {
 }
 
 impl Ablation {
-    /// Computes the effects of `switches` from the combinations, of which `combinations` returns the list.
-    pub fn new(case: String, switches: &[Switch], measured: &[MeasuredCombination]) -> Self {
+    /// Computes the effects of `switches` from the combinations, of which `combinations` returns the list, and which were measured in turns
+    /// or not.
+    pub fn new(case: String, switches: &[Switch], measured: &[MeasuredCombination], interleaved: bool) -> Self {
         let count = switches.len();
         let found = |is_on: &dyn Fn(usize) -> bool| {
             let wanted: Combination = (0..count).map(is_on).collect();
             measured.iter().find(|combination| combination.on == wanted).map(|combination| &combination.variant)
         };
         let (none, all) = (found(&|_| false), found(&|_| true));
+        let between = |first, second| Effect::between(first, second, interleaved);
         let effects = switches.iter().enumerate().map(|(index, switch)| {
             let up_to = found(&|other| other <= index);
             SwitchEffects {
                 switch: switch.clone(),
-                alone: Effect::between(none, found(&|other| other == index)),
-                added: Effect::between(found(&|other| other < index), up_to),
-                total: Effect::between(none, up_to),
-                left_out: Effect::between(all, found(&|other| other != index)),
+                alone: between(none, found(&|other| other == index)),
+                added: between(found(&|other| other < index), up_to),
+                total: between(none, up_to),
+                left_out: between(all, found(&|other| other != index)),
             }
         });
         let figures = measured.iter().map(|MeasuredCombination { on, variant }| {
@@ -143,7 +145,7 @@ mod tests {
         };
         let switch = |name: &str| Switch { name: name.to_owned(), off: IndexMap::new(), on: IndexMap::new() };
         let combinations = [measured(vec![false, false], None), measured(vec![true, false], Some("out of memory"))];
-        let found = Ablation::new("tiny".to_owned(), &[switch("a"), switch("b")], &combinations);
+        let found = Ablation::new("tiny".to_owned(), &[switch("a"), switch("b")], &combinations, true);
         assert_eq!(found.switches[0].alone.unknown.as_deref(), Some("out of memory"));
         assert_eq!(found.switches[1].alone.unknown.as_deref(), Some("it was not measured"));
         assert_eq!(found.combinations[1].on, ["a"]);

@@ -1,18 +1,17 @@
 //! The comparison of two sides.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Phase;
-use flagperf_core::units::Seconds;
-use flagperf_result::{Record, Status, measured_scenario};
+use flagperf_result::{Record, Status};
 use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::comparable::{Difference, differences, headline};
 use super::outputs::{OutputErrors, compare_outputs};
-use super::ratio::{RatioInterval, SpeedVerdict};
+use super::ratio::{RatioInterval, SpeedVerdict, geometric_mean};
+use super::scenario::{ScenarioFigure, ScenarioPair};
 
 /// The results of one side, in the order in which they were measured.
 #[derive(Clone, Debug)]
@@ -40,9 +39,9 @@ pub struct Comparison {
     pub outputs: IndexMap<String, OutputErrors>,
     /// Why outputs were not compared; `None` if they were.
     pub outputs_unknown: Option<String>,
-    /// The scenarios of the last results; `None` unless both have one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scenario: Option<ScenarioPair>,
+    /// The figures of their queries; empty unless every result has a scenario.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub scenario: IndexMap<ScenarioFigure, ScenarioPair>,
     /// Metrics of both sides, by name.
     pub metrics: IndexMap<String, MetricPair>,
 }
@@ -50,41 +49,13 @@ pub struct Comparison {
 /// The throughputs of both sides in samples per second, and their ratio.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Speed {
-    /// The geometric mean of the blocks of each side.
+    /// The geometric mean of the blocks or runs of each side, each of which is the sum over its devices.
     pub throughput_samples_per_s: [f64; 2],
     /// The second by the first; `None` if there is no interval.
     pub ratio: Option<RatioInterval>,
     pub verdict: Option<SpeedVerdict>,
     /// The blocks in pairs, in the order in which they were measured.
     pub blocks: Vec<[f64; 2]>,
-}
-
-/// The scenarios of both sides. Their figures have no interval, so that there is no verdict about them.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct ScenarioPair {
-    pub queries_per_s: [Option<f64>; 2],
-    /// The median latency of a query.
-    pub latency_p50_s: [Option<Seconds>; 2],
-    /// The latency that the share of all queries keeps which the scenario asks for, with 99 % confidence.
-    pub percentile_s: [Option<Seconds>; 2],
-    /// The same of the time to the first token, and of the mean time between the tokens of an answer.
-    pub first_token_percentile_s: [Option<Seconds>; 2],
-    pub next_token_percentile_s: [Option<Seconds>; 2],
-}
-
-impl ScenarioPair {
-    /// Returns the figures of the last results of both sides; `None` unless both have a scenario.
-    fn of(records: [&Record; 2]) -> Option<Self> {
-        let [first, second] = records.map(|record| measured_scenario(record).map(|(_, trial)| trial));
-        let trials = [first?, second?];
-        Some(ScenarioPair {
-            queries_per_s: trials.map(|trial| trial.queries_per_s),
-            latency_p50_s: trials.map(|trial| trial.latency.map(|latency| latency.p50_s)),
-            percentile_s: trials.map(|trial| trial.percentile_s),
-            first_token_percentile_s: trials.map(|trial| trial.first_token?.percentile_s),
-            next_token_percentile_s: trials.map(|trial| trial.next_token?.percentile_s),
-        })
-    }
 }
 
 /// A metric of both sides; `None` if a side does not know it.
@@ -106,20 +77,19 @@ pub enum ComparisonError {
 }
 
 impl Comparison {
-    /// Returns in words which throughput of the second side is shown to be lower than that of the first by more than this percentage.
-    /// A throughput without an interval shows nothing.
+    /// Returns in words which throughput of the second side is shown to be lower, or which time of its queries to be longer, than that of
+    /// the first by more than this percentage. A figure without an interval shows nothing.
     pub fn slowdowns(&self, percent: f64) -> Vec<String> {
+        let confidence = self.confidence_percent();
         let speeds = [("core", &self.core), ("whole", &self.whole)];
         let slower = speeds.into_iter().filter_map(|(name, speed)| Some((name, speed.as_ref()?.ratio?)));
-        let slower = slower.filter(|(_, ratio)| ratio.is_slower_by(percent));
-        let text = |(name, ratio): (&str, RatioInterval)| {
+        let slower = slower.filter(|(_, ratio)| ratio.is_slower_by(percent)).map(|(name, ratio)| {
             let [by, least] = [ratio.ratio, ratio.high].map(|ratio| 100.0 * (1.0 - ratio));
-            format!(
-                "{name} is {by:.1} % slower, at least {least:.1} % with {} % confidence (allowed: {percent} %)",
-                self.confidence_percent()
-            )
-        };
-        slower.map(text).collect()
+            format!("{name} is {by:.1} % slower, at least {least:.1} %")
+        });
+        let of_queries = self.scenario.iter().filter_map(|(figure, pair)| figure.slowdown(pair, percent));
+        let all = slower.chain(of_queries);
+        all.map(|text| format!("{text} with {confidence} % confidence (allowed: {percent} %)")).collect()
     }
 
     /// Returns the probability of the intervals in percent.
@@ -153,14 +123,19 @@ pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison,
     let CompareOptions { interleaved, anyway, confidence } = options;
     sides.into_iter().try_for_each(check_usable)?;
     let last = sides.map(|side| side.results.last().expect("a usable side has a result"));
-    let differences = differences(&last[0].1, &last[1].1);
+    let mut differences = differences(&last[0].1, &last[1].1);
     let prevented: Vec<Difference> = differences.iter().filter(|difference| difference.prevents).cloned().collect();
     if !prevented.is_empty() && !anyway {
         return Err(ComparisonError::NotComparable(prevented));
     }
-    let devices = last.map(|(_, record)| record.processes());
+    let devices = sides.map(|side| runs(side, interleaved)[0].len());
+    let processes = last.map(|(_, record)| record.processes());
+    if processes[0] != processes[1] {
+        sides.into_iter().zip(processes).try_for_each(|(side, processes)| check_complete(side, processes))?;
+    }
     if devices[0] != devices[1] {
-        sides.into_iter().zip(devices).try_for_each(|(side, devices)| check_complete(side, devices))?;
+        let [first, second] = devices.map(|devices| devices.to_string());
+        differences.push(Difference { what: "devices".to_owned(), first, second, prevents: false });
     }
     let is_training = |record: &Record| record.headline_phase().is_some_and(|phase| phase.phase == Phase::Train);
     let compared = match last.iter().any(|(_, record)| is_training(record)) {
@@ -179,7 +154,7 @@ pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison,
         whole: speed(sides, interleaved, whole, confidence),
         outputs,
         outputs_unknown,
-        scenario: ScenarioPair::of(last.map(|(_, record)| record)),
+        scenario: ScenarioPair::all(sides, interleaved, confidence),
         metrics: metrics(last.map(|(_, record)| record)),
     })
 }
@@ -190,22 +165,25 @@ fn check_usable(side: &Side) -> Result<(), ComparisonError> {
         return Err(unusable("it has no result"));
     }
     let failed = side.results.iter().find(|(_, record)| record.status != Status::Ok || headline(record).is_none());
-    match failed {
-        Some((path, _)) => {
-            Err(unusable(&format!("the result `{}` has not succeeded, so it has no figures", path.display())))
-        }
-        None => Ok(()),
+    if let Some((path, _)) = failed {
+        return Err(unusable(&format!("the result `{}` has not succeeded, so it has no figures", path.display())));
     }
+    let devices: Vec<usize> = runs(side, false).iter().map(Vec::len).collect();
+    if devices.iter().any(|count| *count != devices[0]) {
+        let counts: Vec<String> = devices.iter().map(usize::to_string).collect();
+        return Err(unusable(&format!("its runs have results of different numbers of devices: {}", counts.join(", "))));
+    }
+    Ok(())
 }
 
-/// Checks that a side has the results of all of its devices, of which the sum is compared.
-fn check_complete(side: &Side, devices: u64) -> Result<(), ComparisonError> {
-    let found = side.results.len();
-    if devices == 1 || found as u64 == devices {
+/// Checks that a side has the results of all of its processes, of which the sum is compared.
+fn check_complete(side: &Side, processes: u64) -> Result<(), ComparisonError> {
+    let found = runs(side, false)[0].len();
+    if found as u64 == processes {
         return Ok(());
     }
     let reason = format!(
-        "it has the results of {found} of the {devices} devices that trained together: give the folder of the case"
+        "it has the results of {found} of the {processes} devices that trained together: give the folder of the case"
     );
     Err(ComparisonError::Unusable { side: side.name.clone(), reason })
 }
@@ -223,52 +201,46 @@ pub(super) fn whole(measured: &Measurement) -> Option<(f64, Option<f64>)> {
     Some((measured.throughput_whole_samples_per_s?.0, width))
 }
 
-/// Returns the throughputs of two sides; `None` if a result lacks the figure.
+/// Returns the throughputs of two sides, of which each block or run is one; `None` if a result lacks the figure.
 pub(super) fn speed(sides: [&Side; 2], interleaved: bool, figure: Figure, confidence: f64) -> Option<Speed> {
-    let figures = sides.map(|side| {
-        let figures = side.results.iter().map(|(_, record)| headline(record).and_then(figure));
-        let figures = figures.collect::<Option<Vec<(f64, Option<f64>)>>>()?;
-        let devices = side.results.len() as u64;
-        let are_of_one_training = devices > 1 && side.results.iter().all(|(_, record)| record.processes() == devices);
-        Some(if are_of_one_training { vec![sum(&figures)] } else { figures })
+    let sums = sides.map(|side| {
+        runs(side, interleaved).iter().map(|run| sum(run, figure)).collect::<Option<Vec<(f64, Option<f64>)>>>()
     });
-    let [Some(first), Some(second)] = figures else { return None };
-    let blocks: Vec<[f64; 2]> = first.iter().zip(&second).map(|((first, _), (second, _))| [*first, *second]).collect();
-    let mean = |figures: &[(f64, Option<f64>)]| {
-        (figures.iter().map(|(figure, _)| figure.ln()).sum::<f64>() / figures.len() as f64).exp()
-    };
+    let [Some(first), Some(second)] = sums else { return None };
+    let figures = [&first, &second].map(|side| side.iter().map(|(figure, _)| *figure).collect::<Vec<f64>>());
     let ratio = match (interleaved, &first[..], &second[..]) {
-        (true, ..) => RatioInterval::of_pairs(&blocks, confidence),
         (false, [(first, Some(first_width))], [(second, Some(second_width))]) => {
             RatioInterval::of_intervals([*first, *second], [*first_width, *second_width], confidence)
         }
-        (false, ..) if sides.into_iter().all(are_repeats) => {
-            let [first, second] =
-                [&first, &second].map(|side| side.iter().map(|(figure, _)| *figure).collect::<Vec<_>>());
-            RatioInterval::of_repeats([&first, &second], confidence)
-        }
-        (false, ..) => None,
+        _ => RatioInterval::of_blocks([&figures[0], &figures[1]], interleaved, confidence),
     };
     Some(Speed {
-        throughput_samples_per_s: [mean(&first), mean(&second)],
+        throughput_samples_per_s: [geometric_mean(&figures[0]), geometric_mean(&figures[1])],
         verdict: ratio.as_ref().map(RatioInterval::verdict),
         ratio,
-        blocks,
+        blocks: figures[0].iter().zip(&figures[1]).map(|(first, second)| [*first, *second]).collect(),
     })
 }
 
-/// Returns whether each result of a side is of a run of its own: those of several devices are no repeats.
-fn are_repeats(side: &Side) -> bool {
-    let runs: HashSet<&str> = side.results.iter().map(|(_, record)| record.run.as_str()).collect();
-    runs.len() == side.results.len()
+/// Returns the records of each run of a side, one for each device. Blocks that were measured in turns have one device.
+pub(super) fn runs(side: &Side, interleaved: bool) -> Vec<Vec<&Record>> {
+    let records = side.results.iter().map(|(_, record)| record);
+    if interleaved {
+        return records.map(|record| vec![record]).collect();
+    }
+    let mut runs: IndexMap<&str, Vec<&Record>> = IndexMap::new();
+    records.for_each(|record| runs.entry(&record.run).or_default().push(record));
+    runs.into_values().collect()
 }
 
-/// Returns the sum of figures with the relative half width of its interval. Devices that train together wait for each other, so that
-/// their errors add up.
-fn sum(figures: &[(f64, Option<f64>)]) -> (f64, Option<f64>) {
-    let sum = figures.iter().map(|(figure, _)| figure).sum::<f64>();
-    let error = figures.iter().map(|(figure, width)| Some(figure * (*width)?)).sum::<Option<f64>>();
-    (sum, error.map(|error| error / sum))
+/// Returns the sum of a figure over the devices of a run with the relative half width of its interval. They share the time and the
+/// machine, or wait for each other, so that their errors may be equal and add up.
+fn sum(records: &[&Record], figure: Figure) -> Option<(f64, Option<f64>)> {
+    let own: Vec<(f64, Option<f64>)> =
+        records.iter().map(|record| headline(record).and_then(figure)).collect::<Option<_>>()?;
+    let sum: f64 = own.iter().map(|(figure, _)| figure).sum();
+    let error = own.iter().map(|(figure, width)| Some(figure * (*width)?)).sum::<Option<f64>>();
+    Some((sum, error.map(|error| error / sum)))
 }
 
 fn metrics([first, second]: [&Record; 2]) -> IndexMap<String, MetricPair> {
@@ -278,3 +250,6 @@ fn metrics([first, second]: [&Record; 2]) -> IndexMap<String, MetricPair> {
     let pair = |name: &String| MetricPair { first: first.get(name).copied(), second: second.get(name).copied() };
     names.keys().map(|name| (name.clone(), pair(name))).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,16 @@ pub enum SpeedVerdict {
 }
 
 impl RatioInterval {
+    /// Returns the interval of the ratio of figures that are positive, of the blocks or runs of two sides: pairs if they were measured in
+    /// turns.
+    pub(super) fn of_blocks([first, second]: [&[f64]; 2], interleaved: bool, confidence: f64) -> Option<Self> {
+        if !interleaved {
+            return RatioInterval::of_repeats([first, second], confidence);
+        }
+        let pairs: Vec<[f64; 2]> = first.iter().zip(second).map(|(first, second)| [*first, *second]).collect();
+        RatioInterval::of_pairs(&pairs, confidence)
+    }
+
     /// Returns the interval of the ratio of throughputs that were measured in pairs of blocks. The logarithms of the ratios
     /// are the observations, because a ratio and its inverse deviate alike; their mean has Student's interval. `None` with
     /// fewer than two pairs, or a throughput that is not positive.
@@ -107,6 +117,10 @@ impl Sample {
         let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
         Some(Sample { mean, squared_error: variance / count, degrees_of_freedom: count - 1.0 })
     }
+}
+
+pub(super) fn geometric_mean(figures: &[f64]) -> f64 {
+    (figures.iter().map(|figure| figure.ln()).sum::<f64>() / figures.len() as f64).exp()
 }
 
 /// Returns half the width of an interval in standard errors.

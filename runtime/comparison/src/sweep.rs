@@ -38,9 +38,9 @@ pub struct SweepPoint {
 }
 
 impl Sweep {
-    /// Computes a sweep from the values of a setting, each with its measurements. Outputs are compared with those of the first
-    /// value that has results.
-    pub fn new(case: String, key: String, measured: &[(Value, Variant)]) -> Self {
+    /// Computes a sweep from the values of a setting, each with its measurements, which were measured in turns or not. Outputs are
+    /// compared with those of the first value that has results.
+    pub fn new(case: String, key: String, measured: &[(Value, Variant)], interleaved: bool) -> Self {
         let first =
             measured.iter().position(|(_, variant)| variant.failure.is_none() && !variant.side.results.is_empty());
         let figures: Vec<VariantFigures> = (measured.iter().enumerate())
@@ -53,7 +53,7 @@ impl Sweep {
         let values: Option<Vec<f64>> = measured.iter().map(|(value, _)| value.as_f64()).collect();
         let points = measured.iter().zip(figures).map(|((value, variant), figures)| SweepPoint {
             value: value.clone(),
-            by_best: Effect::between(best.map(|best| &measured[best].1), Some(variant)),
+            by_best: Effect::between(best.map(|best| &measured[best].1), Some(variant), interleaved),
             figures,
         });
         Sweep {

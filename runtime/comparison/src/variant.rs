@@ -105,18 +105,18 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Returns the ratio of the throughputs of the second variant by those of the first.
-    pub(super) fn between(first: Option<&Variant>, second: Option<&Variant>) -> Effect {
+    /// Returns the ratio of the throughputs of the second variant by those of the first, which were measured in turns or not.
+    pub(super) fn between(first: Option<&Variant>, second: Option<&Variant>, interleaved: bool) -> Effect {
         let unknown = |reason: &str| Effect { unknown: Some(reason.to_owned()), ..Effect::default() };
         let (Some(first), Some(second)) = (first, second) else { return unknown("it was not measured") };
         let failure = |variant: &Variant| variant.failure.clone().filter(|_| variant.side.results.len() < ROUNDS_MIN);
         if let Some(reason) = failure(first).or_else(|| failure(second)) {
             return unknown(&reason);
         }
-        let ratio = |figure: Figure| speed([&first.side, &second.side], true, figure, CONFIDENCE)?.ratio;
+        let ratio = |figure: Figure| speed([&first.side, &second.side], interleaved, figure, CONFIDENCE)?.ratio;
         let (core, whole) = (ratio(core), ratio(whole));
         let is_known = core.is_some() && whole.is_some();
-        Effect { core, whole, unknown: (!is_known).then(|| "an interval needs two complete rounds".to_owned()) }
+        Effect { core, whole, unknown: (!is_known).then(|| "an interval needs two results of each".to_owned()) }
     }
 }
 

@@ -42,8 +42,8 @@ pub(super) struct Figure {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Legend {
-    colour: usize,
-    name: String,
+    pub(super) colour: usize,
+    pub(super) name: String,
 }
 
 /// The figures of a phase.
@@ -378,7 +378,7 @@ fn seconds(value: f64) -> String {
 }
 
 /// Formats a count on an axis; a place between two counts has no label.
-fn whole_number(value: f64) -> String {
+pub(super) fn whole_number(value: f64) -> String {
     if (value - value.round()).abs() < 1e-6 { count(value.round() as u64) } else { String::new() }
 }
 

@@ -26,6 +26,7 @@ mod summary;
 mod table_rows;
 mod template;
 mod terminal_charts;
+mod variants;
 mod words;
 
 pub use junit::{junit, junit_test};
@@ -39,4 +40,5 @@ pub use site::{Site, SitePage, without_copies};
 pub use summary::ReadSummary;
 pub use table_rows::{csv_text, json_text};
 pub use terminal_charts::terminal_charts;
+pub use variants::{ablation_html, change_text, sweep_html};
 pub use words::Language;

@@ -15,6 +15,7 @@ use super::roofline::{Roofline, roofline_figure};
 use super::section::{ResultSection, section};
 use super::summary::ReadSummary;
 use super::template::fill;
+use super::variants::variant_figures;
 use super::words::Language;
 
 const TEMPLATE: &str = include_str!("../templates/page.html");
@@ -43,6 +44,8 @@ struct Values {
     pareto: Option<Figure>,
     /// The figure of results on devices whose peaks are known; `None` without any.
     roofline: Option<Figure>,
+    /// The figures of results that are a sweep or an ablation.
+    variants: Vec<Figure>,
     sections: Vec<ResultSection>,
     has_charts: bool,
     has_details: bool,
@@ -82,6 +85,8 @@ pub(super) struct Content<'r> {
     pub(super) rows: Vec<(Entry<'r>, String)>,
     /// The results that have a section.
     pub(super) sections: Vec<&'r CheckedResult>,
+    /// The figures of results that are a sweep or an ablation.
+    pub(super) variants: Vec<Figure>,
     /// The pages of the site to which this one leads: their paths from here, and their names.
     pub(super) site: Vec<(String, String)>,
 }
@@ -101,9 +106,13 @@ pub fn page(
     let sums = sums.map(|(index, entry)| (entry, format!("#{}", sum_id(index))));
     let of_results = results.iter().enumerate();
     let of_results = of_results.map(|(index, result)| (Entry::of_result(result), format!("#{}", section_id(index))));
-    let content =
-        Content { rows: sums.chain(of_results).collect(), sections: results.iter().collect(), site: Vec::new() };
-    page_of(&content, (pareto, roofline), language)
+    let content = Content {
+        rows: sums.chain(of_results).collect(),
+        sections: results.iter().collect(),
+        variants: variant_figures(results, language),
+        site: Vec::new(),
+    };
+    page_of(content, (pareto, roofline), language)
 }
 
 fn sum_id(index: usize) -> String {
@@ -115,18 +124,18 @@ fn section_id(index: usize) -> String {
 }
 
 /// Returns a page with this content.
-pub(super) fn page_of(content: &Content, (pareto, roofline): (&Pareto, &Roofline), language: Language) -> String {
-    let Content { rows, sections, site } = content;
+pub(super) fn page_of(content: Content, (pareto, roofline): (&Pareto, &Roofline), language: Language) -> String {
+    let Content { rows, sections, variants, site } = content;
     let points_max = points_max(sections.len());
-    let columns = Columns::of(rows);
+    let columns = Columns::of(&rows);
     let values = Values {
         language: language.code(),
         style: STYLE,
         view_box: VIEW_BOX,
-        title: title(rows),
+        title: title(&rows),
         head: columns.head(language),
         rows: rows.iter().map(|(entry, link)| row(entry, link, columns, language)).collect(),
-        sums: sums(rows, language),
+        sums: sums(&rows, language),
         pareto: pareto_figure(pareto, language),
         roofline: roofline_figure(roofline, language),
         has_charts: points_max > 0,
@@ -134,7 +143,8 @@ pub(super) fn page_of(content: &Content, (pareto, roofline): (&Pareto, &Roofline
         sections: (sections.iter().enumerate())
             .map(|(index, (result, check))| section(result, check, section_id(index), points_max, language))
             .collect(),
-        site: site.clone(),
+        variants,
+        site,
     };
     fill("page.html", TEMPLATE, values, language)
 }

@@ -3,6 +3,7 @@
 use flagperf_report::count;
 
 use super::chart::{Chart, Part, VIEW_BOX, series_colour};
+use super::figures::{Figure, legend};
 use super::roofline::with_prefix;
 
 /// The share of the largest rate above it.
@@ -25,20 +26,33 @@ pub fn rate_figure(title: &str, series: &[(String, Vec<(f64, f64)>)]) -> String 
         y_label: with_prefix,
         parts: parts.collect(),
     };
-    let legend = series.iter().enumerate().map(|(colour, (name, _))| {
-        format!("<span><i style=\"background:{}\"></i>{}</span> ", series_colour(colour), escape(name))
+    standalone(&Figure {
+        title: title.to_owned(),
+        description: String::new(),
+        elements: chart.elements(),
+        legend: legend(series.iter().map(|(name, _)| name)),
+        note: None,
+        head: Vec::new(),
+        rows: Vec::new(),
+    })
+}
+
+/// Returns the chart of a figure with its legend as HTML.
+pub(super) fn standalone(figure: &Figure) -> String {
+    let legend = figure.legend.iter().map(|entry| {
+        format!("<span><i style=\"background:{}\"></i>{}</span> ", series_colour(entry.colour), escape(&entry.name))
     });
-    let title = escape(title);
+    let (title, description) = (escape(&figure.title), escape(&figure.description));
     format!(
-        "<figure><figcaption>{title}</figcaption>\n<svg viewBox=\"{VIEW_BOX}\" role=\"img\" aria-label=\"{title}\"><title>{title}</title>\n{}\n</svg>\n\
+        "<figure><figcaption>{title}</figcaption>\n<svg viewBox=\"{VIEW_BOX}\" role=\"img\" aria-label=\"{title}\"><title>{title}</title><desc>{description}</desc>\n{}\n</svg>\n\
          <p class=\"legend\">{}</p></figure>\n",
-        chart.elements(),
+        figure.elements,
         legend.collect::<String>()
     )
 }
 
 /// Formats a place on the axis of sizes. One between two powers of two has no label.
-fn power_of_two(place: f64) -> String {
+pub(super) fn power_of_two(place: f64) -> String {
     let is_power = (place - place.round()).abs() < 1e-6 && (0.0..63.0).contains(&place);
     if is_power { count(1 << place.round() as u32) } else { String::new() }
 }

@@ -182,8 +182,9 @@ impl<'r> Site<'r> {
             rows: vec![(Entry::of_result(result), "#result-1".to_owned())],
             sections: vec![result],
             site: self.links(&result.0.record).into_iter().chain(sum).collect(),
+            ..Content::default()
         };
-        self.page_with(self.paths[index].clone(), &content)
+        self.page_with(self.paths[index].clone(), content)
     }
 
     /// Returns the page of a sum, which leads to those of its results.
@@ -196,13 +197,13 @@ impl<'r> Site<'r> {
         let sum = (entry.clone(), "#sum-1".to_owned());
         let content = Content {
             rows: std::iter::once(sum).chain(of_replicas).collect(),
-            sections: Vec::new(),
             site: self.links(entry.record()),
+            ..Content::default()
         };
-        self.page_with(self.rows[index].path.clone(), &content)
+        self.page_with(self.rows[index].path.clone(), content)
     }
 
-    fn page_with(&self, path: String, content: &Content) -> SitePage {
+    fn page_with(&self, path: String, content: Content) -> SitePage {
         SitePage { path, html: page_of(content, (&Pareto::default(), &Roofline::default()), self.language) }
     }
 

@@ -1,5 +1,7 @@
 //! The sums of a case that ran on several hosts or devices, from the `summary.json` beside its results.
 
+use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use flagperf_core::hash::hash_bytes;
@@ -8,7 +10,7 @@ use flagperf_core::run_files::SUMMARY_FILE;
 use flagperf_report::{Screen, summary_report};
 use flagperf_result::{RECORD_BYTES_MAX, ShortTime, Summary};
 use flagperf_verify::verify_summary;
-use indexmap::IndexSet;
+use indexmap::IndexMap;
 
 use super::result::{Check, ReadResult};
 
@@ -29,22 +31,42 @@ pub struct ReadSummary {
 }
 
 impl ReadSummary {
-    /// Reads the summary of each case all of whose results are among these, and verifies it unless their files are large.
-    pub fn of_results<'r>(results: impl IntoIterator<Item = &'r ReadResult>) -> Vec<Self> {
+    /// Reads the summary of each case all of whose results are among these, and verifies it unless their files are large. Returns them
+    /// with a message about each that is missing or cannot be read.
+    pub fn of_results<'r>(results: impl IntoIterator<Item = &'r ReadResult>) -> (Vec<Self>, Vec<String>) {
         let results: Vec<&ReadResult> = results.into_iter().collect();
-        let cases: IndexSet<&Path> = results.iter().filter_map(|result| result.folder()?.parent()).collect();
-        cases.into_iter().filter_map(|case| ReadSummary::read(case, &results)).collect()
+        let mut cases: IndexMap<&Path, Vec<usize>> = IndexMap::new();
+        for (index, result) in results.iter().enumerate() {
+            let case = result.folder().and_then(Path::parent);
+            case.into_iter().for_each(|case| cases.entry(case).or_default().push(index));
+        }
+        let (mut summaries, mut messages) = (Vec::new(), Vec::new());
+        for (case, own) in cases {
+            match ReadSummary::read(case, &results, &own) {
+                Ok(summary) => summaries.extend(summary),
+                Err(reason) => messages.push(format!("no sum: `{}`: {reason}", case.join(SUMMARY_FILE).display())),
+            }
+        }
+        (summaries, messages)
     }
 
-    fn read(case: &Path, results: &[&ReadResult]) -> Option<Self> {
+    /// Reads the summary of a case, in whose folder the results with these indices are; `None` if it has none, or only some of its
+    /// results are among them.
+    fn read(case: &Path, results: &[&ReadResult], own: &[usize]) -> Result<Option<Self>, String> {
         let path = case.join(SUMMARY_FILE);
-        let text = read_regular(&path, RECORD_BYTES_MAX).ok()?;
-        let mut summary: Summary = serde_json::from_slice(&text).ok()?;
-        let index = |folder: &str| results.iter().position(|result| result.path == case.join(folder));
-        let replicas: Vec<usize> =
-            summary.replicas.iter().map(|replica| index(&replica.folder)).collect::<Option<_>>()?;
+        let text = match read_regular(&path, RECORD_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !has_several_devices(results, own) => {
+                return Ok(None);
+            }
+            read => read.map_err(|error| error.to_string())?,
+        };
+        let mut summary: Summary =
+            serde_json::from_slice(&text).map_err(|error| format!("it is not a summary: {error}"))?;
+        let index = |folder: &str| own.iter().copied().find(|index| results[*index].path == case.join(folder));
+        let replicas: Option<Vec<usize>> = summary.replicas.iter().map(|replica| index(&replica.folder)).collect();
+        let Some(replicas) = replicas else { return Ok(None) };
         if replicas.is_empty() {
-            return None;
+            return Err("it lists no results".to_owned());
         }
         let own = || replicas.iter().map(|index| results[*index]);
         for (replica, result) in summary.replicas.iter_mut().zip(own()) {
@@ -54,9 +76,12 @@ impl ReadSummary {
         let hints = own().map(|result| hint(result).unwrap_or_default()).collect();
         let check = match own().any(ReadResult::is_large) {
             true => Check::TooLarge,
-            false => Check::Verified(Box::new(verify_summary(case)?)),
+            false => match verify_summary(case) {
+                Some(report) => Check::Verified(Box::new(report)),
+                None => return Err("it disappeared while it was read".to_owned()),
+            },
         };
-        Some(ReadSummary { sha256: hash_bytes(&text), path, summary, check, replicas, hints })
+        Ok(Some(ReadSummary { sha256: hash_bytes(&text), path, summary, check, replicas, hints }))
     }
 
     /// Returns whether the last of its results, in the order in which they were read, has this index.
@@ -68,6 +93,12 @@ impl ReadSummary {
     pub fn text(&self, path: &Path, screen: Screen) -> String {
         summary_report(&self.summary, &self.hints, path, false, screen)
     }
+}
+
+/// Returns whether several of these results are of one run of a case, which writes their sum.
+fn has_several_devices(results: &[&ReadResult], own: &[usize]) -> bool {
+    let mut runs = HashSet::new();
+    own.iter().map(|index| &results[*index].record).any(|record| !runs.insert((&record.run, record.key())))
 }
 
 #[cfg(test)]
@@ -94,12 +125,19 @@ mod tests {
             std::fs::create_dir_all(&path).unwrap();
             ReadResult { path, record: testing::record(), digest: None }
         };
-        let found = ReadSummary::of_results(&[result(1), result(0)]);
-        assert_eq!(found.len(), 1);
+        let (found, messages) = ReadSummary::of_results(&[result(1), result(0)]);
+        assert_eq!((found.len(), messages.len()), (1, 0));
         assert_eq!(found[0].replicas, [1, 0]);
         assert_ne!(found[0].check.name(), "consistent", "there are no records");
         assert!(found[0].summary.replicas[0].short_time.is_some());
-        assert_eq!(ReadSummary::of_results(&[result(1)]).len(), 0);
+        let (found, messages) = ReadSummary::of_results(&[result(1)]);
+        assert_eq!((found.len(), messages.len()), (0, 0), "a part of them");
         assert!(result(1).is_part());
+        let messages_of = |results: &[ReadResult]| ReadSummary::of_results(results).1.join("\n");
+        std::fs::write(case.join(SUMMARY_FILE), "{\"schema\": 3,").unwrap();
+        assert!(messages_of(&[result(1), result(0)]).contains("summary.json`: it is not a summary: EOF"));
+        std::fs::remove_file(case.join(SUMMARY_FILE)).unwrap();
+        assert!(messages_of(&[result(1), result(0)]).contains("summary.json`: No such file"));
+        assert_eq!(messages_of(&[result(1)]), "", "one of several may be copied elsewhere");
     }
 }

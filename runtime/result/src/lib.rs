@@ -72,7 +72,7 @@ pub use sample_energy::{SampleEnergy, sample_energy};
 pub use samples::{SAMPLES_KIND, SampleFile, SampleFiles, SampleHashers};
 pub use scenario_verdict::measured_scenario;
 pub use scripts::{ScriptHashes, hash_scripts};
-pub use settings_difference::different_setting;
+pub use settings_difference::{different_keys, different_setting};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
 pub use step_time_change::{step_time_change_text, step_time_changes};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};

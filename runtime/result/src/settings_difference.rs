@@ -20,17 +20,26 @@ pub fn different_setting(
     found: &IndexMap<String, Setting>,
     with_site: bool,
 ) -> Option<String> {
+    let key = different_keys(expected, found, with_site).next()?;
+    let shown = |settings| value_of(settings, key).map_or_else(|| "missing".to_owned(), |value| display_value(&value));
+    Some(format!("`{key}` is {} (expected: {})", shown(found), shown(expected)))
+}
+
+/// Returns the keys whose values are different in two results.
+pub fn different_keys<'s>(
+    expected: &'s IndexMap<String, Setting>,
+    found: &'s IndexMap<String, Setting>,
+    with_site: bool,
+) -> impl Iterator<Item = &'s str> {
     let keys = expected.keys().chain(found.keys().filter(|key| !expected.contains_key(*key)));
     let is_site = |key: &str| SITE.iter().any(|row| row.name == key);
-    let counts = |key: &&String| ![CHECKOUT, VISIBLE].contains(&key.as_str()) && (with_site || !is_site(key));
-    let differs = |key: &&String| {
+    let counts = move |key: &&str| ![CHECKOUT, VISIBLE].contains(key) && (with_site || !is_site(key));
+    let differs = move |key: &&str| {
         let of_environment = [expected, found].iter().any(|settings| is_of_environment(settings.get(*key)));
         let is_same = expected.get(*key).map(|own| &own.value) == found.get(*key).map(|own| &own.value);
         !of_environment && !is_same && value_of(expected, key) != value_of(found, key)
     };
-    let key = keys.filter(counts).find(differs)?;
-    let shown = |settings| value_of(settings, key).map_or_else(|| "missing".to_owned(), |value| display_value(&value));
-    Some(format!("`{key}` is {} (expected: {})", shown(found), shown(expected)))
+    keys.map(String::as_str).filter(counts).filter(differs)
 }
 
 fn is_of_environment(setting: Option<&Setting>) -> bool {

@@ -76,7 +76,10 @@ fn each_combination_is_measured_in_turns_and_each_switch_has_its_effects() {
     let text = transcript(checkout.path(), &["verify", &result]);
     assert!(text.contains("exit code 0"), "{text}");
     let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
-    assert!(page.matches("<circle").count() > 12 && page.contains("left out: "), "{page}");
+    assert!(page.matches("<circle").count() == 6 && page.contains("left out"), "{page}");
+    let text = transcript(checkout.path(), &["report", "result", "--html", "stored.html"]);
+    let page = fs::read_to_string(checkout.path().join("stored.html")).unwrap_or_default();
+    assert!(page.contains("tiny:interpreter: change of samples/s by each switch"), "{text}{page}");
 }
 
 #[test]
@@ -205,7 +208,10 @@ fn a_sweep_measures_each_value_in_turns_and_marks_the_knee() {
         );
     }
     let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
-    assert!(page.matches("<circle").count() == 9 && page.contains(">knee</text>"), "{page}");
+    assert!(page.matches("<circle").count() == 7 && page.contains("</i>knee</span>"), "{page}");
+    let text = transcript(checkout.path(), &["report", "result", "--html", "stored.html"]);
+    let page = fs::read_to_string(checkout.path().join("stored.html")).unwrap_or_default();
+    assert!(page.contains("tiny:interpreter: samples/s by batch_size"), "{text}{page}");
 }
 
 #[test]
