@@ -17,7 +17,9 @@ use flagperf_core::units::Seconds;
 use flagperf_host::{
     Ending, Process, ProcessEvent, Program, StoppedTime, THIS_PROGRAM, Worker as _, exit_when_input_ends,
 };
-use flagperf_microbenchmark::{LimitJob, MeasureError, OperatorJob, measure_limit, measure_operator};
+use flagperf_microbenchmark::{
+    LimitJob, MeasureError, OperatorJob, OperatorTimes, kernel_times, measure_limit, measure_operator,
+};
 use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -82,11 +84,21 @@ pub(super) fn measure_job(results: &Path) -> anyhow::Result<ExitCode> {
         measured.map_or_else(|error| Outcome::Failed(error.to_string()), Outcome::Measured)
     }
     let outcome = match &job {
-        Job::Operator(job) => serde_json::to_vec(&outcome(measure_operator(job, &clock))),
+        Job::Operator(job) => serde_json::to_vec(&outcome(measure_with_kernels(job, clock))),
         Job::Limit(job) => serde_json::to_vec(&outcome(measure_limit(job, &clock, &begun))),
     };
     std::fs::write(results, outcome?).with_context(|| format!("cannot write `{}`", results.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn measure_with_kernels(job: &OperatorJob, clock: MonotonicClock) -> Result<OperatorTimes, MeasureError> {
+    let mut times = measure_operator(job, &clock)?;
+    let call_s = times.calls_s.iter().fold(times.first_call_s, |least, time| Seconds(least.0.min(time.0)));
+    match kernel_times(job, call_s, Arc::new(clock)) {
+        Ok(kernels_s) => times.kernels_s = kernels_s,
+        Err(error) => times.warnings.push(format!("its kernels could not be timed: {error}")),
+    }
+    Ok(times)
 }
 
 /// Writes a line with the number of calls whenever it has changed.

@@ -1,6 +1,7 @@
 //! The figures of operators and limits as text.
 
 use flagperf_core::text::one_line;
+use flagperf_core::units::Seconds;
 use flagperf_microbenchmark::{Format, OperatorFigures};
 use flagperf_report::headed_table;
 
@@ -13,12 +14,12 @@ const MEBI: f64 = (1u64 << 20) as f64;
 
 /// Returns a table of operators with what is wrong.
 pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String {
-    let head = ["operator", "call", "rate", "waited for", "first call", "error"];
+    let head = ["operator", "call", "rate", "kernel", "waited for", "first call", "error"];
     let mut rows = vec![head.map(str::to_owned)];
     for result in results {
         let name = name_text(result);
         let (Some(figures), Some(times)) = (&result.figures, &result.times) else {
-            rows.push([name, "-".into(), "-".into(), "-".into(), "-".into(), "-".into()]);
+            rows.push([name, "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into()]);
             continue;
         };
         let share = figures.peak_share.map(|share| format!(" ({:.1} %)", share * 100.0));
@@ -26,7 +27,8 @@ pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String
             name,
             time_text(figures.call_s.0),
             rate_text(figures, result.format) + share.unwrap_or_default().as_str(),
-            figures.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| time_text(latency.p50_s.0)),
+            known_time(figures.kernel_s),
+            known_time(figures.latency.as_ref().map(|latency| latency.p50_s)),
             time_text(times.first_call_s.0),
             format!("{:.1e}", times.comparison.error.max(times.comparison_of_new_inputs.error)),
         ]);
@@ -55,6 +57,10 @@ pub(super) fn operators_text(results: &[OperatorResult], columns: u16) -> String
         }
     }
     text
+}
+
+fn known_time(time: Option<Seconds>) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| time_text(time.0))
 }
 
 /// Returns an operator with its format and the sizes that were given.

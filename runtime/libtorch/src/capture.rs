@@ -184,7 +184,7 @@ pub fn functions() -> Result<&'static DeviceFunctions, Error> {
 fn open() -> Result<DeviceFunctions, Error> {
     if BYTES.is_empty() {
         return Err(Error::Unavailable {
-            reason: "this plug-in was built without the CUDA headers, which `cuda_graph` and operators of vendors need"
+            reason: "this plug-in was built without the CUDA headers, which `cuda_graph`, times of operators and operators of vendors need"
                 .to_owned(),
             remedy: "run `flagperf backend install libtorch`, which builds it with them".to_owned(),
         });

@@ -4,7 +4,7 @@
 
 use std::error::Error as _;
 use std::ffi::{CStr, c_char};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
@@ -70,6 +70,24 @@ pub fn memory_in_use() -> Option<u64> {
     // SAFETY: the function has this signature (cuda.h), and the out-pointers are valid.
     let status = unsafe { driver.get::<Memory>(b"cuMemGetInfo_v2\0").ok()?(&raw mut free, &raw mut total) };
     (status == 0).then(|| (total - free) as u64)
+}
+
+/// Calls a function of the driver, which returns a `CUresult`.
+///
+/// # Errors
+/// When the driver lacks it, and the driver's.
+///
+/// # Safety
+/// `F` must be its signature (cuda.h), and `call` must keep what that demands.
+pub unsafe fn driver_call<F: Copy>(name: &CStr, call: impl FnOnce(F) -> i32) -> Result<(), Error> {
+    static DRIVER: OnceLock<Option<Library>> = OnceLock::new();
+    let driver = DRIVER.get_or_init(driver).as_ref().ok_or_else(|| Error::failed("there is no CUDA driver"))?;
+    // SAFETY: the caller promises the signature.
+    let function = unsafe { driver.get::<F>(name.to_bytes_with_nul()) }.map_err(Error::failed)?;
+    match call(*function) {
+        0 => Ok(()),
+        status => Err(Error::Failed(format!("{} failed with status {status}", name.to_string_lossy()))),
+    }
 }
 
 /// Opens and initializes the driver; `None` when there is none.

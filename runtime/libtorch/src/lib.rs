@@ -21,6 +21,7 @@ mod resident;
 mod session;
 mod shim;
 mod tensor;
+mod timer;
 
 use flagperf_onnx_exec::{ExecError, OpError};
 use flagperf_plugin::{DType, Engine, EngineInfo, Error, Load};

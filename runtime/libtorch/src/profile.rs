@@ -1,54 +1,51 @@
-//! The times of the operators of each run, for the host's trace.
+//! The times of the operators of each run, for the host's trace and the kernels of an operator.
 
-use std::time::Instant;
-
-use flagperf_onnx_exec::{ExecError, Executor, NodeEvent};
+use flagperf_onnx_exec::{Executor, NodeEvent};
 use flagperf_plugin::Error;
 use serde_json::{Value, json};
-use tch::Device;
 
 use crate::ops::TorchOps;
+use crate::executor_error;
 use crate::tensor::TorchTensor;
+use crate::timer::Timer;
 
 /// The setting that has a session keep the times, and the question about them.
 pub(crate) const OPERATOR_TIMES: &str = "operator_times";
 
-/// The times of the operators of the runs so far.
+/// The runs so far: the name and the type of each operator, and when it ended.
 #[derive(Default)]
-pub(crate) struct Profile(Vec<Value>);
+pub(crate) struct Profile(Vec<(Vec<[String; 2]>, Timer)>);
 
 impl Profile {
-    /// Runs the graph. On a device, each operator is waited for, so that its time is its own.
-    #[expect(clippy::disallowed_methods, reason = "a plug-in has no clock of the host")]
+    /// Runs the graph.
     pub(crate) fn run(
         &mut self,
         executor: &Executor<TorchOps>,
         inputs: Vec<TorchTensor>,
-    ) -> Result<Vec<TorchTensor>, ExecError> {
-        let device = executor.ops().device;
-        wait_for(device);
-        let begin = Instant::now();
-        let (mut last, mut nodes) = (0.0, Vec::new());
+    ) -> Result<Vec<TorchTensor>, Error> {
+        let (mut timer, mut operators) = (Timer::begin(executor.ops().device)?, Vec::new());
+        let mut timed = Ok(());
         let outputs = executor.run_observed(inputs, &mut |event| {
             let NodeEvent::Ended(node, _) = event else { return };
-            wait_for(device);
-            let now = begin.elapsed().as_secs_f64();
-            nodes.push(json!({"name": node.name, "operator": node.op, "begin_s": last, "time_s": now - last}));
-            last = now;
-        })?;
-        self.0.push(Value::Array(nodes));
-        Ok(outputs)
+            operators.push([node.name.to_owned(), node.op.to_owned()]);
+            timed = std::mem::replace(&mut timed, Ok(())).and_then(|()| timer.end_operator());
+        });
+        timed?;
+        self.0.push((operators, timer));
+        outputs.map_err(executor_error)
     }
 
     /// Returns the runs since the last call: a list of the operators of each.
-    pub(crate) fn take(&mut self) -> String {
-        Value::Array(std::mem::take(&mut self.0)).to_string()
-    }
-}
-
-fn wait_for(device: Device) {
-    if let Device::Cuda(index) = device {
-        tch::Cuda::synchronize(index as i64);
+    pub(crate) fn take(&mut self) -> Result<String, Error> {
+        let runs = std::mem::take(&mut self.0).into_iter().map(|(operators, timer)| {
+            let mut last = 0.0;
+            let times = operators.iter().zip(timer.ends_s()?).map(|([name, operator], end)| {
+                let begin = std::mem::replace(&mut last, end);
+                json!({"name": name, "operator": operator, "begin_s": begin, "time_s": end - begin})
+            });
+            Ok(Value::Array(times.collect()))
+        });
+        Ok(Value::Array(runs.collect::<Result<_, Error>>()?).to_string())
     }
 }
 

@@ -123,12 +123,11 @@ impl TorchSession {
         let changed = self.executor.changed_inputs().iter().chain(self.executor.overwritten_inputs());
         let own = duplicate_all(changed.clone().map(|i| &inputs[*i]))?;
         changed.zip(own).for_each(|(i, own)| inputs[*i] = own);
-        let outputs = match &mut self.profile {
-            None if self.has_profiler => ranges::run(&self.executor, inputs),
-            None => self.executor.run(inputs),
+        match &mut self.profile {
+            None if self.has_profiler => ranges::run(&self.executor, inputs).map_err(executor_error),
+            None => self.executor.run(inputs).map_err(executor_error),
             Some(profile) => profile.run(&self.executor, inputs),
-        };
-        outputs.map_err(executor_error)
+        }
     }
 
     /// Wraps an output for the host: on a device it stays there, and on the CPU it is copied when it would share the
@@ -225,7 +224,7 @@ impl Session for TorchSession {
 
     fn ask(&mut self, question: &str, _: &str) -> Result<String, Error> {
         match (question, &mut self.profile) {
-            (OPERATOR_TIMES, Some(profile)) => Ok(profile.take()),
+            (OPERATOR_TIMES, Some(profile)) => profile.take(),
             _ => Err(Error::unknown(question, &[OPERATOR_TIMES])),
         }
     }

@@ -40,6 +40,8 @@ pub struct OperatorFigures {
     pub slowest_s: Seconds,
     /// The distribution of the time of a call that is waited for.
     pub latency: Option<Latency>,
+    /// The median time of all kernels of a call, as the engine tells it; `None` if it does not.
+    pub kernel_s: Option<Seconds>,
     /// Floating-point operations per second of a matrix product.
     pub flops_per_s: Option<f64>,
     /// Bytes of inputs and outputs per second, each counted once, however often the device reads it.
@@ -69,6 +71,7 @@ impl OperatorFigures {
             fastest_s: extreme(f64::min),
             slowest_s: extreme(f64::max),
             latency: Latency::of(&times.calls_s),
+            kernel_s: Latency::of(&times.kernels_s).map(|times| times.p50_s),
             flops_per_s,
             bytes_per_s,
             peak_share,

@@ -124,25 +124,43 @@ impl From<EngineError> for MeasureError {
     }
 }
 
-/// Measures an operator.
+/// An operator with its graphs.
+pub(crate) struct PreparedOperator {
+    pub operator: &'static Operator,
+    sizes: Sizes,
+    tile_sizes: Sizes,
+    gradient: Option<GradientBy>,
+    /// The graph that the engine computes, and that of the tile.
+    pub whole: OperatorGraph,
+    pub tile: OperatorGraph,
+}
+
+impl PreparedOperator {
+    pub fn of(job: &OperatorJob, engine: &Loader<'_>) -> Result<Self, MeasureError> {
+        let operator = Operator::find(&job.operator).map_err(MeasureError::Operator)?;
+        operator.check_format(job.format).map_err(MeasureError::Operator)?;
+        let sizes = Sizes::of(operator, &job.sizes)?;
+        let gradient_by = match engine.engine.differentiates(&engine.options)? {
+            true => GradientBy::Engine,
+            false => GradientBy::StandardOperators,
+        };
+        let gradient = operator.has_gradient.then_some(gradient_by);
+        let tile_sizes = if operator.tiles.is_empty() { sizes.small_tile(SMALL) } else { sizes.tile(operator) };
+        let dtype = job.format.dtype;
+        let whole = operator_graph(operator, &sizes, dtype, gradient)?;
+        let tile = operator_graph(operator, &tile_sizes, dtype, gradient.map(|_| GradientBy::StandardOperators))?;
+        Ok(PreparedOperator { operator, sizes, tile_sizes, gradient, whole, tile })
+    }
+}
+
+/// Measures an operator, but for its kernels.
 ///
 /// # Errors
 /// When the operator is unknown or the engine fails. Wrong outputs are a result.
 pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<OperatorTimes, MeasureError> {
-    let operator = Operator::find(&job.operator).map_err(MeasureError::Operator)?;
-    operator.check_format(job.format).map_err(MeasureError::Operator)?;
-    let sizes = Sizes::of(operator, &job.sizes)?;
     let engine = Loader::new(job)?;
-    let gradient_by = match engine.engine.differentiates(&engine.options)? {
-        true => GradientBy::Engine,
-        false => GradientBy::StandardOperators,
-    };
-    let gradient = operator.has_gradient.then_some(gradient_by);
+    let PreparedOperator { operator, sizes, tile_sizes, gradient, whole, tile } = PreparedOperator::of(job, &engine)?;
     let is_small = operator.tiles.is_empty();
-    let tile_sizes = if is_small { sizes.small_tile(SMALL) } else { sizes.tile(operator) };
-    let whole = operator_graph(operator, &sizes, job.format.dtype, gradient)?;
-    let tile =
-        operator_graph(operator, &tile_sizes, job.format.dtype, gradient.map(|_| GradientBy::StandardOperators))?;
     let forward = gradient.map(|_| operator_graph(operator, &tile_sizes, job.format.dtype, None)).transpose()?;
     let sum = |infos: &[ValueInfo]| infos.iter().map(bytes_of).fold(0, u64::saturating_add);
     let (input_bytes, output_bytes) = (sum(&whole.graph.inputs), sum(&whole.graph.outputs));
@@ -235,6 +253,7 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         warmup_calls,
         calls_s,
         rounds,
+        kernels_s: Vec::new(),
         new_inputs_s: Seconds(new_inputs_s),
         deferred_s,
         comparison,
@@ -375,7 +394,7 @@ pub(crate) fn read_twice(
     Ok(Seconds((times[0] - times[1].max(times[2])).max(0.0)))
 }
 
-fn draw_inputs(operator: &Operator, inputs: &[ValueInfo], seed: u64) -> Vec<Tensor> {
+pub(crate) fn draw_inputs(operator: &Operator, inputs: &[ValueInfo], seed: u64) -> Vec<Tensor> {
     let classes = inputs[0].spec.fixed_shape().and_then(|shape| shape.last().copied()).unwrap_or(1);
     let elements: Vec<Elements> = operator.inputs.iter().map(|(_, _, elements)| *elements).collect();
     let drawn =

@@ -1,6 +1,7 @@
 //! Every operator on an engine of this program, and what makes a measurement not count.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use flagperf_core::measure::{FixedClock, MonotonicClock};
@@ -54,6 +55,13 @@ fn every_operator_is_measured_and_right() {
         let format = ["FP32", "INT32", "INT8", "FP8"].into_iter().find(is_known).unwrap();
         let times = measure_operator(&job(operator, format, "interpreter", scratch.path()), &MonotonicClock::start());
         let times = times.unwrap_or_else(|error| panic!("{}: {error}", operator.name));
+        let kernels = kernel_times(
+            &job(operator, format, "interpreter", scratch.path()),
+            Seconds(1e-3),
+            Arc::new(MonotonicClock::start()),
+        );
+        let kernels = kernels.unwrap_or_else(|error| panic!("{}: {error}", operator.name));
+        assert!(kernels.len() == 1 && kernels[0].0 > 0.0, "{}: {kernels:?}", operator.name);
         let figures = OperatorFigures::of(&times, None, &DataSheet::default());
         // Other reasons depend on the speed of this machine.
         let wrong = |reason: &Reason| reason.starts_with("the outputs of");
@@ -151,6 +159,7 @@ fn times() -> OperatorTimes {
         warmup_calls: 5,
         calls_s: vec![Seconds(0.02), Seconds(0.03)],
         rounds: vec![Round { calls: 10, time_s: Seconds(0.1) }, Round { calls: 10, time_s: Seconds(0.3) }],
+        kernels_s: Vec::new(),
         new_inputs_s: Seconds(0.03),
         deferred_s: Seconds(0.0),
         comparison: right.clone(),

@@ -48,6 +48,9 @@ pub struct OperatorTimes {
     pub calls_s: Vec<Seconds>,
     /// Calls that were waited for together.
     pub rounds: Vec<Round>,
+    /// The time of all kernels of each of some calls, as the engine tells it; empty if it does not.
+    #[serde(default)]
+    pub kernels_s: Vec<Seconds>,
     /// The fastest of one or three calls with inputs that no call before them had.
     pub new_inputs_s: Seconds,
     /// By how much reading a part of an output took longer the first time than the second: longer than nothing if the engine

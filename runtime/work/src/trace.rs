@@ -176,6 +176,8 @@ impl Session for TracedSession {
     }
 
     fn compute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+        // The times of operators count from where a device begins with the run, which must not wait for an earlier one.
+        self.session.sync()?;
         let begin = self.spans.clock.now();
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(begin);
         self.span("submit", begin, |session| session.compute(inputs))

@@ -1,0 +1,60 @@
+//! How long the kernels of an operator run, as the engine tells it.
+
+use std::sync::Arc;
+
+use flagperf_core::measure::Clock;
+use flagperf_core::tensor::{DType, Tensor, TensorSpec};
+use flagperf_core::units::Seconds;
+use flagperf_engine::{RunProfile, Value};
+use flagperf_onnx::ValueInfo;
+
+use super::graph::tile_graph;
+use super::measure::{Loader, MeasureError, OperatorJob, PreparedOperator, draw_inputs};
+
+/// The most calls whose kernels are timed.
+const CALLS_MAX: usize = 10;
+/// What is computed before each of them: tensors of 256 MiB, so that inputs lie in no cache, and a device has the whole call before it
+/// begins with it.
+/// Tests need fewer.
+const EARLIER_SIZES: [usize; 2] = [if cfg!(test) { 1 } else { 1 << 16 }, 1 << 10];
+const EARLIER_CALLS_ON_DEVICE: usize = 8;
+
+/// Returns the time of all kernels of each of some calls, which take about `call_s`; none if the engine does not tell them. The engine
+/// measures them, in a session of their own, and they are not checked.
+///
+/// # Errors
+/// When the engine fails.
+pub fn kernel_times(job: &OperatorJob, call_s: Seconds, clock: Arc<dyn Clock>) -> Result<Vec<Seconds>, MeasureError> {
+    let mut engine = Loader::new(job)?;
+    let PreparedOperator { operator, whole, tile, .. } = PreparedOperator::of(job, &engine)?;
+    let mut resident = engine.load(&tile_graph(&tile.graph.inputs, &whole.graph.inputs))?;
+    let tiles: Vec<Value> = draw_inputs(operator, &tile.graph.inputs, job.seed).into_iter().map(Value::Host).collect();
+    let inputs = resident.submit(&tiles)?;
+    let info = |sizes: [usize; 2]| ValueInfo {
+        name: "earlier".to_owned(),
+        spec: TensorSpec { dtype: DType::F32, dims: sizes.map(Into::into).to_vec() },
+    };
+    let one = [1, EARLIER_SIZES[1]];
+    let mut earlier = engine.load(&tile_graph(&[info(one)], &[info(EARLIER_SIZES)]))?;
+    let of_earlier = [Value::Host(Tensor::zeros(DType::F32, &one))];
+    let earlier_calls =
+        if inputs.iter().any(|input| matches!(input, Value::Device(_))) { EARLIER_CALLS_ON_DEVICE } else { 1 };
+    engine.options.profile = Some(clock);
+    let mut session = engine.load(&whole.graph)?;
+    let calls = ((job.time_s.0 / call_s.0.max(1e-9)) as usize).clamp(1, CALLS_MAX);
+    // The first call compiles kernels and allocates memory.
+    for _ in 0..=calls {
+        for _ in 0..earlier_calls {
+            earlier.submit(&of_earlier)?;
+        }
+        session.submit(&inputs)?;
+        session.sync()?;
+    }
+    // An engine that replays its runs as one refuses to tell the times.
+    let runs = session.operator_times().ok().flatten().unwrap_or_default();
+    Ok(if runs.len() == calls + 1 { runs[1..].iter().map(total).collect() } else { Vec::new() })
+}
+
+fn total(run: &RunProfile) -> Seconds {
+    Seconds(run.iter().map(|operator| operator.time_s.0).sum())
+}
