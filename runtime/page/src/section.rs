@@ -13,7 +13,7 @@ use super::words::Language;
 /// Most findings, warnings and hashes of a kind that a page lists; the record and `verify` have all of them.
 const LISTED_MAX: usize = 50;
 /// The rows of a measured loop that belong to the headline: with which certainty its figures are known.
-const CERTAINTY: [&str; 4] = ["95 % interval", "step times", "latency of a step", "latency bound"];
+const CERTAINTY: [&str; 4] = ["95 % interval", "step times", "latency of a step", "latency at most"];
 
 /// A section of a page.
 #[derive(Debug, Serialize)]

@@ -160,7 +160,7 @@ const WORDS: &[(&str, &str)] = &[
     ("95 % interval", "95 % 区间"),
     ("step times", "step 时间的变化"),
     ("latency of a step", "step 的延迟"),
-    ("latency bound", "延迟上界"),
+    ("latency at most", "延迟至多"),
     ("Step times", "step 时间"),
     ("Step times: how often", "step 时间：频数"),
     ("scenario", "场景"),

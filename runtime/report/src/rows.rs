@@ -141,7 +141,7 @@ fn loop_rows(phase: &PhaseRecord, measured: &Measurement) -> Vec<(&'static str, 
     if let Some(latency) = &measured.latency {
         rows.push(("latency of a step", latency_text(latency)));
     }
-    rows.extend(bounds_text(&measured.latency_bounds).map(|text| ("latency bound", text)));
+    rows.extend(bounds_text(&measured.latency_bounds).map(|text| ("latency at most", text)));
     rows.extend(time_split(measured).map(|split| ("whole", split)));
     rows.extend(measured.spans.iter().map(|(name, times)| ("span", format!("{name}: {}", span_text(times)))));
     if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > 0.0) {
