@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Comparison, Reference};
 use super::format::Format;
-use super::graph::{GradientBy, GraphFailure, first_row_graph, operator_graph, tile_graph};
+use super::graph::{GradientBy, GraphFailure, OperatorGraph, first_row_graph, operator_graph, tile_graph};
 use super::inputs::draw;
 use super::operators::{Elements, Operator};
 use super::sizes::{SizeError, Sizes};
