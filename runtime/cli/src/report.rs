@@ -17,12 +17,12 @@ use flagperf_page::{
     Check, Language, ReadResult, ReadSummary, csv_text, json_text, junit, page, readme_rows, terminal_charts,
 };
 use flagperf_report::{Extent, OverviewRow, SavedResult, Screen, case_report, overview};
-use flagperf_verify::find_results;
+use flagperf_verify::find_results_of_runs;
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("form").required(true))]
 pub(super) struct ReportArguments {
-    /// Folder of a case, folder of a run, or a record.json; several for one report
+    /// Folder of a case, of a run or of several runs, or a record.json; several for one report
     #[arg(required = true, value_hint = ValueHint::AnyPath)]
     result: Vec<PathBuf>,
     /// Write a page with charts, which needs neither scripts nor the network
@@ -70,7 +70,7 @@ impl From<PageLanguage> for Language {
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArguments {
-    /// Folder of a case, folder of a run, or a record.json
+    /// Folder of a case, of a run or of several runs, or a record.json
     #[arg(required = true, value_hint = ValueHint::AnyPath)]
     result: Vec<PathBuf>,
     /// Also print the share of the measured peak of the device, from what `flagperf peak --json` has written
@@ -212,7 +212,7 @@ pub(super) fn read_results(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, Vec<Un
     let (mut results, mut unread) = (Vec::new(), Vec::new());
     let mut known = HashSet::new();
     for path in paths {
-        let found = find_results(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        let found = find_results_of_runs(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
         for path in found.into_iter().filter(|path| known.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
         {
             match ReadResult::read(&path) {

@@ -28,10 +28,10 @@ impl StoredVariants {
     pub fn of<'r>(results: impl IntoIterator<Item = (PathBuf, &'r Record)>) -> Vec<Self> {
         let mut cases: IndexMap<[String; 4], Results> = IndexMap::new();
         for (path, record) in results {
-            let is_one_device = record.device.is_none() && record.processes() == 1 && record.hosts.len() == 1;
+            let is_one_device = record.device.is_none() && record.processes() == 1;
             let is_usable = record.status == Status::Ok && record.validity.verdict != Validity::Invalid;
             if is_one_device && is_usable && headline(record).is_some() {
-                let host = record.hosts[0].name.clone();
+                let host = record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
                 let case = [record.key(), record.vendor.clone(), host, record.provenance.flagperf.clone()];
                 cases.entry(case).or_default().push((path, record.clone()));
             }

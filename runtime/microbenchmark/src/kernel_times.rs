@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flagperf_core::measure::Clock;
-use flagperf_core::tensor::{DType, Tensor, TensorSpec};
+use flagperf_core::tensor::{Tensor, TensorSpec};
 use flagperf_core::units::Seconds;
 use flagperf_engine::{RunProfile, Value};
 use flagperf_onnx::ValueInfo;
@@ -13,10 +13,10 @@ use super::measure::{Loader, MeasureError, OperatorJob, PreparedOperator, draw_i
 
 /// The most calls whose kernels are timed.
 const CALLS_MAX: usize = 10;
-/// What is computed before each of them: tensors of 256 MiB, so that inputs lie in no cache, and a device has the whole call before it
-/// begins with it.
-/// Tests need fewer.
-const EARLIER_SIZES: [usize; 2] = [if cfg!(test) { 1 } else { 1 << 16 }, 1 << 10];
+/// What is computed before each of them: tensors of so many bytes, so that inputs lie in no cache, and a device has the whole call before
+/// it begins with it. Tests need fewer.
+const EARLIER_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 20 };
+const EARLIER_TILE_BYTES: usize = 1 << 10;
 const EARLIER_CALLS_ON_DEVICE: usize = 8;
 
 /// Returns the time of all kernels of each of some calls, which take about `call_s`; none if the engine does not tell them. The engine
@@ -30,13 +30,15 @@ pub fn kernel_times(job: &OperatorJob, call_s: Seconds, clock: Arc<dyn Clock>) -
     let mut resident = engine.load(&tile_graph(&tile.graph.inputs, &whole.graph.inputs))?;
     let tiles: Vec<Value> = draw_inputs(operator, &tile.graph.inputs, job.seed).into_iter().map(Value::Host).collect();
     let inputs = resident.submit(&tiles)?;
-    let info = |sizes: [usize; 2]| ValueInfo {
+    let dtype = whole.graph.inputs[0].spec.dtype;
+    let sizes = |rows: usize| [rows, EARLIER_TILE_BYTES / dtype.size()];
+    let info = |rows: usize| ValueInfo {
         name: "earlier".to_owned(),
-        spec: TensorSpec { dtype: DType::F32, dims: sizes.map(Into::into).to_vec() },
+        spec: TensorSpec { dtype, dims: sizes(rows).map(Into::into).to_vec() },
     };
-    let one = [1, EARLIER_SIZES[1]];
-    let mut earlier = engine.load(&tile_graph(&[info(one)], &[info(EARLIER_SIZES)]))?;
-    let zeros = Tensor::from_vec(one, vec![0f32; EARLIER_SIZES[1]]).expect("the elements are as many as the shape has");
+    let mut earlier = engine.load(&tile_graph(&[info(1)], &[info(EARLIER_BYTES / EARLIER_TILE_BYTES)]))?;
+    let zeros =
+        Tensor::from_bytes(sizes(1), dtype, &[0; EARLIER_TILE_BYTES]).expect("the size is a multiple of any type's");
     let of_earlier = [Value::Host(zeros)];
     let earlier_calls =
         if inputs.iter().any(|input| matches!(input, Value::Device(_))) { EARLIER_CALLS_ON_DEVICE } else { 1 };
