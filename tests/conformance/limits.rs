@@ -18,7 +18,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("names_with_control_characters", names_with_control_characters),
 ];
 
-/// The limits of `flagperf_onnx::check_limits`.
+/// The limits of `flagperf_onnx::check_paths` and `flagperf_onnx::check_limits`.
 const NODES_IN_A_ROW_MAX: usize = 10_000;
 const VALUES_MAX: usize = 4_096;
 

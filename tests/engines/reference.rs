@@ -7,6 +7,7 @@
 
 mod attention;
 mod diffusion;
+mod exported;
 mod exports;
 mod formula;
 mod manifests;

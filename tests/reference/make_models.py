@@ -11,7 +11,6 @@ from pathlib import Path
 
 import diffusers
 import numpy
-import timm
 import torch
 import torchvision
 import transformers
@@ -24,17 +23,15 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForQuestionAnswering,
-    DabDetrConfig,
-    DabDetrForObjectDetection,
     LlamaConfig,
     LlamaForCausalLM,
     SamConfig,
     SamModel,
 )
-from transformers.models.dab_detr.modeling_dab_detr import replace_batch_norm
 
 import diffusion
 import formula
+from export_dab_detr import dab_detr, set_weights
 
 FOLDER = Path(__file__).with_name("models")
 torch.backends.mha.set_fastpath_enabled(False)
@@ -178,22 +175,6 @@ def count_question_models() -> dict[str, dict[str, int]]:
         return {case: count(model, prompt, logits_to_keep=1) for case, model in models.items()}
 
 
-def dab_detr(size: str) -> nn.Module:
-    if size == "full":
-        return DabDetrForObjectDetection(DabDetrConfig(num_labels=91))
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_queries": 10}
-    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
-    model = DabDetrForObjectDetection(DabDetrConfig(num_labels=91, hidden_size=32, **heads, **layers))
-    # The configuration does not reach the widths of the backbone.
-    sizes = {"layers": [1, 1, 1, 1], "channels": [8, 16, 32, 64], "out_indices": [1, 2, 3, 4]}
-    backbone = timm.create_model("resnet50", features_only=True, **sizes)
-    with torch.no_grad():
-        replace_batch_norm(backbone)
-    model.model.backbone.conv_encoder.model._backbone = backbone
-    model.model.input_projection = nn.Conv2d(256, 32, 1)
-    return model
-
-
 def sam(size: str) -> nn.Module:
     if size == "full":
         vision = {"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16}
@@ -217,18 +198,6 @@ def yolo(size: str) -> nn.Module:
     if size == "tiny":
         config |= {"nc": 3, "depth_multiple": 0.33, "width_multiple": 0.125}
     return DetectionModel(config)
-
-
-def set_weights(model: nn.Module) -> nn.Module:
-    """Sets every parameter and float buffer to the formula's values, under its state_dict name."""
-    model = model.eval()
-    with torch.no_grad():
-        named = [(name, value) for name, value in model.named_parameters()]
-        named += [(name, value) for name, value in model.named_buffers() if name in model.state_dict()]
-        for name, value in named:
-            if value.is_floating_point():
-                value.copy_(torch.from_numpy(formula.weight(name, tuple(value.shape))))
-    return model
 
 
 def tokens(name: str, shape: tuple[int, ...], count: int) -> torch.Tensor:

@@ -6,10 +6,14 @@ use std::process::ExitCode;
 use clap::{Subcommand, ValueHint};
 use flagperf_config::Vendor;
 use flagperf_core::exit_code;
+use flagperf_core::units::Seconds;
 use flagperf_operator::build_decoder;
 
 use super::output::{print_mistake, print_result};
 use super::setup::find_checkout;
+
+/// The time limit of the command.
+const BUILD_TIME_MAX: Seconds = Seconds(3600.0);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DecoderCommand {
@@ -35,6 +39,7 @@ fn build(root: &Path, decoder: &str) -> Result<String, String> {
     let (vendor, name) = decoder.split_once('/').ok_or_else(names)?;
     let vendor = Vendor::read(root, vendor).map_err(|finding| finding.to_string())?;
     let entry = vendor.decoder(name)?;
-    let library = build_decoder(&vendor, name, entry).map_err(|error| format!("decoder `{decoder}`: {error}"))?;
+    let library =
+        build_decoder(&vendor, name, entry, BUILD_TIME_MAX).map_err(|error| format!("decoder `{decoder}`: {error}"))?;
     Ok(format!("{}\n", library.display()))
 }

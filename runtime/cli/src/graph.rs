@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
 use flagperf_onnx::rewrite::diff;
-use flagperf_onnx::{Graph, WeightReader, check, check_limits, infer_shapes, read_onnx};
-use flagperf_onnx_exec::{ProofError, compare};
+use flagperf_onnx::{Graph, check, check_limits, infer_shapes, read_onnx};
+use flagperf_onnx_exec::{ProofError, ProofLimits, compare};
 
 use super::graph_page::graph_page;
 use super::graph_text::{diff_text, graph_text};
@@ -84,39 +84,17 @@ fn show(graph: &Graph, nodes: bool) -> (String, u8) {
     }
 }
 
-/// Returns the weights that both graphs have with the same shape and type, but with other elements.
-fn changed_weights<'g>(before: &'g Graph, after: &Graph) -> Result<Vec<&'g str>, String> {
-    let mut readers = [WeightReader::new(before), WeightReader::new(after)];
-    let mut changed = Vec::new();
-    for (name, weight) in &before.weights {
-        if after.weights.get(name).is_none_or(|other| other.spec != weight.spec) {
-            continue;
-        }
-        let [old, new] = readers.each_mut().map(|reader| reader.tensor(name));
-        match (old, new) {
-            (Ok(old), Ok(new)) if old.bytes() == new.bytes() => {}
-            (Ok(_), Ok(_)) => changed.push(name.as_str()),
-            (Err(error), _) | (_, Err(error)) => return Err(one_line(&error.to_string()).into_owned()),
-        }
-    }
-    Ok(changed)
-}
-
 fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path>) -> Result<(String, u8), String> {
     let [before_graph, after_graph] = [read(before)?, read(after)?];
     let difference = diff(&before_graph, &after_graph);
+    let difference = difference.map_err(|error| one_line(&error.to_string()).into_owned())?;
     let mut text = diff_text(&difference, &before_graph, &after_graph, columns());
-    let changed = changed_weights(&before_graph, &after_graph)?;
-    if let Some(first) = changed.first() {
-        text += &format!(
-            "weights of the same name with other elements: {}, the first is `{}`\n",
-            changed.len(),
-            one_line(first)
-        );
-    }
     let mut code = exit_code::OK;
     if proves {
-        text += &match compare(&before_graph, &after_graph, PROOF_SEED) {
+        text += &match compare(&before_graph, &after_graph, PROOF_SEED, ProofLimits::default()) {
+            Ok(compared) if compared.elements == 0 => {
+                format!("the same nodes compute all outputs ({})\n", compared.same_outputs)
+            }
             Ok(compared) => format!(
                 "computed in f64: {} elements differ by at most {:.1e} of the largest one (at most {:.0e})\n",
                 compared.elements, compared.error, compared.limit

@@ -132,11 +132,21 @@ fn attributes(node: &Node) -> String {
 pub(super) fn diff_text(diff: &GraphDiff, before: &Graph, after: &Graph, columns: u16) -> String {
     let [old, new] = [before.nodes.len(), after.nodes.len()];
     let mut text = format!("{old} nodes before, {new} after, {} in both\n", diff.unchanged);
+    if diff.respelled > 0 {
+        text += &format!(
+            "of these, {} state defaults or list operands in another order, which changes nothing\n",
+            diff.respelled
+        );
+    }
     for [what, old, new] in &diff.interface {
         text += &format!("{}\n", wrap(&format!("{}: {old} before, {new} after", one_line(what)), columns.into()));
     }
     if diff.weights[0] != diff.weights[1] {
         text += &format!("weights and constants: {} before, {} after\n", diff.weights[0], diff.weights[1]);
+    }
+    if let Some(first) = diff.changed_weights.first() {
+        let count = diff.changed_weights.len();
+        text += &format!("weights of the same name with other elements: {count}, the first is `{}`\n", one_line(first));
     }
     for (description, places) in grouped(diff, before, after) {
         let count = if places == 1 { "one region".to_owned() } else { format!("{places} regions") };

@@ -14,7 +14,7 @@ use flagperf_core::measure::{Clock as _, MonotonicClock};
 use flagperf_core::text::one_line;
 use flagperf_core::units::Seconds;
 use flagperf_engine::backend::Backend;
-use flagperf_host::{CapturedCommand, capture};
+use flagperf_host::{CapturedCommand, ProcessError, capture};
 use flagperf_operator::{
     BuildError, CaseError, EngineName, Target, build, build_shell, case_dtypes, check_case, measure,
 };
@@ -44,6 +44,9 @@ pub(super) enum OperatorCommand {
         /// The folder of the engine's headers; by default those that vendor.yaml lists
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         headers: Option<PathBuf>,
+        /// The time limit of each command, in seconds
+        #[arg(long, default_value_t = 3600, value_parser = clap::value_parser!(u32).range(1..), value_name = "SECONDS")]
+        time_limit: u32,
     },
     /// Compare an operator with the standard operators that mean the same, computed in f64. Exits with 1 if it differs
     ///
@@ -87,8 +90,9 @@ const LIBTORCH: &str = "libtorch";
 pub(super) fn operator(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
     let root = find_checkout();
     let result = match command {
-        OperatorCommand::Build { operator, device, headers } => {
-            build_libraries(&root?, operator, device.as_deref(), headers.as_deref())
+        OperatorCommand::Build { operator, device, headers, time_limit } => {
+            let time_max = Seconds(f64::from(*time_limit));
+            build_libraries(&root?, operator, device.as_deref(), headers.as_deref(), time_max)
         }
         OperatorCommand::Test(run) => test(&root?, run)?,
         OperatorCommand::Bench { run, html } => bench(&root?, run, html.as_deref())?,
@@ -102,7 +106,7 @@ pub(super) fn operator(command: &OperatorCommand) -> anyhow::Result<ExitCode> {
 /// The text that a command prints and its exit code, or a mistake of the user.
 type Answer = Result<(String, u8), String>;
 
-fn build_libraries(root: &Path, name: &str, device: Option<&str>, headers: Option<&Path>) -> Answer {
+fn build_libraries(root: &Path, name: &str, device: Option<&str>, headers: Option<&Path>, time_max: Seconds) -> Answer {
     let operator = find(root, name)?;
     let vendor = Vendor::read(root, operator.name().0).map_err(|finding| finding.to_string())?;
     let all: Vec<&str> = operator.build.keys().chain(vendor.operator_shells.keys()).map(String::as_str).collect();
@@ -110,8 +114,8 @@ fn build_libraries(root: &Path, name: &str, device: Option<&str>, headers: Optio
     let mut text = String::new();
     for device in device.map_or(all, |device| vec![device]) {
         let built = match vendor.operator_shells.get(device).filter(|_| !operator.build.contains_key(device)) {
-            Some(shell) => build_shell(&operator, device, shell, &vendor.folder, headers),
-            None => build(&operator, device),
+            Some(shell) => build_shell(&operator, device, shell, &vendor.folder, headers, time_max),
+            None => build(&operator, device, time_max),
         };
         match built {
             Ok(library) => text += &format!("{device}: {}\n", library.display()),
@@ -125,6 +129,9 @@ fn build_libraries(root: &Path, name: &str, device: Option<&str>, headers: Optio
                 let hint = match (&error, other) {
                     (BuildError::NoHeader { .. }, _) => {
                         "\n  hint: install the headers of the engine, or name their folder: --headers DIR".to_owned()
+                    }
+                    (BuildError::Start(ProcessError::TimedOut { .. }), _) => {
+                        "\n  hint: `--time-limit SECONDS` allows more time".to_owned()
                     }
                     (BuildError::Start(_), Some(other)) => {
                         format!("\n  hint: install it, or build only the library for `{other}`: --device {other}")

@@ -16,8 +16,12 @@ pub use error::InstallError;
 
 use error::not_writable;
 use flagperf_config::backends_folder;
+use flagperf_core::units::Seconds;
 use flagperf_host::{Ending, run_to_end};
 use plugin::PluginCrate;
+
+/// The time limit of pip, which may load 3 GB, and of cargo.
+const INSTALL_TIME_MAX: Seconds = Seconds(4.0 * 3600.0);
 
 /// A library that can be installed.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +203,7 @@ impl Backend {
         let lines = package.requirement(self.version) + package.dependencies;
         fs::write(&requirements, lines).map_err(not_writable(parent))?;
         let whole = unfinished.path().join("whole");
-        match run_to_end(&pip_command(python, processor, &requirements, &whole), None)? {
+        match run_to_end(&pip_command(python, processor, &requirements, &whole), None, INSTALL_TIME_MAX)? {
             Ending::Exited(0) => {}
             ending => return Err(InstallError::Pip { python: python.to_owned(), ending: ending.predicate() }),
         }

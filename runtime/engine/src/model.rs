@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::{Graph, WeightRole, check_limits, lower, read_onnx, write_onnx};
+use flagperf_onnx::{Graph, WeightRole, check_limits, check_paths, lower, read_onnx, write_onnx};
 use tempfile::TempDir;
 
 use super::{Engine, EngineError, deviations};
@@ -80,7 +80,9 @@ pub(super) fn write_temporary(graph: &Graph, scratch: &Path) -> Result<(PathBuf,
 /// # Errors
 /// [`EngineError::Precision`] or [`EngineError::Failed`].
 pub(super) fn check(engine: &dyn Engine, graph: &Graph, requested: DType) -> Result<(), EngineError> {
-    check_limits(graph).map_err(|error| EngineError::Failed(format!("the model `{}`: {error}", graph.name)))?;
+    check_limits(graph)
+        .and_then(|()| check_paths(graph))
+        .map_err(|error| EngineError::Failed(format!("the model `{}`: {error}", graph.name)))?;
     let floats = float_types(graph);
     if let Some(unsupported) = floats.iter().find(|dtype| !engine.precisions().contains(dtype)) {
         return Err(name_first_tensor(super::options::precision_error(engine, *unsupported), graph));

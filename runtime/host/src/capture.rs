@@ -124,7 +124,7 @@ pub fn capture(
     );
     let fits = matches!(&read, Some(Ok(bytes)) if bytes.len() as u64 <= limit);
     let has_ended = child.has_ended();
-    let started = if fits { Vec::new() } else { started_processes(&marker) };
+    let started = if fits { Vec::new() } else { descendants::started_processes(&marker, ENDING_POLLS) };
     let ending = end(&mut child, fits);
     started.iter().for_each(|process| descendants::kill_process(process.pid));
     match read {
@@ -141,16 +141,6 @@ pub fn capture(
             Err(CaptureError::Failed { program, ending, last_line })
         }
     }
-}
-
-/// Returns the running processes that a command with this marker has started, in whatever group they are.
-fn started_processes(marker: &str) -> Vec<LeftoverProcess> {
-    let marker = marker.to_owned();
-    // Reading /proc of a process that is stuck in the kernel may block.
-    let found = run_for(ENDING_POLLS, move || {
-        descendants::with_marker(&marker).into_iter().map(LeftoverProcess::describe).collect()
-    });
-    found.unwrap_or_default()
 }
 
 fn start(command: &CapturedCommand, program: &str, marker: &str) -> Result<GroupChild, CaptureError> {

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 
 use super::bounded::run_for;
 use super::{Ending, ProcessError, descendants};
+use flagperf_core::units::Seconds;
 
 /// How often the end of a process, or of work in a thread, is polled.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -120,21 +121,36 @@ pub(super) fn wait(child: &mut Child, polls: u32) -> Ending {
     Ending::Stuck
 }
 
-/// Runs a program to its end with the input and the outputs of this process, in `folder` or in that of this process.
+/// Number of polls to wait for the end of a program that was killed.
+const KILL_POLLS: u32 = 50;
+
+/// Runs a program to its end with the input and the outputs of this process, in `folder` or in that of this process. After
+/// `time_max`, the program is killed with every process that it has started.
 ///
 /// # Errors
-/// Fails when the program cannot be started.
-pub fn run_to_end(argv: &[String], folder: Option<&Path>) -> Result<Ending, ProcessError> {
+/// Fails when the program cannot be started, or has not ended in time.
+pub fn run_to_end(argv: &[String], folder: Option<&Path>, time_max: Seconds) -> Result<Ending, ProcessError> {
+    let marker = descendants::new_command_marker();
     let mut command = command_of(argv)?;
+    command.env(descendants::MARKER, &marker);
     if let Some(folder) = folder {
         command.current_dir(folder);
     }
-    let status = spawn(&mut command).and_then(|mut child| {
-        let status = child.wait();
-        unregister(&child);
-        status
-    });
-    status.map(Ending::from).map_err(|source| start_error(&command, source))
+    let mut child = spawn(&mut command).map_err(|source| start_error(&command, source))?;
+    let polls = (time_max.0 / POLL_INTERVAL.as_secs_f64()).ceil() as u32;
+    let ending = wait(&mut child, polls.max(1));
+    if ending == Ending::Stuck {
+        let started = descendants::started_processes(&marker, KILL_POLLS);
+        started.iter().for_each(|process| descendants::kill_process(process.pid));
+        // This fails when the program has just ended.
+        let _ = child.kill();
+        wait(&mut child, KILL_POLLS);
+    }
+    unregister(&child);
+    match ending {
+        Ending::Stuck => Err(ProcessError::TimedOut { program: argv[0].clone(), limit: time_max }),
+        ending => Ok(ending),
+    }
 }
 
 /// Number of polls after which [`read_output`] kills its program: 10 s.
@@ -171,6 +187,20 @@ mod tests {
         assert_eq!(read_output(&["printf", "abc"], 2), Some(b"ab".to_vec()));
         assert_eq!(read_output(&["sh", "-c", "printf abc; exit 1"], 9), None);
         assert_eq!(read_output(&["no such program"], 9), None);
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed_with_what_it_has_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let argv = ["sh", "-c", "sleep 600 & echo $! > pid; wait"].map(str::to_owned);
+        let error = run_to_end(&argv, Some(folder.path()), Seconds(1.0)).unwrap_err();
+        assert_eq!(error.to_string(), "`sh` took longer than 1 s and was killed");
+        let child: u32 = std::fs::read_to_string(folder.path().join("pid")).unwrap().trim().parse().unwrap();
+        // Nobody waits for the grandchild here, so it may stay as a zombie.
+        while std::fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+            thread::yield_now();
+        }
+        assert_eq!(run_to_end(&["false".to_owned()], None, Seconds(60.0)).unwrap(), Ending::Exited(1));
     }
 
     #[test]

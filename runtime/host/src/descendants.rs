@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
+use super::bounded::run_for;
 use flagperf_core::measure::{Clock, MonotonicClock};
 use flagperf_core::text;
 use flagperf_core::units::Seconds;
@@ -70,6 +71,14 @@ pub(super) fn new_marker() -> String {
 /// Returns a value of [`MARKER`] for a command whose output is captured. No other process has it.
 pub(super) fn new_command_marker() -> String {
     new_marker() + COMMAND_SUFFIX
+}
+
+/// Returns the running processes that a command with this marker has started, in whatever group they are. Gives up after
+/// `polls` polls, because reading /proc of a process that is stuck in the kernel may block.
+pub(super) fn started_processes(marker: &str, polls: u32) -> Vec<LeftoverProcess> {
+    let marker = marker.to_owned();
+    let found = run_for(polls, move || with_marker(&marker).into_iter().map(LeftoverProcess::describe).collect());
+    found.unwrap_or_default()
 }
 
 /// Returns the children for which their starters wait. The lock is held while a child is started, so that no new child

@@ -24,6 +24,7 @@ use super::child::{GroupChild, POLL_INTERVAL, command_of, start_error};
 use super::descendants::{self, FoundProcesses, LeftoverProcess};
 use super::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory};
 use flagperf_core::measure::Clock;
+use flagperf_core::units::Seconds;
 
 /// The file of the running program, even if its original path has since been replaced: a process started from here runs
 /// the same program.
@@ -85,6 +86,9 @@ pub enum ProcessError {
         /// The cause.
         source: io::Error,
     },
+    /// The program did not end in time.
+    #[error("`{program}` took longer than {} s and was killed", .limit.0)]
+    TimedOut { program: String, limit: Seconds },
     /// The standard streams could not be opened.
     #[error("cannot open the standard streams of a process: {0}")]
     Streams(io::Error),

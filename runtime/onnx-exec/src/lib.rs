@@ -62,7 +62,7 @@ pub use ops::{
     Binary, Bitwise, Conv, ConvEpilogue, PadMode, Pool, Reduce, ReducedOutputs, ScatterAxis, TensorOps, Unary, Update,
 };
 pub use program::{ExecutedNode, NodeEvent};
-pub use proof::{Compared, ProofError, RegionsProof, compare, first_difference, prove_regions};
+pub use proof::{Compared, ProofError, ProofLimits, RegionsProof, compare, prove_regions};
 pub use reference::{Array, ReferenceOps};
 
 #[cfg(test)]

@@ -1,27 +1,35 @@
-//! Proves that a graph computes what another one computes: both are executed by the reference library, in f64, on drawn
-//! inputs.
+//! Proves that a graph computes what another one computes: what differs in them is executed by the reference library, in f64,
+//! on drawn inputs.
 
-use std::collections::HashMap;
+mod draw;
+mod merged;
+
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
+use self::draw::{check_work, draw_inputs, drawn_sizes};
+use self::merged::{Joins, Merged, Pair, merge};
 use super::{Executor, ReferenceOps};
-use flagperf_onnx::rewrite::{Replaced, describe_call, expand_operators, remove_unused};
-use flagperf_onnx::{
-    DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, infer_shapes, multiply_adds,
-};
+use flagperf_onnx::rewrite::{Replaced, describe_call, expand_operators, prepare, with_version};
+use flagperf_onnx::{DType, Graph, Tensor};
 
-/// The most multiply-adds of a comparison: about a minute of the reference library on one core.
-const MULTIPLY_ADDS_MAX: u64 = 50_000_000_000;
-/// The most bytes of the weights of a graph that is executed in f64.
-const WEIGHT_BYTES_MAX: u64 = 2 << 30;
 /// The largest difference, relative to the largest output, that constants rounded to f32 and to 16 bits explain.
 const LIMIT_F32: f64 = 1e-5;
 const LIMIT_HALF: f64 = 5e-3;
 /// By how many times the limit other inputs have to change the outputs.
 const SENSITIVITY: f64 = 10.0;
+/// How often values that other inputs hardly change are left out of a comparison.
+const ATTEMPTS: usize = 3;
+
+/// What a comparison accepts beyond the errors of rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProofLimits {
+    /// The largest relative L2 error of an approximation; `None` if none is accepted.
+    pub approximation: Option<f64>,
+}
 
 /// What a comparison of two graphs found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compared {
     /// The largest difference of an output, relative to the largest absolute value of that output.
     pub error: f64,
@@ -29,20 +37,44 @@ pub struct Compared {
     pub limit: f64,
     /// The elements that were compared.
     pub elements: u64,
+    /// The outputs that the same nodes compute from the same values, which were not executed.
+    pub same_outputs: u64,
+    /// The largest relative L2 error of an output that differs by more than rounding explains, but not by more than the limit of
+    /// approximations.
+    pub approximation: Option<f64>,
 }
 
 /// Why two graphs were not shown to compute the same.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProofError {
     /// The results differ.
-    #[error("output `{output}` differs by {error:.2e} of its largest value (at most {limit:.0e})")]
-    Differs { output: String, error: f64, limit: f64 },
+    #[error("output `{output}` differs by {error:.2e} of its largest value (at most {limit:.0e}){}", first_node(.node))]
+    Differs {
+        output: String,
+        error: f64,
+        limit: f64,
+        /// The first node that differs, if it is not that of the output.
+        node: Option<String>,
+    },
+    /// The results differ by more than an approximation may.
+    #[error("output `{output}` has a relative L2 error of {error:.2e} (the case accepts {limit:.0e}){}", first_node(.node))]
+    TooCoarse {
+        output: String,
+        error: f64,
+        limit: f64,
+        /// The first node that differs, if it is not that of the output.
+        node: Option<String>,
+    },
     /// The changed graph cannot be executed, although the other one can.
     #[error("it cannot be computed: {0}")]
     Fails(String),
     /// The comparison shows nothing.
     #[error("{0}")]
     Unproved(String),
+}
+
+fn first_node(node: &Option<String>) -> String {
+    node.as_ref().map(|node| format!("; the first node that differs is `{node}`")).unwrap_or_default()
 }
 
 /// What is known about a rewrite.
@@ -54,6 +86,8 @@ pub struct RegionsProof {
     pub distinct: usize,
     /// The largest difference, relative to the largest output.
     pub error: f64,
+    /// The largest relative L2 error of a place that is an approximation.
+    pub approximation: Option<f64>,
     /// The places that could not be executed, each with the reason.
     pub unproved: Vec<(String, String)>,
     /// The first place that computes something else, and by how much.
@@ -61,17 +95,20 @@ pub struct RegionsProof {
 }
 
 /// Compares every replaced place with what replaces it. Places with the same nodes, attributes and shapes are compared once.
-pub fn prove_regions(replaced: &[Replaced], seed: u64) -> RegionsProof {
+pub fn prove_regions(replaced: &[Replaced], seed: u64, limits: ProofLimits) -> RegionsProof {
     let mut proof = RegionsProof { places: replaced.len(), ..RegionsProof::default() };
     let mut known: HashMap<String, Result<Compared, ProofError>> = HashMap::new();
     for Replaced { node, region, .. } in replaced {
         let key = format!("{}\n{}", structure(&region.before), structure(&region.after));
         let compared = known.entry(key).or_insert_with(|| {
             proof.distinct += 1;
-            compare(&region.before, &region.after, seed)
+            compare(&region.before, &region.after, seed, limits)
         });
         match compared {
-            Ok(compared) => proof.error = proof.error.max(compared.error),
+            Ok(compared) => {
+                proof.error = proof.error.max(compared.error);
+                proof.approximation = larger(proof.approximation, compared.approximation);
+            }
             Err(ProofError::Unproved(reason)) => proof.unproved.push((node.clone(), reason.clone())),
             Err(differs) => {
                 proof.differs.get_or_insert((node.clone(), differs.clone()));
@@ -81,127 +118,178 @@ pub fn prove_regions(replaced: &[Replaced], seed: u64) -> RegionsProof {
     proof
 }
 
-/// Executes both graphs on two sets of drawn inputs and compares the outputs that both have.
+fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
+}
+
+/// Compares the outputs that both graphs have. What the same nodes compute from the same values is the same; the rest is executed
+/// on two sets of drawn inputs. Each change is executed on the values that reach it in the first graph; if a change is an
+/// approximation, the second graph is also executed with the errors that reach its outputs.
 ///
 /// # Errors
 /// When an output differs, or the comparison would show nothing: an operator that the executor lacks, too much work, or
 /// outputs that do not depend on the inputs.
-pub fn compare(before: &Graph, after: &Graph, seed: u64) -> Result<Compared, ProofError> {
-    let unproved = |reason: String| ProofError::Unproved(reason);
-    let expand = |graph: &Graph| expand_operators(graph).map_err(|error| unproved(error.to_string()));
-    let (before, after) = (&expand(before)?, &expand(after)?);
-    check_inputs(before, after)?;
-    let sizes = drawn_sizes(before);
-    [before, after].into_iter().try_for_each(|graph| check_work(graph, &sizes))?;
-    let mut draws = Vec::new();
-    for number in 0..2 {
-        draws.push(draw_inputs(before, &sizes, seed.wrapping_add(number)).map_err(unproved)?);
+pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) -> Result<Compared, ProofError> {
+    let [before, after] = same_version([before, after]).map_err(ProofError::Unproved)?;
+    let (before, after) = (&before, &after);
+    let is_known = |name: &String| before.inputs.iter().any(|other| other.name == *name);
+    if let Some(input) = after.inputs.iter().find(|input| !before.inputs.contains(input)) {
+        let what = if is_known(&input.name) { "not the same in both graphs" } else { "not in the graph before" };
+        return Err(ProofError::Unproved(format!("the input `{}` is {what}", input.name)));
     }
-    let expected = run(before, &draws).map_err(unproved)?;
-    let actual = run(after, &draws).map_err(ProofError::Fails)?;
+    let sizes = drawn_sizes(before);
     let limit = if has_half(before) || has_half(after) { LIMIT_HALF } else { LIMIT_F32 };
-    let mut compared = Compared { error: 0.0, limit, elements: 0 };
-    let mut common = 0;
-    for (place, output) in before.outputs.iter().enumerate() {
-        let Some(other) = after.outputs.iter().position(|other| other.name == output.name) else { continue };
-        common += 1;
-        let name = &output.name;
-        for draw in 0..draws.len() {
-            let (expected, actual) = (&expected[draw][place], &actual[draw][other]);
-            let error =
-                difference(expected, actual).map_err(|reason| unproved(format!("output `{name}`: {reason}")))?;
-            if error > limit {
-                return Err(ProofError::Differs { output: name.clone(), error, limit });
+    let mut judge = Judge { limit, limits, first: None };
+    let mut left_out = HashSet::new();
+    for _ in 0..ATTEMPTS {
+        let merged = merge(before, after, &sizes, &Joins::Except(&left_out)).map_err(ProofError::Unproved)?;
+        let judged = execute(before, &merged, &sizes, seed, limit)?;
+        let inner = || judged.iter().filter(|judged| !judged.pair.is_output);
+        if inner().any(|judged| !judge.is_same(judged)) {
+            break;
+        }
+        let insensitive: Vec<String> =
+            inner().filter(|judged| !judged.is_sensitive).map(|judged| judged.pair.name.clone()).collect();
+        if insensitive.is_empty() {
+            match judge.conclude(&merged, &judged) {
+                Err(ProofError::Differs { .. } | ProofError::TooCoarse { .. }) => break,
+                // Its error may reach other outputs.
+                Ok(Compared { approximation: Some(_), .. }) => break,
+                concluded => return concluded,
+            }
+        }
+        left_out.extend(insensitive);
+    }
+    // The outputs decide: a value between may be another one of the same name.
+    let merged = merge(before, after, &sizes, &Joins::Nowhere).map_err(ProofError::Unproved)?;
+    let judged = execute(before, &merged, &sizes, seed, limit)?;
+    judge.conclude(&merged, &judged)
+}
+
+/// Returns both graphs in standard operators of the same version.
+fn same_version(graphs: [&Graph; 2]) -> Result<[Graph; 2], String> {
+    let [before, after] = graphs.map(|graph| {
+        let expanded = expand_operators(graph).map_err(|error| error.to_string())?;
+        prepare(&expanded).map_err(|error| error.to_string())
+    });
+    let (before, after) = (before?, after?);
+    let version = before.opset.max(after.opset);
+    Ok([with_version(before, version)?, with_version(after, version)?])
+}
+
+/// A pair of values after both were executed.
+struct Judged<'p> {
+    pair: &'p Pair,
+    elements: u64,
+    /// The largest difference, relative to the largest absolute value, or why there is none.
+    error: Result<f64, String>,
+    /// The relative L2 error; `None` for values that are no floating-point numbers.
+    relative_l2: Option<f64>,
+    /// Whether other inputs change the values by more than the limit, or do not have to.
+    is_sensitive: bool,
+}
+
+/// Executes a merged graph on two sets of drawn inputs.
+fn execute<'p>(
+    before: &Graph,
+    merged: &'p Merged,
+    sizes: &[(String, usize)],
+    seed: u64,
+    limit: f64,
+) -> Result<Vec<Judged<'p>>, ProofError> {
+    if merged.pairs.is_empty() {
+        return Ok(Vec::new());
+    }
+    check_work(&merged.graph, sizes)?;
+    let draw = |number| draw_inputs(&merged.graph, sizes, seed.wrapping_add(number)).map_err(ProofError::Unproved);
+    let draws = [draw(0)?, draw(1)?];
+    let [first, second] = match run(&merged.graph, &draws) {
+        Ok(outputs) => outputs,
+        // It is the second graph that fails if the first one can be computed alone.
+        Err(reason) => {
+            let draw = |number| draw_inputs(before, sizes, seed.wrapping_add(number)).map_err(ProofError::Unproved);
+            run(before, &[draw(0)?, draw(1)?]).map_err(ProofError::Unproved)?;
+            return Err(ProofError::Fails(reason));
+        }
+    };
+    let places: HashMap<&str, usize> =
+        merged.graph.outputs.iter().enumerate().map(|(place, output)| (output.name.as_str(), place)).collect();
+    let judged = merged.pairs.iter().map(|pair| {
+        let [old, new] = pair.values.each_ref().map(|name| places[name.as_str()]);
+        let errors = [&first, &second].map(|outputs| difference(&outputs[old], &outputs[new]));
+        let error = errors.into_iter().try_fold(0.0f64, |largest, error| error.map(|error| largest.max(error)));
+        let errors = [&first, &second].map(|outputs| relative_l2(&outputs[old], &outputs[new]));
+        let change = difference(&first[old], &second[old]);
+        Judged {
+            pair,
+            elements: 2 * first[old].len() as u64,
+            error,
+            relative_l2: errors[0].zip(errors[1]).map(|(a, b)| a.max(b)),
+            is_sensitive: !pair.depends_on_inputs || change.is_ok_and(|change| change > SENSITIVITY * limit),
+        }
+    });
+    Ok(judged.collect())
+}
+
+/// Returns the outputs for each set of inputs.
+fn run(graph: &Graph, draws: &[Vec<Tensor>; 2]) -> Result<[Vec<Tensor>; 2], String> {
+    let executor = Executor::load(graph, ReferenceOps).map_err(|error| error.to_string())?;
+    let run = |inputs: &Vec<Tensor>| executor.run_host(inputs).map_err(|error| error.to_string());
+    Ok([run(&draws[0])?, run(&draws[1])?])
+}
+
+/// Decides on what was executed.
+struct Judge {
+    limit: f64,
+    limits: ProofLimits,
+    /// The first node that differs.
+    first: Option<String>,
+}
+
+impl Judge {
+    /// Returns whether a pair differs by no more than rounding explains, and otherwise remembers the first node that does.
+    fn is_same(&mut self, judged: &Judged<'_>) -> bool {
+        let is_same = judged.error.as_ref().is_ok_and(|error| *error <= self.limit);
+        if !is_same && self.first.is_none() {
+            self.first.clone_from(&judged.pair.node);
+        }
+        is_same
+    }
+
+    /// Decides on the outputs.
+    fn conclude(&mut self, merged: &Merged, judged: &[Judged<'_>]) -> Result<Compared, ProofError> {
+        let same_outputs = merged.same_outputs as u64;
+        let mut compared = Compared { limit: self.limit, same_outputs, ..Compared::default() };
+        for judged in judged {
+            let unproved = |reason: &str| ProofError::Unproved(format!("output `{}`: {reason}", judged.pair.name));
+            let error = *judged.error.as_ref().map_err(|reason| unproved(reason))?;
+            if !self.is_same(judged) {
+                self.accept(judged, error)?;
+                compared.approximation = larger(compared.approximation, judged.relative_l2);
+            }
+            if !judged.is_sensitive {
+                let reason = format!("other inputs hardly change the output `{}`", judged.pair.name);
+                return Err(ProofError::Unproved(reason));
             }
             compared.error = compared.error.max(error);
-            compared.elements += expected.len() as u64;
+            compared.elements += judged.elements;
         }
-        let change = difference(&expected[0][place], &expected[1][place]);
-        if !before.inputs.is_empty() && !change.is_ok_and(|change| change > SENSITIVITY * limit) {
-            return Err(unproved(format!("other inputs hardly change the output `{name}`")));
+        if judged.is_empty() && same_outputs == 0 {
+            return Err(ProofError::Unproved("the graphs have no output of the same name".to_owned()));
         }
+        Ok(compared)
     }
-    if common == 0 { Err(unproved("the graphs have no output of the same name".to_owned())) } else { Ok(compared) }
-}
 
-fn check_inputs(before: &Graph, after: &Graph) -> Result<(), ProofError> {
-    let same = |input: &ValueInfo| after.inputs.iter().any(|other| other == input);
-    match before.inputs.iter().find(|input| !same(input)) {
-        Some(input) => Err(ProofError::Unproved(format!("the input `{}` is not the same in both graphs", input.name))),
-        None if before.inputs.len() != after.inputs.len() => {
-            Err(ProofError::Unproved("the graphs do not have the same inputs".to_owned()))
-        }
-        None => Ok(()),
-    }
-}
-
-fn check_work(graph: &Graph, sizes: &[(String, usize)]) -> Result<(), ProofError> {
-    let spec = TensorSpec { dims: sizes.iter().map(|(name, _)| Dim::Named(name.clone())).collect(), dtype: DType::F32 };
-    let mut named = NamedSizes::default();
-    let values: Vec<usize> = sizes.iter().map(|(_, size)| *size).collect();
-    named.bind(&spec, &values).expect("each name is listed once");
-    let work = multiply_adds(graph, &named).unwrap_or(0);
-    if work > MULTIPLY_ADDS_MAX {
-        let reason = format!(
-            "{:.0}e9 multiply-adds take too long in f64 (at most {:.0}e9)",
-            work as f64 / 1e9,
-            MULTIPLY_ADDS_MAX as f64 / 1e9
-        );
-        return Err(ProofError::Unproved(reason));
-    }
-    let elements =
-        graph.weights.values().filter_map(|weight| Some(weight.spec.fixed_shape()?.iter().product::<usize>()));
-    let bytes = 8 * elements.map(|count| count as u64).sum::<u64>();
-    if bytes > WEIGHT_BYTES_MAX {
-        let reason = format!("its weights have {} MiB in f64 (at most {} MiB)", bytes >> 20, WEIGHT_BYTES_MAX >> 20);
-        return Err(ProofError::Unproved(reason));
-    }
-    Ok(())
-}
-
-/// Returns a size for each named dimension: 2, 3, 4 and so on, so that no two are mistaken for each other.
-fn drawn_sizes(graph: &Graph) -> Vec<(String, usize)> {
-    let mut sizes: Vec<(String, usize)> = Vec::new();
-    for dim in graph.inputs.iter().flat_map(|input| &input.spec.dims) {
-        if let Dim::Named(name) = dim
-            && !sizes.iter().any(|(known, _)| known == name)
-        {
-            sizes.push((name.clone(), sizes.len() + 2));
+    /// Accepts an approximation within the limit.
+    fn accept(&self, judged: &Judged<'_>, error: f64) -> Result<(), ProofError> {
+        let (output, first) = (judged.pair.name.clone(), self.first.clone());
+        let node = first.filter(|first| Some(first) != judged.pair.node.as_ref());
+        match self.limits.approximation.zip(judged.relative_l2) {
+            Some((limit, error)) if error <= limit => Ok(()),
+            Some((limit, error)) => Err(ProofError::TooCoarse { output, error, limit, node }),
+            None => Err(ProofError::Differs { output, error, limit: self.limit, node }),
         }
     }
-    sizes
-}
-
-fn draw_inputs(graph: &Graph, sizes: &[(String, usize)], seed: u64) -> Result<Vec<Tensor>, String> {
-    graph.inputs.iter().map(|input| draw(input, sizes, seed)).collect()
-}
-
-/// Draws an input: normally distributed numbers, and integers and bools of 0 and 1.
-fn draw(input: &ValueInfo, sizes: &[(String, usize)], seed: u64) -> Result<Tensor, String> {
-    let size = |dim: &Dim| match dim {
-        Dim::Fixed(size) => Ok(*size),
-        Dim::Named(name) => {
-            let known = sizes.iter().find(|(known, _)| known == name);
-            known.map(|(_, size)| *size).ok_or_else(|| format!("the size of `{name}` is not known"))
-        }
-        Dim::Unknown => Err(format!("the shape of `{}` is not known", input.name)),
-    };
-    let shape: Vec<usize> = input.spec.dims.iter().map(size).collect::<Result<_, _>>()?;
-    let count: usize = shape.iter().product();
-    let mut random = RandomStream::new(seed, &input.name);
-    let numbers: Vec<f64> = if input.spec.dtype.is_float() {
-        (0..count.div_ceil(2)).flat_map(|_| random.normal_pair()).take(count).collect()
-    } else {
-        (0..count).map(|_| random.below(2) as f64).collect()
-    };
-    let tensor = Tensor::from_vec(shape, numbers).map_err(|error| error.to_string())?;
-    Ok(tensor.cast(input.spec.dtype))
-}
-
-/// Returns the outputs for each set of inputs. The inputs are given to a graph by name.
-fn run(graph: &Graph, draws: &[Vec<Tensor>]) -> Result<Vec<Vec<Tensor>>, String> {
-    let executor = Executor::load(graph, ReferenceOps).map_err(|error| error.to_string())?;
-    draws.iter().map(|inputs| executor.run_host(inputs).map_err(|error| error.to_string())).collect()
 }
 
 /// Returns the largest difference, relative to the largest absolute value of the first tensor.
@@ -219,6 +307,24 @@ fn difference(expected: &Tensor, actual: &Tensor) -> Result<f64, String> {
     });
     let error = error.fold(0.0f64, f64::max);
     Ok(if error == 0.0 { 0.0 } else { error / largest.max(f64::MIN_POSITIVE) })
+}
+
+/// Returns the norm of the difference, relative to that of the first tensor; `None` unless both are floating-point numbers.
+fn relative_l2(expected: &Tensor, actual: &Tensor) -> Option<f64> {
+    if expected.shape() != actual.shape() || !expected.dtype().is_float() || !actual.dtype().is_float() {
+        return None;
+    }
+    let (mut error, mut norm) = (0.0, 0.0);
+    for (expected, actual) in expected.to_f64().into_iter().zip(actual.to_f64()) {
+        if expected == actual || expected.is_nan() && actual.is_nan() {
+            norm += if expected.is_finite() { expected * expected } else { 0.0 };
+        } else {
+            error += (expected - actual) * (expected - actual);
+            norm += expected * expected;
+        }
+    }
+    let relative: f64 = (error / norm.max(f64::MIN_POSITIVE)).sqrt();
+    Some(if relative.is_nan() { f64::INFINITY } else { relative })
 }
 
 fn has_half(graph: &Graph) -> bool {
@@ -256,43 +362,3 @@ fn structure(graph: &Graph) -> String {
 
 /// Elements of a constant whose values belong to the structure: sizes, axes, numbers.
 const SMALL_CONSTANT: usize = 16;
-
-/// The values that are compared at once.
-const COMPARED_AT_ONCE: usize = 32;
-
-/// Returns the first node whose output has the same name in both graphs, but other values. `None` if the graphs cannot be
-/// executed, or all such values agree.
-pub fn first_difference(before: &Graph, after: &Graph, seed: u64) -> Option<String> {
-    let sizes = drawn_sizes(before);
-    let inputs = draw_inputs(before, &sizes, seed).ok()?;
-    let limit = if has_half(before) || has_half(after) { LIMIT_HALF } else { LIMIT_F32 };
-    let [before, after] = [before, after].map(|graph| {
-        let mut inferred = expand_operators(graph).unwrap_or_else(|_| graph.clone());
-        infer_shapes(&mut inferred);
-        inferred
-    });
-    let is_common = |name: &&String| {
-        let specs = [&before, &after].map(|graph| graph.values.get(*name).filter(|spec| spec.dtype.is_float()));
-        matches!(specs, [Some(before), Some(after)] if before == after)
-    };
-    let names: Vec<&String> = after.nodes.iter().flat_map(|node| &node.outputs).filter(is_common).collect();
-    for names in names.chunks(COMPARED_AT_ONCE) {
-        let [expected, actual] =
-            [&before, &after].map(|graph| run(&with_outputs(graph, names), std::slice::from_ref(&inputs)));
-        let (expected, actual) = (expected.ok()?.swap_remove(0), actual.ok()?.swap_remove(0));
-        let differs = |place: &usize| difference(&expected[*place], &actual[*place]).is_ok_and(|error| error > limit);
-        if let Some(place) = (0..names.len()).find(differs) {
-            let node = after.nodes.iter().find(|node| node.outputs.contains(names[place]));
-            return node.map(|node| format!("{} ({})", node.name, node.op));
-        }
-    }
-    None
-}
-
-/// Returns the part of a graph that computes some of its values.
-fn with_outputs(graph: &Graph, names: &[&String]) -> Graph {
-    let output = |name: &&String| ValueInfo { name: (*name).clone(), spec: graph.values[*name].clone() };
-    let mut part = Graph { outputs: names.iter().map(output).collect(), ..graph.clone() };
-    remove_unused(&mut part);
-    part
-}

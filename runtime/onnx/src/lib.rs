@@ -34,7 +34,7 @@ pub use flagperf_core::tensor::{
 pub use float8::{FLOAT8_PRODUCT, float8_product_model, from_e4m3};
 pub use gradient::{Differentiated, GradientError, differentiate};
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
-pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits};
+pub use limits::{CONSTANT_ELEMENTS_MAX, LimitError, check_limits, check_paths};
 pub use lower::{Decomposition, LowerError, NodeList, lower, replace_nodes};
 pub use operator_set::{MODERN_OPSET, upgrade};
 pub use operators::{OPSET_NEWEST, Operator, find_operator, find_unknown_operator, operators_with_derivative};

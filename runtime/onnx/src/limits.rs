@@ -1,5 +1,5 @@
-//! The largest graph that is passed to an engine. Engines traverse graphs recursively, and a stack overflow ends the
-//! process without a message.
+//! The largest graph that is read, and the longest path that is passed to an engine. Engines traverse graphs recursively, and a
+//! stack overflow ends the process without a message; nothing here does.
 //!
 //! Knows nothing about engines: the limits are far above the size of any model and below what every tested engine
 //! handled.
@@ -74,7 +74,7 @@ pub enum LimitError {
     ZeroSliceStep { node: String },
 }
 
-/// Checks that engines can process a graph without overflowing their stacks.
+/// Checks that a graph can be processed: the values and subgraphs of its nodes, and the sizes of its values.
 ///
 /// # Errors
 /// The first node or value that exceeds a limit.
@@ -84,10 +84,18 @@ pub fn check_limits(graph: &Graph) -> Result<(), LimitError> {
         check_nesting(node)?;
         if has_zero_step(graph, node) { Err(LimitError::ZeroSliceStep { node: node.name.clone() }) } else { Ok(()) }
     })?;
-    if let Some((node, count)) = longest_path(graph).filter(|(_, count)| *count > PATH_NODES_MAX) {
-        return Err(LimitError::PathTooLong { node: node.name.clone(), count });
-    }
     check_sizes(graph)
+}
+
+/// Checks that an engine that follows the paths of a graph recursively does not overflow its stack.
+///
+/// # Errors
+/// When a path is too long.
+pub fn check_paths(graph: &Graph) -> Result<(), LimitError> {
+    match longest_path(graph).filter(|(_, count)| *count > PATH_NODES_MAX) {
+        Some((node, count)) => Err(LimitError::PathTooLong { node: node.name.clone(), count }),
+        None => Ok(()),
+    }
 }
 
 /// Checks the declared sizes of inputs and weights, and the sizes inferred from them.

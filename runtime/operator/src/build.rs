@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use flagperf_config::{DecoderEntry, Finding, OperatorDescription, OperatorShell, Vendor};
 use flagperf_core::suggestion::list_names;
+use flagperf_core::units::Seconds;
 use flagperf_host::{Ending, ProcessError, run_to_end};
 
 /// The header that an operator includes.
@@ -30,7 +31,7 @@ pub enum BuildError {
     /// The folder of the library cannot be written.
     #[error("cannot write to `{}`: {source}", .folder.display())]
     Folder { folder: PathBuf, source: std::io::Error },
-    /// The program cannot be started.
+    /// The program cannot be started, or did not end in time.
     #[error("{0}")]
     Start(#[from] ProcessError),
     /// The program failed; it printed why.
@@ -42,15 +43,15 @@ pub enum BuildError {
 }
 
 /// Builds the library for a kind of device, in the user's cache, and returns its path. The compiler prints to the
-/// standard streams of this process. An existing library stays until the new one is complete.
+/// standard streams of this process, and is killed after `time_max`. An existing library stays until the new one is complete.
 ///
 /// # Errors
 /// When there is no command for the device, or it fails.
-pub fn build(operator: &OperatorDescription, device: &str) -> Result<PathBuf, BuildError> {
+pub fn build(operator: &OperatorDescription, device: &str, time_max: Seconds) -> Result<PathBuf, BuildError> {
     let known = || list_names(operator.build.keys().map(String::as_str));
     let entry = operator.build.get(device);
     let entry = entry.ok_or_else(|| BuildError::NoCommand { device: device.to_owned(), known: known() })?;
-    compile_operator(operator, device, &entry.command, &[])
+    compile_operator(operator, device, &entry.command, &[], time_max)
 }
 
 /// Builds the library by which an engine finds an operator, beside those of the operator. The engine's header is looked for in
@@ -64,6 +65,7 @@ pub fn build_shell(
     shell: &OperatorShell,
     vendor: &Path,
     headers: Option<&Path>,
+    time_max: Seconds,
 ) -> Result<PathBuf, BuildError> {
     let folders: Vec<PathBuf> = headers.map_or_else(
         || shell.header_folders.iter().map(PathBuf::from).collect(),
@@ -75,17 +77,22 @@ pub fn build_shell(
     };
     let headers = folders.iter().find(|folder| folder.join(&shell.header).is_file()).ok_or_else(missing)?;
     let vendor = std::path::absolute(vendor).unwrap_or_else(|_| vendor.to_owned());
-    compile_operator(operator, name, &shell.command, &[("{headers}", headers), ("{vendor}", &vendor)])
+    compile_operator(operator, name, &shell.command, &[("{headers}", headers), ("{vendor}", &vendor)], time_max)
 }
 
 /// Builds the library of a vendor's decoder of images, in the user's cache, and returns its path, as [`build`] does.
 ///
 /// # Errors
 /// When the command fails.
-pub fn build_decoder(vendor: &Vendor, name: &str, entry: &DecoderEntry) -> Result<PathBuf, BuildError> {
+pub fn build_decoder(
+    vendor: &Vendor,
+    name: &str,
+    entry: &DecoderEntry,
+    time_max: Seconds,
+) -> Result<PathBuf, BuildError> {
     let library = vendor.decoder_library(name).ok_or(BuildError::NoCache)?;
     let headers = [("flagperf_decoder.h", DECODER_HEADER)];
-    compile(&vendor.folder.join(&entry.folder), &library, &entry.command, &headers, &[])
+    compile(&vendor.folder.join(&entry.folder), &library, &entry.command, &headers, &[], time_max)
 }
 
 /// Runs a command of an operator, in which `places` stand for paths, and returns the library that it wrote.
@@ -94,11 +101,12 @@ fn compile_operator(
     name: &str,
     command: &[String],
     places: &[(&str, &Path)],
+    time_max: Seconds,
 ) -> Result<PathBuf, BuildError> {
     let library = operator.library(name).ok_or(BuildError::NoCache)?;
     let description = definitions(operator)?;
     let headers = [("flagperf_operator.h", HEADER), ("flagperf_operator_description.h", &*description)];
-    compile(&operator.folder, &library, command, &headers, places)
+    compile(&operator.folder, &library, command, &headers, places, time_max)
 }
 
 /// Runs a command in a folder of sources, in which `places` stand for paths, and returns the library that it wrote.
@@ -108,6 +116,7 @@ fn compile(
     command: &[String],
     headers: &[(&str, &str)],
     places: &[(&str, &Path)],
+    time_max: Seconds,
 ) -> Result<PathBuf, BuildError> {
     let folder = library.parent().unwrap_or(sources);
     let include = folder.join("include");
@@ -122,15 +131,15 @@ fn compile(
         places.clone().fold(argument.clone(), |text, (place, path)| text.replace(place, &path.to_string_lossy()))
     };
     let argv: Vec<String> = command.iter().map(place).collect();
-    let ending = run_to_end(&argv, Some(sources))?;
-    let program = argv[0].clone();
-    let finished = match ending {
-        Ending::Exited(0) if std::fs::metadata(&unfinished).is_ok_and(|file| file.is_file() && file.len() > 0) => {
-            std::fs::rename(&unfinished, library).map_err(failed)
-        }
-        Ending::Exited(0) => Err(BuildError::NoLibrary { program, output: unfinished.clone() }),
-        ending => Err(BuildError::Failed { program, ending }),
-    };
+    let program = argv.first().cloned().unwrap_or_default();
+    let finished =
+        run_to_end(&argv, Some(sources), time_max).map_err(BuildError::from).and_then(|ending| match ending {
+            Ending::Exited(0) if std::fs::metadata(&unfinished).is_ok_and(|file| file.is_file() && file.len() > 0) => {
+                std::fs::rename(&unfinished, library).map_err(failed)
+            }
+            Ending::Exited(0) => Err(BuildError::NoLibrary { program, output: unfinished.clone() }),
+            ending => Err(BuildError::Failed { program, ending }),
+        });
     if finished.is_err() {
         // Whatever a failed compiler has left is no library.
         let _ = std::fs::remove_file(&unfinished).or_else(|_| std::fs::remove_dir_all(&unfinished));

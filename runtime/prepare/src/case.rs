@@ -295,7 +295,7 @@ impl Checker<'_> {
         if !self.request.exports_model && !is_compared {
             return;
         }
-        match scripts.export_model(model, config, false).map(|exported| exported.model) {
+        match scripts.export_model(model, config, None).map(|exported| exported.model) {
             Ok(exported) if self.request.exports_model => {
                 let place = || FaultPlace::Script { file: self.request.scripts.clone(), line: 0, column: 0 };
                 let fault = exported.graphs.keys().find_map(|name| graph_name_fault(name));

@@ -67,9 +67,13 @@ fn throughput_text(measured: &Measurement, record: &Record, mfu: Option<&str>) -
 fn graph_changes_text(record: &Record) -> Option<String> {
     let rewrites = record.phases.iter().flat_map(|phase| &phase.rewrites);
     let text = |rewrite: &GraphRewrite| {
+        let approximation = |change: &GraphChange| {
+            let text = |error: f64| format!(", an approximation with a relative L2 error of {error:.1e}");
+            change.approximation.map(text).unwrap_or_default()
+        };
         let places = |change: &GraphChange| match change.places {
-            1 => format!("1 place: {}", change.what),
-            places => format!("{} places: {}", count(places), change.what),
+            1 => format!("1 place: {}{}", change.what, approximation(change)),
+            places => format!("{} places: {}{}", count(places), change.what, approximation(change)),
         };
         let changes: Vec<String> = rewrite.changes.iter().map(places).collect();
         let [before, after] = rewrite.nodes.map(count);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use flagperf_onnx::Model;
+use flagperf_onnx_exec::ProofLimits;
 use indexmap::IndexMap;
 use rhai::{Dynamic, Scope};
 use serde_json::Value as Json;
@@ -194,16 +195,21 @@ impl CaseScripts {
         call_with_config(script, "create_model", config, None, to_model)
     }
 
-    /// Calls `export_model(model, config)` of the case and then that of the vendor, as far as they exist. With `proves`, each
+    /// Calls `export_model(model, config)` of the case and then that of the vendor, as far as they exist. With limits, each
     /// replaced place is compared with what replaces it.
     ///
     /// # Errors
     /// The same as for [`CaseScripts::create_model`], and when the script of the vendor changes the inputs or outputs.
-    pub fn export_model(&self, model: Model, config: &ScriptConfig, proves: bool) -> Result<Exported, ScriptError> {
+    pub fn export_model(
+        &self,
+        model: Model,
+        config: &ScriptConfig,
+        limits: Option<ProofLimits>,
+    ) -> Result<Exported, ScriptError> {
         let mut exported = Exported { model, rewrites: Vec::new() };
         for script in [&self.export, &self.export_adapter].into_iter().flatten() {
             let before = exported.model.clone();
-            script.state.changes.start(proves);
+            script.state.changes.start(limits);
             exported.model = call_export(script, exported.model, config)?;
             if self.export_adapter.as_ref().is_some_and(|adapter| std::ptr::eq(adapter, script)) {
                 check_interface(&before, &exported.model).map_err(|reason| script.function_error(EXPORT, reason))?;

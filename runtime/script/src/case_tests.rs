@@ -243,7 +243,8 @@ fn several_graphs_are_one_model_and_export_may_change_it() {
     let config = ScriptConfig::from([("weights".to_owned(), json!(null))]);
     let model = scripts.create_model(&config, Path::new(".")).unwrap();
     assert_eq!(model.graphs.keys().collect::<Vec<_>>(), ["first", "second"]);
-    let exported = scripts.export_model(model, &config, true).unwrap().model;
+    let exported =
+        scripts.export_model(model, &config, Some(flagperf_onnx_exec::ProofLimits::default())).unwrap().model;
     assert_eq!(exported.graphs.keys().collect::<Vec<_>>(), ["model"]);
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use flagperf_onnx::{Graph, Model};
+use flagperf_onnx_exec::ProofLimits;
 use indexmap::IndexMap;
 use tracing::{debug, debug_span};
 
@@ -362,13 +363,21 @@ impl Worker<'_> {
         Ok(MeasuredLoop::new(job, schedule, batches, model, evaluator, unknown, progress))
     }
 
+    /// Returns what a rewrite may change: a case accepts approximations by setting its own limit of agreement.
+    fn proof_limits(&self) -> ProofLimits {
+        let Job { settings, parameters, .. } = self.job;
+        let limits = parameters.agreement.get(settings.precision.name());
+        ProofLimits { approximation: limits.and_then(|limits| limits.get("relative_l2")).copied() }
+    }
+
     fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {
         let detail = format!("exporting the model to {}", path.display());
         self.run_step(Step::Export, &detail, || {
+            let limits = self.proof_limits();
             let Exported { model, rewrites } =
-                scripts.export_model(model, &self.job.config, true).map_err(|e| failure(&e, ""))?;
+                scripts.export_model(model, &self.job.config, Some(limits)).map_err(|e| failure(&e, ""))?;
             for rewrite in &rewrites {
-                for changed in check_rewrite(rewrite)? {
+                for changed in check_rewrite(rewrite, limits)? {
                     (self.emit)(Event::Rewrite(Box::new(changed)));
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use flagperf_onnx::Graph;
-use flagperf_onnx_exec::{ProofError, compare, first_difference};
+use flagperf_onnx_exec::{Compared, ProofError, ProofLimits, compare};
 use flagperf_script::ModelRewrite;
 use indexmap::IndexMap;
 
@@ -17,7 +17,7 @@ const PROOF_SEED: u64 = 0;
 ///
 /// # Errors
 /// When a graph computes something else; the error names the first node that differs.
-pub fn check_rewrite(rewrite: &ModelRewrite) -> Result<Vec<GraphRewrite>, Failure> {
+pub fn check_rewrite(rewrite: &ModelRewrite, limits: ProofLimits) -> Result<Vec<GraphRewrite>, Failure> {
     let ModelRewrite { script, before, after, changes } = rewrite;
     let mut rewrites = Vec::new();
     for (name, graph) in &after.graphs {
@@ -32,7 +32,7 @@ pub fn check_rewrite(rewrite: &ModelRewrite) -> Result<Vec<GraphRewrite>, Failur
             Some(before) => {
                 described.nodes = [before.nodes.len() as u64, graph.nodes.len() as u64];
                 described.operators = changed_operators(before, graph);
-                described.proof = prove(script, before, graph)?;
+                described.proof = prove(script, before, graph, limits)?;
             }
             None => {
                 described.nodes = [0, graph.nodes.len() as u64];
@@ -44,17 +44,14 @@ pub fn check_rewrite(rewrite: &ModelRewrite) -> Result<Vec<GraphRewrite>, Failur
     Ok(rewrites)
 }
 
-fn prove(script: &str, before: &Graph, after: &Graph) -> Result<GraphProof, Failure> {
-    match compare(before, after, PROOF_SEED) {
-        Ok(compared) => {
-            let (elements, error, limit) = (compared.elements, compared.error, compared.limit);
-            Ok(GraphProof { elements, error, limit, unproved: None })
+fn prove(script: &str, before: &Graph, after: &Graph, limits: ProofLimits) -> Result<GraphProof, Failure> {
+    match compare(before, after, PROOF_SEED, limits) {
+        Ok(Compared { error, limit, elements, same_outputs, approximation }) => {
+            Ok(GraphProof { elements, same_outputs, error, limit, approximation, unproved: None })
         }
         Err(ProofError::Unproved(reason)) => Ok(GraphProof { unproved: Some(reason), ..GraphProof::default() }),
         Err(differs) => {
-            let first = first_difference(before, after, PROOF_SEED);
-            let first = first.map(|node| format!("; the first node that differs is `{node}`")).unwrap_or_default();
-            let reason = format!("`{script}` changes what the graph `{}` computes: {differs}{first}", after.name);
+            let reason = format!("`{script}` changes what the graph `{}` computes: {differs}", after.name);
             Err(failure(&reason, "what a script does before the export must keep the results"))
         }
     }

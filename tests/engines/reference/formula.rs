@@ -20,7 +20,7 @@ fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
 }
 
 /// Returns a weight by its state_dict name, scaled so that activations stay near one in a network of any depth.
-fn weight(name: &str, shape: &[usize]) -> Vec<f32> {
+pub fn weight(name: &str, shape: &[usize]) -> Vec<f32> {
     let values = uniform(name, shape.iter().product());
     if shape.len() > 1 {
         let fan_in: usize = shape[1..].iter().product();

@@ -31,20 +31,20 @@ fn case_with_weights(case: &str, settings: &Value, choice: &ScriptChoice) -> Mod
 }
 
 /// Runs a graph and returns its outputs by name.
-fn run(graph: &Graph, inputs: &IndexMap<&str, Tensor>) -> IndexMap<String, Tensor> {
+pub fn run(graph: &Graph, inputs: &IndexMap<&str, Tensor>) -> IndexMap<String, Tensor> {
     let ordered: Vec<Tensor> = graph.inputs.iter().map(|input| inputs[input.name.as_str()].clone()).collect();
     let outputs = Executor::load(graph, CpuOps).unwrap().run_host(&ordered).unwrap();
     graph.outputs.iter().map(|output| output.name.clone()).zip(outputs).collect()
 }
 
 /// Returns the reference's output of a case.
-fn reference(case: &str, name: &str) -> Tensor {
+pub fn reference(case: &str, name: &str) -> Tensor {
     let tensors = read_tensors(&folder().join("models").join(case).with_extension("safetensors"));
     tensors.into_iter().find(|(found, _)| found == name).unwrap().1
 }
 
 #[track_caller]
-fn assert_close(actual: &Tensor, expected: &Tensor) {
+pub fn assert_close(actual: &Tensor, expected: &Tensor) {
     assert_within(actual, expected, TOLERANCE);
 }
 
@@ -232,20 +232,23 @@ fn the_models_that_answer_questions_have_the_logits_of_transformers() {
     }
 }
 
+/// Two images, the second one of 50x70 pixels with padding.
+pub fn padded_images() -> IndexMap<&'static str, Tensor> {
+    let is_pixel = |at: usize| at < 96 * 128 || (at / 128 % 96 < 50 && at % 128 < 70);
+    let mask = (0..2 * 96 * 128).map(|at| i64::from(is_pixel(at))).collect();
+    let mask = Tensor::from_vec([2, 96, 128], mask).unwrap();
+    IndexMap::from([("pixel_values", formula::tensor("image", &[2, 3, 96, 128])), ("pixel_mask", mask)])
+}
+
 /// The settings of dab_detr_r50.
-fn detection_settings(size: &str, image_size: [usize; 2]) -> Value {
+pub fn detection_settings(size: &str, image_size: [usize; 2]) -> Value {
     json!({ "size": size, "image_size": image_size, "classes": 91, "box_weights": "model.decoder.bbox_embed", "onnx": null })
 }
 
 #[test]
 fn dab_detr_has_the_logits_and_the_boxes_of_transformers_for_images_with_padding() {
     let model = case_with_weights("dab_detr_r50", &detection_settings("tiny", [96, 128]), &ScriptChoice::default());
-    // The second image has 50x70 pixels.
-    let is_pixel = |at: usize| at < 96 * 128 || (at / 128 % 96 < 50 && at % 128 < 70);
-    let mask = (0..2 * 96 * 128).map(|at| i64::from(is_pixel(at))).collect();
-    let mask = Tensor::from_vec([2, 96, 128], mask).unwrap();
-    let pixels = formula::tensor("image", &[2, 3, 96, 128]);
-    let outputs = run(&model.graphs[Model::SINGLE], &IndexMap::from([("pixel_values", pixels), ("pixel_mask", mask)]));
+    let outputs = run(&model.graphs[Model::SINGLE], &padded_images());
     for name in ["logits", "pred_boxes"] {
         assert_close(&outputs[name], &reference("dab_detr_r50", name));
     }

@@ -119,6 +119,25 @@ fn what_is_wrong_with_an_operator_is_found() {
 }
 
 #[test]
+fn a_compiler_that_does_not_end_is_killed_after_the_time_limit() {
+    let checkout = with_operator(str::to_owned);
+    let description = checkout.path().join("vendors/cpu/operators/sum/operator.yaml");
+    let text = fs::read_to_string(&description).expect("a file");
+    let command = text.lines().find(|line| line.trim_start().starts_with("cpu:")).expect("the command for `cpu`");
+    let indent = &command[..command.len() - command.trim_start().len()];
+    fs::write(
+        &description,
+        text.replace(command, &format!("{indent}cpu: {{command: [sh, -c, \"sleep 600\", \"{{output}}\"]}}")),
+    )
+    .expect("a file");
+    let limited = ["operator", "build", "cpu/sum", "--device", "cpu", "--time-limit", "1"];
+    let (code, printed) = run(checkout.path(), &limited);
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(printed.contains("`sh` took longer than 1 s and was killed"), "{printed}");
+    assert!(printed.contains("hint: `--time-limit SECONDS` allows more time"), "{printed}");
+}
+
+#[test]
 fn a_mistake_in_an_operator_is_explained_where_it_is() {
     if !support::has_compiler("c++") {
         return;

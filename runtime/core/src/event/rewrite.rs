@@ -40,6 +40,10 @@ pub struct GraphChange {
     /// The largest difference between an output of a place before and after, relative to the largest value of that output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
+    /// The largest relative L2 error of a place that is an approximation: it differs by more than rounding explains, but by no
+    /// more than `relative_l2` of the case's limits of agreement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approximation: Option<f64>,
     /// Places that could not be executed, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unproved: Vec<String>,
@@ -54,12 +58,18 @@ pub struct GraphChange {
 pub struct GraphProof {
     /// The number of compared elements; 0 if the graph was not executed.
     pub elements: u64,
+    /// The outputs that the same nodes compute from the same values before and after, which need no execution.
+    #[serde(default)]
+    pub same_outputs: u64,
     /// The largest difference of an output, relative to the largest value of that output.
     #[serde(deserialize_with = "null_is_nan")]
     pub error: f64,
     /// The largest difference that is accepted.
     #[serde(deserialize_with = "null_is_nan")]
     pub limit: f64,
+    /// The largest relative L2 error of an output that is an approximation, within the case's limits of agreement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approximation: Option<f64>,
     /// Why the graph was not compared; `None` if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproved: Option<String>,

@@ -47,7 +47,7 @@ impl PluginCrate {
     /// Builds the crate next to the library, and keeps only the resulting plug-in.
     pub(super) fn build(&self, checkout: &Path, folder: &Path) -> Result<PathBuf, InstallError> {
         let target = tempfile::Builder::new().prefix("build.").tempdir_in(folder).map_err(not_writable(folder))?;
-        match run_to_end(&self.command(checkout, folder, target.path()), None)? {
+        match run_to_end(&self.command(checkout, folder, target.path()), None, super::INSTALL_TIME_MAX)? {
             Ending::Exited(0) => {}
             ending => return Err(InstallError::Cargo { name: self.library, ending: ending.to_string() }),
         }

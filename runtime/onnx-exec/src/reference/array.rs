@@ -88,7 +88,7 @@ impl Array {
     }
 
     /// Returns the same numbers, in row-major order, with another shape.
-    pub(super) fn reshape(&self, shape: &[usize]) -> Result<Self, OpError> {
+    pub(crate) fn reshape(&self, shape: &[usize]) -> Result<Self, OpError> {
         let row_major: Vec<f64> = self.values.iter().copied().collect();
         let values = ArrayD::from_shape_vec(IxDyn(shape), row_major)
             .map_err(|_| OpError::invalid_operands(format!("{:?} cannot be reshaped to {shape:?}", self.shape())))?;

@@ -33,7 +33,10 @@ pub(super) fn shape(source: &Source<'_>) -> Result<Op, OpError> {
 
 pub(super) fn constant_of_shape(source: &Source<'_>) -> Result<Op, OpError> {
     let zero = Tensor::scalar(0.0f32);
-    Ok(Op::ConstantOfShape { value: Array::from_tensor(source.attributes.tensor("value")?.unwrap_or(&zero)) })
+    let value = Array::from_tensor(source.attributes.tensor("value")?.unwrap_or(&zero));
+    // The attribute has one dimension, and the constant perhaps none.
+    let value = if value.shape() == [1] { value.reshape(&[])? } else { value };
+    Ok(Op::ConstantOfShape { value })
 }
 
 pub(super) fn depth_to_space(source: &Source<'_>) -> Result<Op, OpError> {

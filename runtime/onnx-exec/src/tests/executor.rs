@@ -14,6 +14,17 @@ fn error<T>(result: Result<T, ExecError>) -> String {
 }
 
 #[test]
+fn a_constant_without_dimensions_is_one_number() {
+    let value = [("value", Attribute::Tensor(Tensor::from_vec([1], vec![3f32]).unwrap()))];
+    let sketch = Sketch::new().input("x", "2,f32").node("Shape", &["x"], &["s"]).weight("none", int_list(&[]));
+    let sketch = sketch.node_with("ConstantOfShape", &["none"], &["three"], value);
+    let graph = sketch.node("Mul", &["x", "three"], &["y"]).output("y", "2,f32");
+    let x = Tensor::from_vec([2], vec![1f32, 2.0]).unwrap();
+    let y = Executor::load(&graph, ReferenceOps).unwrap().run_host(&[x]).unwrap().remove(0);
+    assert_eq!(y.to_f64(), [3.0, 6.0]);
+}
+
+#[test]
 fn an_unsupported_operator_is_named_with_its_node() {
     let graph = Sketch::new().input("x", "3,f32").node("ImageDecoder", &["x"], &["y"]).output("y", "3,f32");
     assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `ImageDecoder`");

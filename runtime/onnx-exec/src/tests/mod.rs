@@ -19,6 +19,7 @@ mod mixed_precision;
 mod multi_head_attention;
 #[cfg(feature = "cpu")]
 mod operators;
+mod proof;
 mod reference;
 mod refusals;
 mod rewrite;

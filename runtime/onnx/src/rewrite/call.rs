@@ -7,10 +7,15 @@ use crate::{Attribute, Node};
 /// Describes the operator of a node and its attributes: nodes with the same description compute the same on the same inputs,
 /// unless they draw random numbers. A tensor counts with its elements.
 pub fn describe_call(node: &Node) -> String {
-    let mut attributes: Vec<String> =
-        node.attributes.iter().map(|(name, value)| format!("{name}={}", describe(value))).collect();
-    attributes.sort_unstable();
-    format!("{}.{} {attributes:?}", node.domain, node.op)
+    let attributes = node.attributes.iter().map(|(name, value)| (name.as_str(), value));
+    format!("{}.{} {:?}", node.domain, node.op, describe_attributes(attributes))
+}
+
+/// Describes attributes, whatever their order.
+pub(super) fn describe_attributes<'a>(attributes: impl Iterator<Item = (&'a str, &'a Attribute)>) -> Vec<String> {
+    let mut described: Vec<String> = attributes.map(|(name, value)| format!("{name}={}", describe(value))).collect();
+    described.sort_unstable();
+    described
 }
 
 fn describe(value: &Attribute) -> String {

@@ -4,20 +4,24 @@ use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexMap;
 
-use super::call::describe_call;
-use crate::{Graph, Node, TensorSpec};
+use super::numbering::{Contents, Numbered, Numbering, constant_of, weight_contents};
+use crate::{Graph, Node, TensorSpec, WeightError};
 
 /// The difference between two graphs.
 #[derive(Clone, Debug, Default)]
 pub struct GraphDiff {
     /// Nodes that both graphs have.
     pub unchanged: usize,
+    /// Of these, the nodes that state defaults or list the operands of a commutative operator in another way.
+    pub respelled: usize,
     /// Nodes that differ, in groups that are connected with each other.
     pub regions: Vec<DiffRegion>,
     /// Inputs, outputs and the operator set, as far as they differ: what, before, after.
     pub interface: Vec<[String; 3]>,
     /// Number of weights and constants before and after.
     pub weights: [usize; 2],
+    /// The weights of the first graph in whose place the second one has others of the same name, shape and type.
+    pub changed_weights: Vec<String>,
 }
 
 /// Nodes that are connected with each other and differ.
@@ -29,68 +33,97 @@ pub struct DiffRegion {
     pub after: Vec<usize>,
 }
 
-/// Compares two graphs. Values with the same name are the same; so are the outputs of the same node on the same values,
-/// whatever they are called.
-pub fn diff(before: &Graph, after: &Graph) -> GraphDiff {
-    let known = known_nodes(before);
-    // For each value of the second graph that has another name there, its name in the first.
-    let mut aliases: HashMap<&str, &str> = HashMap::new();
+/// Compares two graphs. The outputs of the same node on the same values are the same, whatever they are called; so are
+/// constants with the same elements, and other values with the same name.
+///
+/// # Errors
+/// When a weight cannot be read.
+pub fn diff(before: &Graph, after: &Graph) -> Result<GraphDiff, WeightError> {
+    let [old_contents, mut new_contents] = [weight_contents(before, true)?, weight_contents(after, true)?];
+    let changed_weights = keep_names((before, &old_contents), (after, &mut new_contents));
+    let mut numbering = Numbering::default();
+    let old = numbering.add_graph(before, &old_contents);
+    let mut known: HashMap<usize, Vec<usize>> = HashMap::new();
+    old.nodes.iter().enumerate().for_each(|(node, number)| known.entry(*number).or_default().push(node));
+    let mut constants: HashSet<usize> = before.weights.keys().map(|name| old.values[name.as_str()]).collect();
     let mut matched = vec![false; before.nodes.len()];
-    let mut different = Vec::new();
-    for (number, node) in after.nodes.iter().enumerate() {
-        let key = key(node, |name| aliases.get(name).copied().unwrap_or(name));
-        let same = known.get(&key).into_iter().flatten().find(|number| !matched[**number]);
+    let (mut different, mut respelled) = (Vec::new(), 0);
+    let mut new = numbering.start(after, &new_contents);
+    constants.extend(after.weights.keys().map(|name| new.values[name.as_str()]));
+    for (place, node) in after.nodes.iter().enumerate() {
+        numbering.add_node(after, node, &mut new);
+        let number = new.nodes[place];
+        let same = known.get(&number).into_iter().flatten().find(|node| !matched[**node]);
         match same {
             Some(same) => {
                 matched[*same] = true;
-                let outputs = node.outputs.iter().zip(&before.nodes[*same].outputs);
-                aliases.extend(outputs.map(|(own, other)| (own.as_str(), other.as_str())));
+                let spelling = |node: &Node, values: &Numbered<'_>| {
+                    let inputs: Vec<_> = node.inputs.iter().map(|name| values.values.get(name.as_str())).collect();
+                    format!("{} {inputs:?}", super::describe_call(node))
+                };
+                respelled += usize::from(spelling(node, &new) != spelling(&before.nodes[*same], &old));
             }
-            None => different.push(number),
+            // The other graph has the constant as a weight.
+            None if constant_of(node).is_some() && constants.contains(&number) => {}
+            None => {
+                different.push(place);
+                for output in &node.outputs {
+                    if let Some(number) = old.values.get(output.as_str()) {
+                        new.values.insert(output, *number);
+                    }
+                }
+            }
         }
     }
-    let removed: Vec<usize> = (0..before.nodes.len()).filter(|number| !matched[*number]).collect();
-    GraphDiff {
+    let mut is_removed = |(place, node): &(usize, &Node)| {
+        let is_stored = || constant_of(node).is_some() && constants.contains(&old.nodes[*place]);
+        !matched[*place] && !is_stored()
+    };
+    let removed: Vec<usize> = before.nodes.iter().enumerate().filter(&mut is_removed).map(|(place, _)| place).collect();
+    let stored = |graph: &Graph| graph.nodes.iter().filter(|node| constant_of(node).is_some()).count();
+    Ok(GraphDiff {
         unchanged: before.nodes.len() - removed.len(),
-        regions: regions((before, &removed), (after, &different), &aliases),
+        respelled,
+        regions: regions((before, &removed, &old), (after, &different, &new)),
         interface: interface(before, after),
-        weights: [before.weights.len(), after.weights.len()],
-    }
+        weights: [before, after].map(|graph| graph.weights.len() + stored(graph)),
+        changed_weights,
+    })
 }
 
-/// Describes a node by its operator, its attributes and what it reads.
-fn key<'n>(node: &'n Node, name: impl Fn(&'n str) -> &'n str) -> String {
-    let inputs: Vec<&str> = node.inputs.iter().map(|input| name(input)).collect();
-    format!("{} {inputs:?}", describe_call(node))
-}
-
-fn known_nodes(graph: &Graph) -> HashMap<String, Vec<usize>> {
-    let mut known: HashMap<String, Vec<usize>> = HashMap::new();
-    for (number, node) in graph.nodes.iter().enumerate() {
-        known.entry(key(node, |name| name)).or_default().push(number);
+/// Gives a weight of the second graph that the first one does not have the contents of the first graph's weight of the same
+/// name, shape and type. Returns the names of these weights.
+fn keep_names((before, old): (&Graph, &Contents), (after, new): (&Graph, &mut Contents)) -> Vec<String> {
+    let known: HashSet<&String> = old.values().collect();
+    let mut changed = Vec::new();
+    for (name, weight) in &after.weights {
+        let same = before.weights.get(name).filter(|other| other.spec == weight.spec);
+        if let (Some(_), Some(own)) = (same, new.get_mut(name))
+            && !known.contains(own)
+        {
+            own.clone_from(&old[name]);
+            changed.push(name.clone());
+        }
     }
-    known
+    changed
 }
 
 /// Returns the groups of different nodes: those that are connected by a value that one of them defines.
 fn regions(
-    (before, removed): (&Graph, &[usize]),
-    (after, added): (&Graph, &[usize]),
-    aliases: &HashMap<&str, &str>,
+    (before, removed, old): (&Graph, &[usize], &Numbered<'_>),
+    (after, added, new): (&Graph, &[usize], &Numbered<'_>),
 ) -> Vec<DiffRegion> {
-    let alias = |name: &'_ str| -> String { aliases.get(name).copied().unwrap_or(name).to_owned() };
-    let own = |name: &str| name.to_owned();
-    let old = removed.iter().map(|number| values(&before.nodes[*number], own));
-    let nodes: Vec<[Vec<String>; 2]> =
-        old.chain(added.iter().map(|number| values(&after.nodes[*number], alias))).collect();
-    let inner: HashSet<&String> = nodes.iter().flat_map(|[outputs, _]| outputs).collect();
+    let nodes: Vec<[Vec<usize>; 2]> = (removed.iter().map(|place| values(&before.nodes[*place], old)))
+        .chain(added.iter().map(|place| values(&after.nodes[*place], new)))
+        .collect();
+    let inner: HashSet<usize> = nodes.iter().flat_map(|[outputs, _]| outputs.iter().copied()).collect();
     let mut parents: Vec<usize> = (0..nodes.len()).collect();
-    let mut owners: HashMap<&String, usize> = HashMap::new();
+    let mut owners: HashMap<usize, usize> = HashMap::new();
     for (place, [outputs, inputs]) in nodes.iter().enumerate() {
-        for name in outputs.iter().chain(inputs).filter(|name| inner.contains(name)) {
-            match owners.get(name) {
+        for value in outputs.iter().chain(inputs).filter(|value| inner.contains(value)) {
+            match owners.get(value) {
                 Some(owner) => join(&mut parents, *owner, place),
-                None => drop(owners.insert(name, place)),
+                None => drop(owners.insert(*value, place)),
             }
         }
     }
@@ -105,9 +138,10 @@ fn regions(
     groups.into_values().collect()
 }
 
-/// Returns the names of the outputs and of the inputs of a node.
-fn values(node: &Node, name: impl Fn(&str) -> String) -> [Vec<String>; 2] {
-    [&node.outputs, &node.inputs].map(|names| names.iter().filter(|own| !own.is_empty()).map(|own| name(own)).collect())
+/// Returns the numbers of the outputs and of the inputs of a node.
+fn values(node: &Node, numbered: &Numbered<'_>) -> [Vec<usize>; 2] {
+    [&node.outputs, &node.inputs]
+        .map(|names| names.iter().filter_map(|name| numbered.values.get(name.as_str()).copied()).collect())
 }
 
 fn find(parents: &mut [usize], place: usize) -> usize {

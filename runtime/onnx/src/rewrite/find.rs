@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use super::index::{GraphIndex, Value, has_axes_input};
-use super::pattern::{AttributeTerm, NodeTerm, Pattern, Restriction, Term};
-use crate::{Attribute, DType, Tensor};
+use super::pattern::{AttributeTerm, Line, NodeTerm, Pattern, Restriction, Term};
+use crate::{Attribute, DType, Node, Tensor};
 
 /// The most steps of the search at one node: patterns with many alternatives could otherwise take very long.
 const STEPS_MAX: usize = 20_000;
@@ -51,6 +51,9 @@ struct Goal<'a> {
 struct Attempt<'a, 'g, 'f> {
     search: &'a Search<'a, 'g>,
     steps: Cell<usize>,
+    /// Whether the first number that differs is overlooked, to see how much else agrees; then, which one was.
+    excuses: bool,
+    excused: Option<String>,
     /// Checks a complete match.
     accept: &'f mut dyn FnMut(&Found) -> Result<(), String>,
     nearest: RefCell<Nearest>,
@@ -62,14 +65,37 @@ pub(super) struct Nearest {
     nodes: Vec<usize>,
     agreeing: usize,
     reason: String,
+    /// Whether all nodes agreed, and a condition did not.
+    is_complete: bool,
 }
 
 impl Search<'_, '_> {
     /// Returns the match whose last node is `root`, if `accept` agrees with it; otherwise how many nodes agreed, and what did
     /// not.
     pub fn at(&self, root: usize, accept: &mut dyn FnMut(&Found) -> Result<(), String>) -> Result<Found, Nearest> {
+        let line = self.pattern.root();
+        let mut accept = |found: &Found| self.refuse_readers(found).and_then(|()| accept(found));
+        let strict = self.line_at(line, root, false, &mut accept);
+        match strict {
+            // A number may differ before most of the pattern was looked at.
+            Err(nearest) if nearest.agreeing > 1 && !nearest.is_complete => {
+                let mut refuse = |_: &Found| Err(String::new());
+                let excused = self.line_at(line, root, true, &mut refuse).err().filter(|excused| excused.is_complete);
+                Err(excused.unwrap_or(nearest))
+            }
+            strict => strict,
+        }
+    }
+
+    /// Returns the match of a line whose node is `root`, as [`Search::at`] does.
+    fn line_at(
+        &self,
+        line: &Line,
+        root: usize,
+        excuses: bool,
+        accept: &mut dyn FnMut(&Found) -> Result<(), String>,
+    ) -> Result<Found, Nearest> {
         let (index, pattern) = (self.index, self.pattern);
-        let line = pattern.root();
         let node = index.node(root);
         let Some(value) = node.outputs.first().and_then(|output| index.value(output)) else {
             return Err(Nearest::default());
@@ -81,7 +107,7 @@ impl Search<'_, '_> {
             root,
         };
         let (steps, nearest) = (Cell::new(0), RefCell::default());
-        let mut attempt = Attempt { search: self, steps, accept, nearest };
+        let mut attempt = Attempt { search: self, steps, excuses, excused: None, accept, nearest };
         let term = Term::Name(line.outputs[0]);
         let found = attempt.solve(Some(&Goal { term: &term, value: Some(value), next: None }), found);
         found.ok_or_else(|| attempt.nearest.into_inner())
@@ -124,11 +150,21 @@ impl Attempt<'_, '_, '_> {
             return self.fail(&found, || format!("the search was ended after {STEPS_MAX} steps"));
         }
         let Some(Goal { term, value, next }) = goals else {
-            let accepted = self.search.refuse_readers(&found).and_then(|()| (self.accept)(&found));
+            let accepted = match self.excused.clone() {
+                Some(excused) => Err(excused),
+                None => (self.accept)(&found),
+            };
             return match accepted {
                 Ok(()) => Some(found),
                 // Everything agrees but for a condition.
-                Err(reason) => self.fail_at(&found, self.search.pattern.node_count(), || reason),
+                Err(reason) => {
+                    let agreeing = found.nodes.len() + self.search.pattern.node_count();
+                    let mut nearest = self.nearest.borrow_mut();
+                    if agreeing > nearest.agreeing {
+                        *nearest = Nearest { nodes: found.nodes, agreeing, reason, is_complete: true };
+                    }
+                    None
+                }
             };
         };
         match (term, value) {
@@ -139,8 +175,15 @@ impl Attempt<'_, '_, '_> {
             (Term::Name(name), Some(value)) => self.solve_name(*name, *value, *next, found),
             (Term::Number(number), Some(value)) => {
                 let index = self.search.index;
-                match index.number(*value).filter(|own| is_number(index.dtype(*value), *own, *number)) {
+                let own = index.number(*value);
+                match own.filter(|own| is_number(index.dtype(*value), *own, *number)) {
                     Some(_) => self.solve(*next, found),
+                    None if self.excuses && own.is_some() && self.excused.is_none() => {
+                        self.excused = Some(format!("`{}` is not the number {number}", index.name(*value)));
+                        let solved = self.solve(*next, found);
+                        self.excused = None;
+                        solved
+                    }
                     None => self.fail(&found, || format!("`{}` is not the number {number}", index.name(*value))),
                 }
             }
@@ -233,9 +276,6 @@ impl Attempt<'_, '_, '_> {
                 return self.fail_at(&found, 1, || reason);
             }
         }
-        if !found.nodes.contains(&number) {
-            found.nodes.push(number);
-        }
         let mut inputs: Vec<Option<Value>> = node.inputs.iter().map(|input| index.value(input)).collect();
         if has_axes_input(node) && term.inputs.len() == 1 && term.attributes.iter().any(|(name, _)| name == "axes") {
             inputs.truncate(1);
@@ -245,9 +285,12 @@ impl Attempt<'_, '_, '_> {
         }
         if inputs.len() > term.inputs.len() {
             let [actual, expected] = [inputs.len(), term.inputs.len()];
-            return self.fail_at(&found, 1, || {
+            return self.fail(&found, || {
                 format!("node `{}` ({}) has {actual} inputs instead of {expected}", node.name, node.op)
             });
+        }
+        if !found.nodes.contains(&number) {
+            found.nodes.push(number);
         }
         inputs.resize(term.inputs.len(), None);
         if is_commutative(&term.op) && inputs.len() == 2 {
@@ -286,7 +329,7 @@ impl Attempt<'_, '_, '_> {
         let mut nearest = self.nearest.borrow_mut();
         let agreeing = found.nodes.len() + agreeing;
         if agreeing > nearest.agreeing {
-            *nearest = Nearest { nodes: found.nodes.clone(), agreeing, reason: reason() };
+            *nearest = Nearest { nodes: found.nodes.clone(), agreeing, reason: reason(), is_complete: false };
         }
         None
     }
@@ -305,8 +348,9 @@ fn is_same_attribute(name: &str, a: &Attribute, b: &Attribute, rank: impl Fn() -
     }
 }
 
-fn is_commutative(op: &str) -> bool {
-    matches!(op, "Add" | "Mul" | "And" | "Or" | "Xor" | "Max" | "Min" | "Equal")
+/// Returns whether the order of an operator's operands has no meaning.
+pub(super) fn is_commutative(op: &str) -> bool {
+    matches!(op.strip_prefix("Bitwise").unwrap_or(op), "Add" | "Mul" | "And" | "Or" | "Xor" | "Max" | "Min" | "Equal")
 }
 
 /// Returns whether a constant of a type is a number as far as the type can represent it.
@@ -324,38 +368,73 @@ pub(super) fn find_with(
     search: &Search<'_, '_>,
     accept: &mut dyn FnMut(&Found) -> Result<(), String>,
 ) -> (Vec<Found>, Vec<NearMiss>) {
-    let operators: HashSet<&str> = search.pattern.root_operators().into_iter().collect();
+    let pattern = search.pattern;
+    let operators: HashSet<&str> = pattern.operators_of(pattern.root()).into_iter().collect();
     // Fewer nodes are no near miss: a sum of a product begins many patterns.
-    let near = (search.pattern.node_count() * 2 / 3).max(3);
+    let count = pattern.node_count();
+    let near = (count * 2 / 3).max(3).min(count);
     let (mut found, mut misses): (Vec<Found>, Vec<(usize, Nearest)>) = (Vec::new(), Vec::new());
     // The nodes of near misses so far.
     let mut covered: HashSet<usize> = HashSet::new();
     let nodes = &search.index.graph.nodes;
     let is_common = |op: &str| COMMON.contains(&op);
-    let is_unspecific = search.pattern.nodes().iter().all(|node| is_common(&node.op));
-    let resembles =
-        |nearest: &Nearest| is_unspecific || nearest.nodes.iter().any(|number| !is_common(nodes[*number].op.as_str()));
+    let is_unspecific = pattern.nodes().iter().all(|node| is_common(&node.op));
+    let resembles = |nearest: &Nearest| {
+        let is_near = nearest.is_complete || nearest.agreeing >= near;
+        let is_specific = || nearest.nodes.iter().any(|number| !is_common(nodes[*number].op.as_str()));
+        is_near && !nearest.reason.is_empty() && (is_unspecific || is_specific())
+    };
     for root in (0..nodes.len()).rev().filter(|root| operators.contains(nodes[*root].op.as_str())) {
         match search.at(root, accept) {
             Ok(place) => found.push(place),
             // A part of a larger near miss says nothing new.
-            Err(nearest) if nearest.nodes.len() >= near && !nearest.reason.is_empty() && resembles(&nearest) => {
-                if !covered.contains(&root) {
-                    covered.extend(&nearest.nodes);
-                    misses.push((root, nearest));
-                }
+            Err(nearest) if resembles(&nearest) && !covered.contains(&root) => {
+                covered.extend(&nearest.nodes);
+                misses.push((root, nearest));
             }
+            // A condition that gives no reason says that the place is none.
+            Err(nearest) if nearest.is_complete => covered.extend(&nearest.nodes),
             Err(_) => {}
         }
     }
     found.reverse();
-    misses.reverse();
     let matched: HashSet<usize> = found.iter().flat_map(|place| place.nodes.iter().copied()).collect();
-    let misses = misses.into_iter().filter(|(root, _)| !matched.contains(root));
-    let misses = misses.map(|(root, Nearest { nodes, reason, .. })| NearMiss {
+    misses.retain(|(root, _)| !matched.contains(root));
+    covered.extend(&matched);
+    misses.extend(beginnings(search, near.max(3), &mut covered));
+    misses.sort_by_key(|(root, _)| *root);
+    let misses = misses.into_iter().map(|(root, Nearest { nodes, reason, .. })| NearMiss {
         node: search.index.node(root).name.clone(),
         nodes: nodes.len(),
         reason,
     });
     (found, misses.collect())
+}
+
+/// Returns the places that agree with a pattern up to a line before the last one, and are not used as in the pattern.
+fn beginnings(search: &Search<'_, '_>, near: usize, covered: &mut HashSet<usize>) -> Vec<(usize, Nearest)> {
+    let Search { index, pattern } = search;
+    let nodes = &index.graph.nodes;
+    let mut misses = Vec::new();
+    let (_, lines) = pattern.lines.split_last().expect("the parser refuses a pattern without a line");
+    for line in lines.iter().rev() {
+        let mut operators = pattern.operators_of(line);
+        operators.retain(|op| !COMMON.contains(op));
+        for root in (0..nodes.len()).rev().filter(|root| operators.contains(&nodes[*root].op.as_str())) {
+            if covered.contains(&root) {
+                continue;
+            }
+            let Ok(place) = search.line_at(line, root, false, &mut |_| Ok(())) else { continue };
+            let reader = index.value(&nodes[root].outputs[0]).and_then(|value| index.readers(value).first());
+            if let Some(reader) = reader.filter(|_| place.nodes.len() >= near) {
+                let Node { name, op, .. } = index.node(*reader);
+                let reason =
+                    format!("node `{name}` ({op}) reads its result `{}`, unlike the pattern", nodes[root].outputs[0]);
+                covered.extend(&place.nodes);
+                let agreeing = place.nodes.len();
+                misses.push((root, Nearest { nodes: place.nodes, agreeing, reason, is_complete: false }));
+            }
+        }
+    }
+    misses
 }

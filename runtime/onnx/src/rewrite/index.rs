@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::defaults::default_attribute;
 use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, captured_names, check, find_operator};
 
 /// The number of a value in a [`GraphIndex`].
@@ -135,7 +136,7 @@ impl<'g> GraphIndex<'g> {
     /// input 1.
     pub fn attribute(&self, node: &Node, name: &str) -> Option<Attribute> {
         let own = node.attributes.get(name).cloned();
-        own.or_else(|| self.axes(node, name)).or_else(|| default_attribute(&node.op, name))
+        own.or_else(|| self.axes(node, name)).or_else(|| default_attribute(&node.op, name, self.graph.opset))
     }
 
     fn axes(&self, node: &Node, name: &str) -> Option<Attribute> {
@@ -151,23 +152,6 @@ const NUMBER_ELEMENTS_MAX: usize = 1 << 16;
 /// Returns whether input 1 of a node is the axes that older operators have as an attribute.
 pub(super) fn has_axes_input(node: &Node) -> bool {
     node.domain.is_empty() && find_operator(&node.op).is_some_and(|operator| operator.axes_input_since.is_some())
-}
-
-/// Returns the value that an attribute has if a node does not set it.
-fn default_attribute(op: &str, name: &str) -> Option<Attribute> {
-    let value = match (op, name) {
-        (op, "keepdims") if op.starts_with("Reduce") || op.starts_with("Arg") => Attribute::Int(1),
-        ("Softmax" | "LogSoftmax" | "LayerNormalization" | "RMSNormalization", "axis") => Attribute::Int(-1),
-        ("Gather" | "GatherElements" | "Split" | "ArgMax" | "ArgMin", "axis") => Attribute::Int(0),
-        ("LayerNormalization" | "RMSNormalization" | "BatchNormalization", "epsilon") => Attribute::Float(1e-5),
-        ("Gemm", "alpha" | "beta") => Attribute::Float(1.0),
-        ("Gemm", "transA" | "transB") => Attribute::Int(0),
-        ("Gelu", "approximate") => Attribute::String("none".to_owned()),
-        ("Pad", "mode") => Attribute::String("constant".to_owned()),
-        ("Conv" | "ConvTranspose", "group") => Attribute::Int(1),
-        _ => return None,
-    };
-    Some(value)
 }
 
 /// Returns the graph in the form in which patterns are matched: of an operator set in which bounds are inputs, with the

@@ -4,6 +4,7 @@
 //! executes a graph: constants are computed, and rewrites proved, by `flagperf-onnx-exec`.
 
 mod call;
+mod defaults;
 mod diff;
 mod edit;
 mod find;
@@ -12,6 +13,7 @@ mod fusions;
 mod index;
 mod instance;
 mod matched;
+mod numbering;
 mod parse;
 mod pattern;
 mod replace;
@@ -26,7 +28,8 @@ pub use fold::{known_integers, replace_by_constants};
 pub use fusions::{FUSIONS, Fusion};
 pub use index::prepare;
 pub use matched::Match;
+pub use numbering::{Contents, Numbered, Numbering, constant_of, weight_contents};
 pub use pattern::{Pattern, PatternError};
-pub use replace::{Region, Replaced, Replacement, Rewrite, RewriteError, find, replace};
+pub use replace::{Region, Replaced, Replacement, Rewrite, RewriteError, find, replace, with_version};
 pub use simplify::{Simplified, simplify};
 pub use vendor_operator::{VendorOperator, expand_operators};

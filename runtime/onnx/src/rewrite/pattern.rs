@@ -13,6 +13,7 @@
 //! operands of commutative operators match in both orders. `$name` is an unknown attribute. `_` is an omitted input.
 //! Other nodes may not read the values inside of a match, except those declared as `name: shared`.
 
+use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 
 use super::parse;
@@ -139,10 +140,10 @@ impl Pattern {
         node.attributes.iter().map(|(name, term)| (name.as_str(), matches!(term, AttributeTerm::Variable(_)))).collect()
     }
 
-    /// Returns the operators that the last node may have.
-    pub(super) fn root_operators(&self) -> Vec<&str> {
+    /// Returns the operators that the node of a line may have.
+    pub(super) fn operators_of<'p>(&'p self, line: &'p Line) -> Vec<&'p str> {
         let mut operators = Vec::new();
-        self.add_operators(&self.root().term, &mut operators);
+        self.add_operators(&line.term, &mut operators);
         operators
     }
 
@@ -173,11 +174,30 @@ impl Pattern {
         nodes
     }
 
-    /// Returns the number of nodes of the smallest sub-graph that the pattern describes. Lines that only some alternatives use
-    /// count, too.
+    /// Returns the number of nodes of the smallest sub-graph that the pattern describes.
     pub(super) fn node_count(&self) -> usize {
-        let nodes = |line: &Line| term_nodes(&line.term);
-        self.lines.iter().map(nodes).sum()
+        self.count_term(&Term::Name(self.root().outputs[0]), &mut HashSet::new())
+    }
+
+    /// Returns the nodes of the smallest sub-graph of a term, without those of lines that were counted before.
+    fn count_term(&self, term: &Term, counted: &mut HashSet<usize>) -> usize {
+        match term {
+            Term::Name(name) => match self.names[*name].definition {
+                Some((line, _)) if counted.insert(line) => self.count_term(&self.lines[line].term, counted),
+                _ => 0,
+            },
+            Term::Node(node) => 1 + node.inputs.iter().map(|input| self.count_term(input, counted)).sum::<usize>(),
+            Term::Either(terms) => {
+                let counts = terms.iter().map(|term| {
+                    let mut own = counted.clone();
+                    (self.count_term(term, &mut own), own)
+                });
+                let (count, own) = counts.min_by_key(|(count, _)| *count).unwrap_or_default();
+                *counted = own;
+                count
+            }
+            Term::Number(_) | Term::List(_) | Term::Omitted => 0,
+        }
     }
 
     /// Refuses a name that depends on itself.
@@ -220,14 +240,6 @@ fn add_nodes<'p>(term: &'p Term, nodes: &mut Vec<&'p NodeTerm>) {
         }
         Term::Either(terms) => terms.iter().for_each(|term| add_nodes(term, nodes)),
         _ => {}
-    }
-}
-
-fn term_nodes(term: &Term) -> usize {
-    match term {
-        Term::Node(node) => 1 + node.inputs.iter().map(term_nodes).sum::<usize>(),
-        Term::Either(terms) => terms.iter().map(term_nodes).min().unwrap_or(0),
-        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Replaces the places that a pattern describes, and returns each place before and after for a proof.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use indexmap::IndexMap;
 
@@ -214,6 +214,9 @@ fn without_overlaps(found: Vec<Found>, index: &GraphIndex<'_>, near_misses: &mut
     places
 }
 
+/// The most nodes that compute a size which a place reads.
+const SIZE_NODES_MAX: usize = 64;
+
 /// Writes the graph with the replacements.
 struct Writer<'a, 'g> {
     index: &'a GraphIndex<'g>,
@@ -296,9 +299,40 @@ impl<'a, 'g> Writer<'a, 'g> {
         Ok(Replaced { node: root.name.clone(), nodes: place.nodes.len(), region: Region { before, after } })
     }
 
+    /// Returns the nodes that compute sizes which `nodes` read, as far as nothing in `nodes` is needed for that: drawn integers
+    /// are no sizes.
+    fn size_nodes(&self, nodes: &[Node]) -> Vec<Node> {
+        let index = self.index;
+        let own: HashSet<&String> = nodes.iter().flat_map(|node| &node.outputs).collect();
+        let mut sizes: BTreeSet<usize> = BTreeSet::new();
+        for name in nodes.iter().flat_map(|node| &node.inputs).filter(|name| !own.contains(name)) {
+            let (mut found, mut left) = (BTreeSet::new(), vec![name]);
+            let mut is_independent = true;
+            while let Some(name) = left.pop() {
+                let value = index.value(name);
+                let is_integer = value
+                    .and_then(|value| index.dtype(value))
+                    .is_some_and(|dtype| !dtype.is_float() && dtype != DType::Bool);
+                let producer = value.filter(|_| is_integer).and_then(|value| index.producer(value));
+                if let Some((number, _)) = producer.filter(|_| found.len() < SIZE_NODES_MAX)
+                    && found.insert(number)
+                {
+                    left.extend(index.node(number).inputs.iter().filter(|input| !input.is_empty()));
+                }
+                is_independent &= !own.contains(name);
+            }
+            if is_independent {
+                sizes.extend(found);
+            }
+        }
+        sizes.into_iter().map(|number| index.node(number).clone()).collect()
+    }
+
     /// Returns nodes as a graph of their own.
     fn region(&self, nodes: Vec<Node>, constants: &[(String, Tensor)], output: &str) -> Graph {
         let old = self.index.graph;
+        let mut nodes = nodes;
+        nodes.splice(0..0, self.size_nodes(&nodes));
         let mut graph = Graph {
             name: old.name.clone(),
             opset: old.opset,
@@ -350,20 +384,38 @@ pub(super) fn raise_version(graph: &mut Graph) -> Result<(), String> {
     let needed =
         standard.filter_map(|node| Some((find_operator(&node.op)?.since, node))).max_by_key(|(since, _)| *since);
     if let Some((needed, node)) = needed.filter(|(needed, _)| *needed > graph.opset) {
-        let failed = |why: String| {
-            format!("`{}` needs version {needed} of the operator set, and {why} version {}", node.op, graph.opset)
-        };
-        if !graph.functions.is_empty() {
-            return Err(failed("functions of the file are written for a graph of".to_owned()));
-        }
-        if let Some(inner) = graph.nodes.iter().find_map(|node| old_form(node, graph.opset, needed, 0)) {
-            return Err(failed(format!("node `{inner}` in a subgraph has the form of")));
-        }
-        set_version(graph, needed);
+        let op = node.op.clone();
+        convert(graph, needed).map_err(|why| {
+            format!("`{op}` needs version {needed} of the operator set, and {why} version {}", graph.opset)
+        })?;
     }
     for node in graph.nodes.iter().filter(|node| !node.domain.is_empty()) {
         graph.domains.entry(node.domain.clone()).or_insert(1);
     }
+    Ok(())
+}
+
+/// Returns a graph in the form of a newer version of the operator set.
+///
+/// # Errors
+/// As [`raise_version`].
+pub fn with_version(mut graph: Graph, version: i64) -> Result<Graph, String> {
+    convert(&mut graph, version).map_err(|why| format!("{why} version {}", graph.opset))?;
+    Ok(graph)
+}
+
+/// Converts a graph to a newer version; the error ends before that of the graph.
+fn convert(graph: &mut Graph, version: i64) -> Result<(), String> {
+    if version <= graph.opset {
+        return Ok(());
+    }
+    if !graph.functions.is_empty() {
+        return Err("functions of the file are written for a graph of".to_owned());
+    }
+    if let Some(inner) = graph.nodes.iter().find_map(|node| old_form(node, graph.opset, version, 0)) {
+        return Err(format!("node `{inner}` in a subgraph has the form of"));
+    }
+    set_version(graph, version);
     Ok(())
 }
 

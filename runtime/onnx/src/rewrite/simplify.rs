@@ -92,7 +92,9 @@ fn identities(graph: &Graph) -> Aliases {
             continue;
         };
         if returns_its_input(graph, node, specs.get(input), specs.get(output)) {
-            aliases.insert(output.clone(), input.clone());
+            // A chain of them has one source.
+            let source = aliases.get(input).unwrap_or(input).clone();
+            aliases.insert(output.clone(), source);
         }
     }
     aliases

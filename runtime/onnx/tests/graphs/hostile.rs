@@ -3,7 +3,7 @@
 
 use flagperf_onnx::{
     Attribute, CheckError, Graph, LimitError, Node, Tensor, ValueInfo, Weight, WeightRole, WeightSource, check,
-    check_limits, count, infer_shapes, read_onnx, write_onnx,
+    check_limits, check_paths, count, infer_shapes, read_onnx, write_onnx,
 };
 
 /// Returns a graph with the input `x` and one output, the first output of the last node.
@@ -55,7 +55,8 @@ fn a_path_of_a_hundred_thousand_nodes_is_read_and_counted_but_refused_for_engine
     check(&graph).unwrap();
     assert_eq!(count(&graph).multiply_adds_per_sample, Some(0));
     process(&graph);
-    let error = check_limits(&graph).unwrap_err();
+    check_limits(&graph).unwrap();
+    let error = check_paths(&graph).unwrap_err();
     let expected = "the path to node `v99999.Relu` has 100000 nodes (at most 10000 are supported)";
     assert_eq!(error.to_string(), expected);
 }

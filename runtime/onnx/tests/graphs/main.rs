@@ -4,6 +4,7 @@
 
 mod bad_files;
 mod building;
+mod diff;
 mod gguf;
 mod hostile;
 mod layers;

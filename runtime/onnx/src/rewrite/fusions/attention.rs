@@ -42,7 +42,8 @@ pub(super) const ATTENTION: &[&str] = &[
     km      = Reshape(Transpose<perm=$k_order>(Unsqueeze(k, k_at)), _k_sizes)
     product = Squeeze(Reshape(MatMul(qm, Transpose<perm=[0, 2, 1]>(km)), _product_sizes), _product_at)
     scaled  = Mul(product, d) | Div(product, e) | product
-    masked  = Add(scaled, mask) | Where(hidden, low, scaled) | Where(visible, scaled, low) | scaled
+    masked  = Add(Mul(scaled, shown), mask) | Add(scaled, mask) | Where(hidden, low, scaled)
+            | Where(visible, scaled, low) | scaled
     wide    = Cast(masked) | masked
     soft    = Softmax<axis=$axis>(wide)
     narrow  = Cast(soft) | soft
@@ -55,6 +56,7 @@ pub(super) const ATTENTION: &[&str] = &[
     d: number
     e: number
     low: number
+    shown: constant
 ",
 ];
 
@@ -291,6 +293,19 @@ fn is_filled(found: &Match<'_, '_>, value: &str) -> bool {
     found.constant_of(source).is_some_and(|tensor| !tensor.is_empty() && !tensor.to_f64().contains(&0.0))
 }
 
+/// Returns whether a mask hides exactly the scores that are multiplied by 0, and none of a whole row: the others are multiplied
+/// by 1.
+fn hides_the_rest(found: &Match<'_, '_>) -> bool {
+    let [Some(shown), Some(mask)] = ["shown", "mask"].map(|name| found.constant(name)) else { return false };
+    let hides = |(shown, mask): (&f64, &f64)| match *shown {
+        1.0 => *mask == 0.0,
+        0.0 => *mask <= LOWEST,
+        _ => false,
+    };
+    let (values, added) = (shown.to_f64(), mask.to_f64());
+    shown.shape() == mask.shape() && values.iter().zip(&added).all(hides) && each_row(shown, |row| row.contains(&1.0))
+}
+
 /// The most nodes behind a mask that are looked at.
 const SOURCES_MAX: usize = 32;
 
@@ -305,6 +320,9 @@ fn mask(found: &Match<'_, '_>, product: &TensorSpec) -> Result<Option<String>, S
         Some(f64::NEG_INFINITY) if !found.has("nan") && !each_row_has_a_position(found) => return Err(EMPTY.to_owned()),
         None if !found.has("nan") && may_hide_rows(found, "mask") => return Err(EMPTY.to_owned()),
         _ => {}
+    }
+    if found.has("shown") && !hides_the_rest(found) {
+        return Err("the scores that its mask multiplies by 0 are not those that it hides".to_owned());
     }
     let mask = found.spec(name).ok_or("the shape of its mask is not known")?;
     let is_short = |mask: &TensorSpec| {

@@ -42,7 +42,9 @@ pub(super) const LAYER: &[&str] = &[
     rows     = Reshape(x, _rows_sizes)
     mean     = ReduceMean<axes=$row_axes, keepdims=1>(rows)
     square   = ReduceSumSquare<axes=$row_axes, keepdims=0>(Sub(rows, mean))
-    n        = BatchNormalization<epsilon=$epsilon>(rows, 1, 0, Squeeze(mean, _at), Div(square, row_size))
+    one      = Expand(1, _rows) | 1
+    zero     = Expand(0, _rows) | 0
+    n        = BatchNormalization<epsilon=$epsilon>(rows, one, zero, Squeeze(mean, _at), Div(square, row_size))
     s        = Mul(Reshape(n, _sizes), scale)
     y        = Add(s, bias)
     row_size: number

@@ -1,12 +1,11 @@
 //! What a script changed, and the access to its graphs.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use flagperf_config::{OperatorDescription, list_known};
 use flagperf_core::event::{GraphChange, Level};
 use flagperf_onnx::rewrite::{NearMiss, Replaced, Rewrite, VendorOperator};
-use flagperf_onnx_exec::{ProofError, RegionsProof, prove_regions};
+use flagperf_onnx_exec::{ProofError, ProofLimits, RegionsProof, prove_regions};
 use rhai::{EvalAltResult, NativeCallContext};
 
 use crate::packages::nn::Graph;
@@ -21,15 +20,15 @@ const PROOF_SEED: u64 = 0;
 #[derive(Default)]
 pub(crate) struct Changes {
     list: Mutex<Vec<(String, GraphChange)>>,
-    /// Whether places are not compared, because the model is only checked.
-    unproved: AtomicBool,
+    /// What a comparison of places accepts; `None` if the model is only checked, and places are not compared.
+    limits: Mutex<Option<ProofLimits>>,
 }
 
 impl Changes {
     /// Starts a call of `export_model`.
-    pub(crate) fn start(&self, proves: bool) {
+    pub(crate) fn start(&self, limits: Option<ProofLimits>) {
         lock(&self.list).clear();
-        self.unproved.store(!proves, Ordering::Relaxed);
+        *lock(&self.limits) = limits;
     }
 
     /// Returns the changes since [`Changes::start`].
@@ -89,14 +88,20 @@ impl Call {
     /// Keeps a graph in which places were replaced, after each was compared with what replaces it.
     pub(super) fn replace(&self, graph: &Graph, what: String, rewrite: Rewrite) -> Fallible<i64> {
         let Rewrite { graph: changed, replaced, near_misses } = rewrite;
-        let proof = match self.script.changes.unproved.load(Ordering::Relaxed) {
-            true => RegionsProof::default(),
-            false => self.script.budget.paused(|| catch_panic(|| prove_regions(&replaced, PROOF_SEED)))?,
+        let limits = *lock(&self.script.changes.limits);
+        let proof = match limits {
+            None => RegionsProof::default(),
+            Some(limits) => {
+                self.script.budget.paused(|| catch_panic(|| prove_regions(&replaced, PROOF_SEED, limits)))?
+            }
         };
         if let Some((node, error)) = proof.differs {
             let what = match error {
                 ProofError::Differs { error, limit, .. } => format!(
                     "computes something else: its output differs by {error:.1e} of its largest value (at most {limit:.0e})"
+                ),
+                ProofError::TooCoarse { error, limit, .. } => format!(
+                    "is too coarse an approximation: its relative L2 error is {error:.1e} (the case accepts {limit:.0e})"
                 ),
                 error => format!("is not possible: {error}"),
             };
@@ -109,6 +114,7 @@ impl Call {
             places: places as u64,
             distinct_places: proof.distinct as u64,
             error: (proof.distinct > 0).then_some(proof.error),
+            approximation: proof.approximation,
             unproved: listed(unproved.collect()),
             near_misses: listed(near_misses.iter().map(describe_near_miss).collect()),
             ..GraphChange::default()
@@ -125,6 +131,9 @@ impl Call {
         change.at = format!("{script}:{line}");
         let log = |text: &str| self.script.log(Level::Info, self.line, text);
         log(&format!("graph `{graph}`: {}: {}", change.what, places(change.places)));
+        if let Some(error) = change.approximation {
+            log(&format!("this is an approximation, with a relative L2 error of {error:.1e}"));
+        }
         change.near_misses.iter().for_each(|miss| log(&format!("not replaced: {miss}")));
         change.unproved.iter().for_each(|place| log(&format!("not compared: {place}")));
         lock(&self.script.changes.list).push((graph.to_owned(), change));
