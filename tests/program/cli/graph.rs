@@ -78,7 +78,7 @@ fn an_approximation_within_the_limit_that_the_case_sets_is_named_in_the_record()
         fs::write(parameters, text).expect("a file");
         checkout
     };
-    let checkout = approximate("0.002");
+    let checkout = approximate("0.0011");
     let (folder, _) = results::run(checkout.path(), &["--plain"]);
     let text = fs::read_to_string(folder.join("record.json")).expect("a record");
     let record: Value = serde_json::from_str(&text).expect("JSON");

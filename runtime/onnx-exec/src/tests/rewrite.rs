@@ -1,8 +1,6 @@
 //! Rewrites: what is found and replaced, and what shows that a graph still computes the same.
 
-use flagperf_onnx::rewrite::{
-    Fusion, Pattern, Replaced, Replacement, Rewrite, extract, find, insert, rename, replace, simplify,
-};
+use flagperf_onnx::rewrite::{Fusion, Pattern, Replaced, Replacement, Rewrite, find, insert, replace, simplify};
 use flagperf_onnx::{Attribute, DType, Graph, Tensor};
 
 use super::{Sketch, int_list, ints, noise};

@@ -30,6 +30,8 @@ pub struct NearMiss {
     pub node: String,
     /// How many nodes agree.
     pub nodes: usize,
+    /// Their names.
+    pub(super) names: Vec<String>,
     /// What does not agree.
     pub reason: String,
 }
@@ -406,6 +408,7 @@ pub(super) fn find_with(
     let misses = misses.into_iter().map(|(root, Nearest { nodes, reason, .. })| NearMiss {
         node: search.index.node(root).name.clone(),
         nodes: nodes.len(),
+        names: nodes.into_iter().map(|number| search.index.node(number).name.clone()).collect(),
         reason,
     });
     (found, misses.collect())

@@ -71,15 +71,17 @@ impl Rewrite {
         Ok(())
     }
 
-    /// Removes the near misses of one pattern that another one replaced or that are nearer to another one.
+    /// Removes the near misses of one pattern that another one replaced, or that are a part of a near miss with more nodes.
     pub(super) fn without_replaced_misses(mut self) -> Self {
         let left: HashSet<&str> = self.graph.nodes.iter().map(|node| node.name.as_str()).collect();
         let replaced: HashSet<&str> = self.replaced.iter().map(|place| place.node.as_str()).collect();
         let mut nearest: HashMap<&str, usize> = HashMap::new();
         for (place, miss) in self.near_misses.iter().enumerate() {
-            let best = nearest.entry(&miss.node).or_insert(place);
-            if miss.nodes > self.near_misses[*best].nodes {
-                *best = place;
+            for name in miss.names.iter().chain([&miss.node]) {
+                let best = nearest.entry(name).or_insert(place);
+                if miss.nodes > self.near_misses[*best].nodes {
+                    *best = place;
+                }
             }
         }
         let kept = |(place, miss): (usize, &NearMiss)| {
@@ -206,6 +208,7 @@ fn without_overlaps(found: Vec<Found>, index: &GraphIndex<'_>, near_misses: &mut
             Some(other) => near_misses.push(NearMiss {
                 node: index.node(place.root).name.clone(),
                 nodes: place.nodes.len(),
+                names: Vec::new(),
                 reason: format!("it shares nodes with the place that ends at node `{}`", index.node(*other).name),
             }),
         }
