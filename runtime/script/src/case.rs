@@ -13,13 +13,13 @@ use rhai::{Dynamic, Scope};
 use serde_json::Value as Json;
 
 use flagperf_config::Parameters;
-use flagperf_core::event::GraphChange;
 use flagperf_core::limits::Limits;
 use flagperf_data::Pipeline;
 use flagperf_engine::Session;
 
 use super::compiled::{CompiledScript, ScriptPlace};
 use super::error::{ScriptError, file_error};
+use super::exported::{Exported, ModelRewrite};
 use super::forward::{EvaluatorFn, ForwardFn, settings};
 use super::names::script_type;
 use super::packages::data::Pipeline as ScriptPipeline;
@@ -60,23 +60,6 @@ impl ScriptChoice {
         let Parameters { forward, evaluator, .. } = parameters.clone();
         ScriptChoice { forward, evaluator, without_model }
     }
-}
-
-/// A model as the scripts export it.
-pub struct Exported {
-    pub model: Model,
-    /// What each script changed, in order.
-    pub rewrites: Vec<ModelRewrite>,
-}
-
-/// The changes of one script.
-pub struct ModelRewrite {
-    /// The script: `resnet50/export.rhai`, or `cpu/export.rhai` of a vendor.
-    pub script: String,
-    pub before: Model,
-    pub after: Model,
-    /// What the script did, with the name of each graph.
-    pub changes: Vec<(String, GraphChange)>,
 }
 
 /// The compiled scripts of a case.

@@ -8,6 +8,7 @@ mod case;
 mod compiled;
 mod config_keys;
 mod error;
+mod exported;
 mod forward;
 mod function_error;
 mod monitor;
@@ -23,10 +24,9 @@ mod syntax;
 mod training;
 
 pub use allocator::{MEMORY_EXIT_STATUS, limit_worker_memory, worker_heap_bytes};
-pub use case::{
-    CaseScripts, Exported, ForwardKind, ModelRewrite, ScriptChoice, ScriptConfig, Sessions, load_evaluator,
-};
+pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions, load_evaluator};
 pub use error::ScriptError;
+pub use exported::{Exported, ModelRewrite};
 pub use forward::{EvaluatorFn, ForwardFn};
 pub use monitor::MonitorScript;
 pub use output::StepOutput;

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use flagperf_onnx::{Graph, Model};
-use flagperf_onnx_exec::ProofLimits;
 use indexmap::IndexMap;
 use tracing::{debug, debug_span};
 
@@ -21,7 +20,7 @@ use super::memory_need;
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::{DrawnSamples, ValidationOutputs};
 use super::reference;
-use super::rewrite::check_rewrite;
+use super::rewrite::{check_rewrite, proof_limits};
 use flagperf_core::description::Delivery;
 use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
@@ -363,17 +362,10 @@ impl Worker<'_> {
         Ok(MeasuredLoop::new(job, schedule, batches, model, evaluator, unknown, progress))
     }
 
-    /// Returns what a rewrite may change: a case accepts approximations by setting its own limit of agreement.
-    fn proof_limits(&self) -> ProofLimits {
-        let Job { settings, parameters, .. } = self.job;
-        let limits = parameters.agreement.get(settings.precision.name());
-        ProofLimits { approximation: limits.and_then(|limits| limits.get("relative_l2")).copied() }
-    }
-
     fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {
         let detail = format!("exporting the model to {}", path.display());
         self.run_step(Step::Export, &detail, || {
-            let limits = self.proof_limits();
+            let limits = proof_limits(self.job);
             let Exported { model, rewrites } =
                 scripts.export_model(model, &self.job.config, Some(limits)).map_err(|e| failure(&e, ""))?;
             for rewrite in &rewrites {

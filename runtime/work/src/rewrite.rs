@@ -9,9 +9,16 @@ use indexmap::IndexMap;
 
 use super::phase::failure;
 use flagperf_core::event::{Failure, GraphProof, GraphRewrite};
+use flagperf_plan::Job;
 
 /// The seed of the inputs on which graphs are compared.
 const PROOF_SEED: u64 = 0;
+
+/// Returns what a rewrite may change: a case accepts approximations by setting its own limit of agreement.
+pub fn proof_limits(job: &Job) -> ProofLimits {
+    let limits = job.parameters.agreement.get(job.settings.precision.name());
+    ProofLimits { approximation: limits.and_then(|limits| limits.get("relative_l2")).copied() }
+}
 
 /// Compares each graph before and after the changes of a script.
 ///

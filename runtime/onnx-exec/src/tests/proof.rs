@@ -22,7 +22,7 @@ fn with_unknown_node(op: &str, operands: [&str; 2]) -> Graph {
         Sketch::new().input("x", "N,4,f32").weight("two", Tensor::scalar(2f32)).weight("w", noise("4,4,f32", 1));
     let mut sketch = sketch.node(op, &operands, &["doubled"]).node("Mystery", &["doubled"], &["m"]);
     sketch.0.nodes[1].domain = "elsewhere".to_owned();
-    let sketch = sketch.value("doubled", "N,4,f32").value("m", "N,4,f32");
+    let sketch = sketch.value("doubled", "N,4,f32").value("m", "N,4,f32").value("y", "N,4,f32");
     let mut graph = sketch.node("MatMul", &["m", "w"], &["y"]).output("y", "N,4,f32");
     graph.outputs.push(output("doubled", "N,4,f32"));
     graph
