@@ -127,8 +127,7 @@ pub(super) enum Command {
     ///
     /// Results are compared if they are of the same case, data and batch size. Two cases are each measured `--pairs` times, in turns,
     /// so that what changes on the machine concerns both; each block is a run with a result of its own. The exit code says
-    /// whether the comparison was possible, and with --max-slowdown whether the second side is slower; the latency of queries is printed
-    /// and not judged.
+    /// whether the comparison was possible, and with --max-slowdown whether the second side is slower.
     Compare(CompareArguments),
     /// Print one table of the results of a case on several numbers of devices: sums, efficiency, and what training together costs.
     ///

@@ -23,7 +23,7 @@ use flagperf_page::junit_test;
 use flagperf_prepare::{Prepared, prepare};
 use flagperf_report::columns;
 use flagperf_result::{RECORD_BYTES_MAX, Record};
-use flagperf_verify::{Standing, Trust, find_results_of_runs, verify_result};
+use flagperf_verify::{Standing, Trust, find_results_of_runs, verify_result, verify_summary};
 
 /// The width of the comparison in a file for services of continuous integration.
 const JUNIT_COLUMNS: u16 = 120;
@@ -82,14 +82,14 @@ impl CompareArguments {
 
 /// Compares two sides and prints what differs.
 pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
-    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
-        return Ok(print_mistake(&message));
-    }
     // What is written to a pipe cannot be replaced.
     let is_replaceable = |path: &PathBuf| path.metadata().map_or(true, |known| known.is_file());
     if arguments.junit.as_ref().is_some_and(is_replaceable)
         && let Err(message) = write_junit(arguments, Some("the sides were not compared"), "")
     {
+        return Ok(print_mistake(&message));
+    }
+    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
         return Ok(print_mistake(&message));
     }
     let names = [&arguments.first, &arguments.second];
@@ -184,6 +184,13 @@ pub(super) fn read_side(path: &str) -> Result<Side, String> {
         let record: Record = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
         if report.standing > Standing::Consistent {
             print_message(&format!("warning: `{}` is {}", folder.display(), report.standing.name()));
+        }
+        // A sum without one of its devices would hide a slowdown.
+        let case = folder.parent().filter(|_| folder != Path::new(path));
+        if let Some(report) = case.and_then(verify_summary)
+            && report.standing == Standing::Wrong
+        {
+            return Err(format!("`{}` is wrong: `flagperf verify` shows why", report.path));
         }
         results
             .push((if folder.is_dir() { folder } else { file.parent().unwrap_or(Path::new(".")).to_owned() }, record));

@@ -2,7 +2,7 @@
 
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::Measurement;
-use flagperf_result::Record;
+use flagperf_result::{Record, different_keys};
 use serde::Serialize;
 
 /// What differs if batches have other sizes.
@@ -50,9 +50,10 @@ pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
     add("dataset", data(first), data(second), true);
     let pipeline = |record: &Record| dataset(record).map(|facts| facts.pipeline.join("; ")).unwrap_or_default();
     add("transforms", pipeline(first), pipeline(second), true);
+    add("scenario", scenario(first), scenario(second), true);
     let host = |record: &Record| record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
     add("host", host(first), host(second), false);
-    let names: std::collections::BTreeSet<&String> = first.settings.keys().chain(second.settings.keys()).collect();
+    let names: std::collections::BTreeSet<&str> = different_keys(&first.settings, &second.settings, true).collect();
     for name in names {
         let value = |record: &Record| {
             let set = record.settings.get(name).filter(|setting| !setting.value.is_null());
@@ -66,6 +67,14 @@ pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
 /// Returns the measured loop that determines the headline figures.
 pub(super) fn headline(record: &Record) -> Option<&Measurement> {
     record.measured_loops().next_back()
+}
+
+/// Returns how queries arrive and which share of them has to keep a bound, without the bounds and the length of the scenario.
+fn scenario(record: &Record) -> String {
+    let Some(setting) = record.settings.get("scenario") else { return "none".to_owned() };
+    let kind = setting.value["kind"].as_str().unwrap_or("none");
+    let percentile = setting.value["percentile"].as_f64();
+    percentile.map_or_else(|| kind.to_owned(), |percentile| format!("{kind}, percentile {percentile}"))
 }
 
 fn dataset(record: &Record) -> Option<&DatasetFacts> {

@@ -1,10 +1,10 @@
 //! The comparison of two sides.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flagperf_core::measure::Measurement;
 use flagperf_core::step::Phase;
-use flagperf_result::{Record, Status};
+use flagperf_result::{Record, Status, different_setting};
 use indexmap::IndexMap;
 use serde::Serialize;
 
@@ -121,13 +121,9 @@ pub struct CompareOptions {
 /// When a side has no usable result, or the sides are not of the same work.
 pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison, ComparisonError> {
     let CompareOptions { interleaved, anyway, confidence } = options;
-    sides.into_iter().try_for_each(check_usable)?;
+    sides.into_iter().try_for_each(|side| check_usable(side, options))?;
     let last = sides.map(|side| side.results.last().expect("a usable side has a result"));
     let mut differences = differences(&last[0].1, &last[1].1);
-    let prevented: Vec<Difference> = differences.iter().filter(|difference| difference.prevents).cloned().collect();
-    if !prevented.is_empty() && !anyway {
-        return Err(ComparisonError::NotComparable(prevented));
-    }
     let devices = sides.map(|side| runs(side, interleaved)[0].len());
     let processes = last.map(|(_, record)| record.processes());
     if processes[0] != processes[1] {
@@ -135,7 +131,13 @@ pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison,
     }
     if devices[0] != devices[1] {
         let [first, second] = devices.map(|devices| devices.to_string());
-        differences.push(Difference { what: "devices".to_owned(), first, second, prevents: false });
+        // Processes that train together divide the work, so that batches are compared.
+        let prevents = processes == [1, 1];
+        differences.push(Difference { what: "devices".to_owned(), first, second, prevents });
+    }
+    let prevented: Vec<Difference> = differences.iter().filter(|difference| difference.prevents).cloned().collect();
+    if !prevented.is_empty() && !anyway {
+        return Err(ComparisonError::NotComparable(prevented));
     }
     let is_training = |record: &Record| record.headline_phase().is_some_and(|phase| phase.phase == Phase::Train);
     let compared = match last.iter().any(|(_, record)| is_training(record)) {
@@ -159,7 +161,10 @@ pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison,
     })
 }
 
-fn check_usable(side: &Side) -> Result<(), ComparisonError> {
+fn check_usable(
+    side: &Side,
+    CompareOptions { interleaved, anyway, .. }: CompareOptions,
+) -> Result<(), ComparisonError> {
     let unusable = |reason: &str| ComparisonError::Unusable { side: side.name.clone(), reason: reason.to_owned() };
     if side.results.is_empty() {
         return Err(unusable("it has no result"));
@@ -172,6 +177,22 @@ fn check_usable(side: &Side) -> Result<(), ComparisonError> {
     if devices.iter().any(|count| *count != devices[0]) {
         let counts: Vec<String> = devices.iter().map(usize::to_string).collect();
         return Err(unusable(&format!("its runs have results of different numbers of devices: {}", counts.join(", "))));
+    }
+    let (first_path, first) = &side.results[0];
+    let mut places: IndexMap<_, &Path> = IndexMap::new();
+    for (path, record) in &side.results {
+        if let Some(other) = places.insert((&record.run, record.place()), path).filter(|_| !interleaved) {
+            let paths = [other, path].map(|path| path.display().to_string());
+            return Err(unusable(&format!("`{}` and `{}` are results of one run on one device", paths[0], paths[1])));
+        }
+        let of_work = differences(first, record).into_iter().find(|found| found.prevents);
+        let of_work = of_work.map(|found| format!("{} is {} and {}", found.what, found.second, found.first));
+        if let Some(what) = of_work.or_else(|| different_setting(&first.settings, &record.settings, false))
+            && !anyway
+        {
+            let (path, other) = (path.display(), first_path.display());
+            return Err(unusable(&format!("its results are of different work: {what}, in `{path}` and `{other}`")));
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Stored results of a case that differ in one setting, or only in its switches: the sweep or the ablation that they are. They may have
 //! been measured at any time, so that their intervals are those of repeats, not of pairs.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use flagperf_config::Switch;
@@ -24,16 +25,18 @@ pub enum StoredVariants {
 type Results = Vec<(PathBuf, Record)>;
 
 impl StoredVariants {
-    /// Returns the sweep or the ablation of each case. Those of several devices, and without valid figures, are not used.
+    /// Returns the sweep or the ablation of each case on one machine with one version of each engine. Those of several devices, and without
+    /// valid figures, are not used.
     pub fn of<'r>(results: impl IntoIterator<Item = (PathBuf, &'r Record)>) -> Vec<Self> {
-        let mut cases: IndexMap<[String; 4], Results> = IndexMap::new();
+        let mut cases: IndexMap<String, Results> = IndexMap::new();
+        let mut known = HashSet::new();
         for (path, record) in results {
             let is_one_device = record.device.is_none() && record.processes() == 1;
             let is_usable = record.status == Status::Ok && record.validity.verdict != Validity::Invalid;
-            if is_one_device && is_usable && headline(record).is_some() {
-                let host = record.hosts.first().map(|host| host.name.clone()).unwrap_or_default();
-                let case = [record.key(), record.vendor.clone(), host, record.provenance.flagperf.clone()];
-                cases.entry(case).or_default().push((path, record.clone()));
+            // A copy is no repeat.
+            let is_new = known.insert((&record.run, record.key(), record.place()));
+            if is_one_device && is_usable && is_new && headline(record).is_some() {
+                cases.entry(subject(record)).or_default().push((path, record.clone()));
             }
         }
         cases.into_values().filter_map(StoredVariants::of_case).collect()
@@ -41,6 +44,14 @@ impl StoredVariants {
 
     fn of_case(mut results: Results) -> Option<Self> {
         results.sort_by(|a, b| (&a.1.started, &a.0).cmp(&(&b.1.started, &b.0)));
+        let mut versions: IndexMap<&str, &str> = IndexMap::new();
+        for (_, record) in &results {
+            let engine = record.headline_phase()?.engine.as_ref();
+            let known = engine.map(|engine| (versions.insert(&engine.name, &engine.version), &engine.version));
+            if known.is_some_and(|(known, version)| known.is_some_and(|known| known != version)) {
+                return None;
+            }
+        }
         let first = &results[0].1;
         let different: IndexSet<&str> =
             results.iter().flat_map(|(_, record)| different_keys(&first.settings, &record.settings, false)).collect();
@@ -71,6 +82,16 @@ impl StoredVariants {
             None => None,
         }
     }
+}
+
+/// Returns what results of a sweep or an ablation have in common.
+fn subject(record: &Record) -> String {
+    let engine = record.headline_phase().and_then(|phase| phase.engine.as_ref());
+    let device = engine.map(|engine| (&engine.device, &engine.driver));
+    let machine = record.hosts.first().map(|host| (&host.name, &host.machine));
+    let dataset = record.phases.iter().rev().find_map(|phase| phase.dataset.as_ref()).map(|facts| &facts.index_sha256);
+    let what = (record.key(), &record.vendor, &record.provenance.flagperf, device, machine, dataset);
+    serde_json::to_string(&what).expect("a record is plain data")
 }
 
 /// Returns which switches are on in a result; `None` if a setting is neither as with its switch on nor as with it off.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flagperf_core::hash::hash_bytes;
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::SUMMARY_FILE;
+use flagperf_core::text::one_line;
 use flagperf_report::{Screen, summary_report};
 use flagperf_result::{RECORD_BYTES_MAX, ShortTime, Summary};
 use flagperf_verify::verify_summary;
@@ -64,7 +65,13 @@ impl ReadSummary {
             serde_json::from_slice(&text).map_err(|error| format!("it is not a summary: {error}"))?;
         let index = |folder: &str| own.iter().copied().find(|index| results[*index].path == case.join(folder));
         let replicas: Option<Vec<usize>> = summary.replicas.iter().map(|replica| index(&replica.folder)).collect();
-        let Some(replicas) = replicas else { return Ok(None) };
+        let Some(replicas) = replicas else {
+            let is_there = |folder: &str| is_file_name(folder) && case.join(folder).is_dir();
+            let missing = summary.replicas.iter().find(|replica| !is_there(&replica.folder));
+            return missing.map_or(Ok(None), |missing| {
+                Err(format!("the result `{}`, which it lists, is missing", one_line(&missing.folder)))
+            });
+        };
         if replicas.is_empty() {
             return Err("it lists no results".to_owned());
         }
@@ -95,10 +102,18 @@ impl ReadSummary {
     }
 }
 
+/// Returns whether a text is the name of a file in a folder, and no path that leads elsewhere.
+fn is_file_name(text: &str) -> bool {
+    Path::new(text).file_name().is_some_and(|name| name == text)
+}
+
 /// Returns whether several of these results are of one run of a case, which writes their sum.
 fn has_several_devices(results: &[&ReadResult], own: &[usize]) -> bool {
-    let mut runs = HashSet::new();
-    own.iter().map(|index| &results[*index].record).any(|record| !runs.insert((&record.run, record.key())))
+    let mut runs: IndexMap<_, HashSet<_>> = IndexMap::new();
+    for record in own.iter().map(|index| &results[*index].record) {
+        runs.entry((&record.run, record.key())).or_default().insert(record.place());
+    }
+    runs.values().any(|places| places.len() > 1)
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ fn ablation_figure(ablation: &Ablation, language: Language) -> Figure {
     });
     Figure {
         title: language.sentence("{}: change of samples/s by each switch, in percent", &[&text(&ablation.case)]),
-        description: language.word("The change of the throughput (core) with its 95 % confidence interval; the number of a switch is that of its row in the table. Alone: by all off; added: by those before it; left out: all others on, by all on.").to_owned(),
+        description: language.word("The change of the throughput (core) with its 95 % confidence interval, as of results that were measured at different times; the number of a switch is that of its row in the table. Alone: by all off; added: by those before it; left out: all others on, by all on.").to_owned(),
         elements: chart.elements(),
         legend: legend(names.iter()),
         note: None,

@@ -318,8 +318,8 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("{}: change of samples/s by each switch, in percent", "{}：各开关使每秒样本数改变的百分比"),
     (
-        "The change of the throughput (core) with its 95 % confidence interval; the number of a switch is that of its row in the table. Alone: by all off; added: by those before it; left out: all others on, by all on.",
-        "吞吐量（core）的变化及其 95 % 置信区间；开关的序号即其在表中的行号。单独：相对于全部关闭；累加：相对于此前各开关；去掉：其余全部打开，相对于全部打开。",
+        "The change of the throughput (core) with its 95 % confidence interval, as of results that were measured at different times; the number of a switch is that of its row in the table. Alone: by all off; added: by those before it; left out: all others on, by all on.",
+        "吞吐量（core）的变化及其 95 % 置信区间（按不同时间测得的结果计算）；开关的序号即其在表中的行号。单独：相对于全部关闭；累加：相对于此前各开关；去掉：其余全部打开，相对于全部打开。",
     ),
     ("number", "序号"),
     ("change by the best, in percent", "相对最佳值的变化（%）"),

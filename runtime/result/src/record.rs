@@ -139,6 +139,11 @@ impl Record {
         self.training_key.clone().unwrap_or_else(|| format!("{}:{}", self.case, self.framework))
     }
 
+    /// Returns where it was measured: the name of its host, and its device if there are several.
+    pub fn place(&self) -> (Option<&str>, Option<u32>) {
+        (self.hosts.first().map(|host| host.name.as_str()), self.device)
+    }
+
     /// Returns the number of passes of each loop, or of trainings; 0 when the record does not state it.
     pub fn repeat(&self) -> u32 {
         let training = self.training_key.as_ref().and_then(|key| key.parse::<CaseKey>().ok()?.training);

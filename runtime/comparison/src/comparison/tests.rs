@@ -12,6 +12,7 @@ use crate::ratio::CONFIDENCE;
 fn record(run: u32, throughput: f64, latency_s: f64) -> (PathBuf, Record) {
     let mut record = testing::record();
     record.run = format!("run{run}");
+    record.device = Some(throughput as u32);
     let phase = &mut record.phases[0];
     let measured = &mut phase.measured[0];
     measured.throughput_core_samples_per_s = Some(SamplesPerSecond(throughput));
@@ -56,14 +57,33 @@ fn the_devices_of_a_run_are_one_speed_whose_error_is_the_sum_of_theirs() {
 
 #[test]
 fn another_number_of_devices_is_a_difference_and_runs_of_different_numbers_are_not_compared() {
-    let found = compared(vec![record(1, 100.0, 0.1)], vec![record(2, 100.0, 0.1), record(2, 90.0, 0.1)]);
+    let sides = [side(vec![record(1, 100.0, 0.1)]), side(vec![record(2, 100.0, 0.1), record(2, 90.0, 0.1)])];
+    let options = CompareOptions { interleaved: false, anyway: false, confidence: CONFIDENCE };
+    let refused = compare([&sides[0], &sides[1]], options).expect_err("they are not of the same work").to_string();
+    assert!(refused.ends_with("devices is 1 and 2"), "{refused}");
+    let options = CompareOptions { anyway: true, ..options };
+    let found = compare([&sides[0], &sides[1]], options).expect("it is asked for");
     let devices = found.differences.iter().find(|difference| difference.what == "devices").expect("they differ");
-    assert_eq!((devices.first.as_str(), devices.second.as_str(), devices.prevents), ("1", "2", false));
+    assert_eq!((devices.first.as_str(), devices.second.as_str()), ("1", "2"));
     assert_eq!(found.core.map(|core| core.throughput_samples_per_s[1].round()), Some(190.0));
     let mixed = side(vec![record(1, 100.0, 0.1), record(2, 100.0, 0.1), record(2, 90.0, 0.1)]);
-    let options = CompareOptions { interleaved: false, anyway: true, confidence: CONFIDENCE };
     let error = compare([&mixed, &mixed], options).expect_err("one run lacks a device").to_string();
     assert!(error.ends_with("its runs have results of different numbers of devices: 1, 2"), "{error}");
+}
+
+#[test]
+fn a_side_of_copies_or_of_different_work_is_not_compared() {
+    let options = CompareOptions { interleaved: false, anyway: false, confidence: CONFIDENCE };
+    let refused = |results: Vec<(PathBuf, Record)>| {
+        let side = side(results);
+        compare([&side, &side], options).expect_err("it is refused").to_string()
+    };
+    let copies = refused(vec![record(1, 100.0, 0.1), record(1, 100.0, 0.1)]);
+    assert!(copies.ends_with("are results of one run on one device"), "{copies}");
+    let (path, mut other) = record(2, 100.0, 0.1);
+    other.phases[0].measured[0].batch_size = 4;
+    let mixed = refused(vec![record(1, 100.0, 0.1), (path, other)]);
+    assert!(mixed.contains("its results are of different work: batch size is 4 and 8, in `run2/"), "{mixed}");
 }
 
 #[test]
