@@ -4,8 +4,8 @@ use flagperf_onnx_exec::{Executor, NodeEvent};
 use flagperf_plugin::Error;
 use serde_json::{Value, json};
 
-use crate::ops::TorchOps;
 use crate::executor_error;
+use crate::ops::TorchOps;
 use crate::tensor::TorchTensor;
 use crate::timer::Timer;
 
