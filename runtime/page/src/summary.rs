@@ -138,7 +138,7 @@ mod tests {
         let result = |rank: u32| {
             let path = case.join(format!("h_noderank0_device{rank}"));
             std::fs::create_dir_all(&path).unwrap();
-            ReadResult { path, record: testing::record(), digest: None }
+            ReadResult { path, record: flagperf_result::Record { device: Some(rank), ..testing::record() }, digest: None }
         };
         let (found, messages) = ReadSummary::of_results(&[result(1), result(0)]);
         assert_eq!((found.len(), messages.len()), (1, 0));
@@ -154,5 +154,9 @@ mod tests {
         std::fs::remove_file(case.join(SUMMARY_FILE)).unwrap();
         assert!(messages_of(&[result(1), result(0)]).contains("summary.json`: No such file"));
         assert_eq!(messages_of(&[result(1)]), "", "one of several may be copied elsewhere");
+        assert_eq!(messages_of(&[result(1), result(1)]), "", "two of one device are copies");
+        summary["replicas"] = json!([replica(0), replica(2)]);
+        std::fs::write(case.join(SUMMARY_FILE), summary.to_string()).unwrap();
+        assert!(messages_of(&[result(1), result(0)]).ends_with("the result `h_noderank0_device2`, which it lists, is missing"));
     }
 }
