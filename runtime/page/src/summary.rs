@@ -138,7 +138,11 @@ mod tests {
         let result = |rank: u32| {
             let path = case.join(format!("h_noderank0_device{rank}"));
             std::fs::create_dir_all(&path).unwrap();
-            ReadResult { path, record: flagperf_result::Record { device: Some(rank), ..testing::record() }, digest: None }
+            ReadResult {
+                path,
+                record: flagperf_result::Record { device: Some(rank), ..testing::record() },
+                digest: None,
+            }
         };
         let (found, messages) = ReadSummary::of_results(&[result(1), result(0)]);
         assert_eq!((found.len(), messages.len()), (1, 0));
@@ -157,6 +161,9 @@ mod tests {
         assert_eq!(messages_of(&[result(1), result(1)]), "", "two of one device are copies");
         summary["replicas"] = json!([replica(0), replica(2)]);
         std::fs::write(case.join(SUMMARY_FILE), summary.to_string()).unwrap();
-        assert!(messages_of(&[result(1), result(0)]).ends_with("the result `h_noderank0_device2`, which it lists, is missing"));
+        assert!(
+            messages_of(&[result(1), result(0)])
+                .ends_with("the result `h_noderank0_device2`, which it lists, is missing")
+        );
     }
 }
