@@ -47,7 +47,7 @@ fn speed_row(name: &str, speed: &Speed) -> [String; 5] {
 }
 
 /// Returns a ratio with its interval.
-pub(super) fn ratio(ratio: &RatioInterval) -> String {
+fn ratio(ratio: &RatioInterval) -> String {
     let RatioInterval { ratio, low, high, pairs } = ratio;
     let pairs = if *pairs > 0 { format!(", {pairs} pairs") } else { String::new() };
     format!("{ratio:.4} ({low:.4} to {high:.4}{pairs})")

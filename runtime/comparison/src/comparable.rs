@@ -77,6 +77,7 @@ fn scenario(record: &Record) -> String {
     percentile.map_or_else(|| kind.to_owned(), |percentile| format!("{kind}, percentile {percentile}"))
 }
 
-fn dataset(record: &Record) -> Option<&DatasetFacts> {
+/// Returns what is known of the data of the last phase that has some.
+pub(super) fn dataset(record: &Record) -> Option<&DatasetFacts> {
     record.phases.iter().rev().find_map(|phase| phase.dataset.as_ref())
 }

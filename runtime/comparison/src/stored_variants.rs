@@ -10,7 +10,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde_json::Value;
 
 use super::ablation::{Ablation, Combination, MeasuredCombination};
-use super::comparable::headline;
+use super::comparable::{dataset, headline};
 use super::comparison::Side;
 use super::sweep::Sweep;
 use super::variant::Variant;
@@ -89,7 +89,7 @@ fn subject(record: &Record) -> String {
     let engine = record.headline_phase().and_then(|phase| phase.engine.as_ref());
     let device = engine.map(|engine| (&engine.device, &engine.driver));
     let machine = record.hosts.first().map(|host| (&host.name, &host.machine));
-    let dataset = record.phases.iter().rev().find_map(|phase| phase.dataset.as_ref()).map(|facts| &facts.index_sha256);
+    let dataset = dataset(record).map(|facts| &facts.index_sha256);
     let what = (record.key(), &record.vendor, &record.provenance.flagperf, device, machine, dataset);
     serde_json::to_string(&what).expect("a record is plain data")
 }

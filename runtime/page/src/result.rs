@@ -69,9 +69,9 @@ impl ReadResult {
 
     /// Returns where it was measured: its host, and its device if there are several.
     pub fn place(&self) -> String {
-        let host = self.record.hosts.first().map_or("", |host| &host.name);
-        let device = self.record.device.map(|device| format!(" device {device}")).unwrap_or_default();
-        text(&format!("{host}{device}"))
+        let (host, device) = self.record.place();
+        let device = device.map(|device| format!(" device {device}")).unwrap_or_default();
+        text(&format!("{}{device}", host.unwrap_or_default()))
     }
 
     /// Returns the path of the record.

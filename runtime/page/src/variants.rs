@@ -78,12 +78,11 @@ fn sweep_figure(sweep: &Sweep, language: Language) -> Figure {
             .chain(knee.map(|knee| Part::Dots(vec![knee], 2)))
             .collect(),
     };
-    let change = |effect: &Effect| effect.core.as_ref().map_or_else(String::new, |ratio| change_text(ratio, language));
     let speed = |speed: Option<f64>| speed.map_or_else(String::new, |speed| rate(SamplesPerSecond(speed)));
     let rows = sweep.points.iter().enumerate().map(|(index, point)| {
         let by_best = match sweep.best == Some(index) {
             true => language.word("best").to_owned(),
-            false => change(&point.by_best),
+            false => known_change(point.by_best.core.as_ref(), language),
         };
         let knee = if sweep.knee == Some(index) { language.word("knee") } else { "" };
         vec![
@@ -135,8 +134,7 @@ fn ablation_figure(ablation: &Ablation, language: Language) -> Figure {
         parts: std::iter::once(zero).chain(lines.into_iter().flat_map(|(interval, dot)| [interval, dot])).collect(),
     };
     let names = EFFECTS.map(|(name, _)| language.word(name).to_owned());
-    let cell = |ratio: Option<&RatioInterval>| ratio.map_or_else(String::new, |ratio| change_text(ratio, language));
-    let cells = |effect: &Effect| [cell(effect.core.as_ref()), cell(effect.whole.as_ref())];
+    let cells = |effect: &Effect| [&effect.core, &effect.whole].map(|ratio| known_change(ratio.as_ref(), language));
     let rows = ablation.switches.iter().enumerate().map(|(index, effects)| {
         let SwitchEffects { switch, alone, added, total, left_out } = effects;
         let settings = |is_on| switch.settings(is_on).collect::<Vec<_>>().join(" ");
@@ -156,6 +154,10 @@ fn ablation_figure(ablation: &Ablation, language: Language) -> Figure {
         ),
         rows: rows.collect(),
     }
+}
+
+fn known_change(ratio: Option<&RatioInterval>, language: Language) -> String {
+    ratio.map_or_else(String::new, |ratio| change_text(ratio, language))
 }
 
 /// Returns the change that a ratio is, in percent with its interval.
