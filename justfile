@@ -28,10 +28,6 @@ check:
 ci:
     bash .ci/run
 
-# Run every test with the second pure-Rust compiler included (compiles for minutes).
-tract:
-    tests/run --features tract
-
 # Fuzz every parser, or the given targets, for so many seconds each (compiles for long).
 fuzz seconds="60" *targets:
     tests/fuzz/run {{ seconds }} {{ targets }}

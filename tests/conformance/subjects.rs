@@ -37,9 +37,6 @@ impl Candidate {
     fn row(engine: &'static dyn Engine, name: &str, subject: fn(&'static dyn Engine) -> Subject) -> Self {
         let check = move || match engine.check() {
             Ok(_) => Ok(subject(engine)),
-            Err(unavailable) if engine.name() == "tract" => {
-                Err(Missing::new(format!("tract: {unavailable}"), "run `tests/run --features tract`"))
-            }
             Err(unavailable) => Err(Missing::engine(engine.name(), unavailable)),
         };
         Candidate::new(name, engine.roles(), check)

@@ -154,13 +154,6 @@ fn onnx_runtime_trains_and_the_interpreter_computes_the_same_steps() {
 }
 
 #[test]
-fn tract_trains_and_the_interpreter_computes_the_same_steps() {
-    if has_engine("tract") {
-        train_on(drawn_digits().path(), "tract");
-    }
-}
-
-#[test]
 fn libtorch_trains_and_the_interpreter_computes_the_same_steps() {
     let Some(with_libtorch) = checkout_with_libtorch() else { return };
     let digits = drawn_digits();

@@ -89,7 +89,7 @@ mod tests {
     fn values_are_those_of_a_list_in_yaml() {
         let read = |setting| read_setting(setting).map_err(|message| message.lines().next().unwrap().to_owned());
         assert_eq!(read("batch_size=1,2, 4"), Ok(("batch_size".to_owned(), vec![json!(1), json!(2), json!(4)])));
-        assert_eq!(read("compiler=rten,\"tract\"").unwrap().1, [json!("rten"), json!("tract")]);
+        assert_eq!(read("compiler=rten,\"openvino\"").unwrap().1, [json!("rten"), json!("openvino")]);
         assert_eq!(read("request={a: 1},{a: 2}").unwrap().1, [json!({"a": 1}), json!({"a": 2})]);
         for (setting, expected) in [
             ("batch_size", "`batch_size`: not a key with its values"),

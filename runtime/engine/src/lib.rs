@@ -31,7 +31,6 @@ mod rten;
 mod session;
 mod sidecar;
 mod table;
-mod tract;
 mod value;
 
 pub use answers::AnswerTimes;

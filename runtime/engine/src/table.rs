@@ -14,13 +14,12 @@ use super::plugin::Plugin;
 use super::program::Program;
 use super::rten::Rten;
 use super::sidecar::Sidecar;
-use super::tract::Tract;
 use flagperf_core::suggestion::nearest;
 
 /// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
 /// `check` reports the reason.
 pub static TABLE: &[&dyn Engine] =
-    &[&Interpreter, &KServe, &Null, &OnnxRuntime, &OpenAi, &OpenVino, &Plugin, &Program, &Rten, &Sidecar, &Tract];
+    &[&Interpreter, &KServe, &Null, &OnnxRuntime, &OpenAi, &OpenVino, &Plugin, &Program, &Rten, &Sidecar];
 
 /// Returns the engine with this name.
 ///
@@ -31,7 +30,7 @@ pub fn find(name: &str) -> Result<&'static dyn Engine, UnknownEngine> {
 }
 
 /// The engines that are part of this program and open no library.
-const OWN_CODE: [&str; 4] = ["interpreter", "null", "rten", "tract"];
+const OWN_CODE: [&str; 3] = ["interpreter", "null", "rten"];
 
 /// Returns whether an engine runs nothing but the code of this program.
 pub fn is_own_code(name: &str) -> bool {
@@ -96,12 +95,7 @@ mod tests {
     #[test]
     fn engine_versions_match_the_lock_file() {
         let locked = include_str!("../../../Cargo.lock");
-        let versions = [
-            ("flagperf", Null::VERSION),
-            ("gemm", Interpreter::GEMM_VERSION),
-            ("rten", Rten::VERSION),
-            ("tract-onnx", Tract::VERSION),
-        ];
+        let versions = [("flagperf", Null::VERSION), ("gemm", Interpreter::GEMM_VERSION), ("rten", Rten::VERSION)];
         for (name, version) in versions {
             assert!(locked.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name}");
         }

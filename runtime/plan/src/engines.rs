@@ -20,11 +20,8 @@ use flagperf_core::precision::Precision;
 use flagperf_core::process_group::PROCESS_GROUP_OPTION;
 use flagperf_core::step::{EngineRole, Phase};
 
-/// Engines that have another name than in older versions, each with its name now: a vendor.yaml may be older.
-const FORMER_ENGINES: [(&str, &str); 1] = [("candle", "interpreter")];
-
-/// Engines that only some builds contain. Any other engine that a build lacks is a mistake in vendor.yaml.
-const OPTIONAL_ENGINES: [&str; 1] = ["tract"];
+/// Engines of older versions, each with the one in its place: a vendor.yaml may be older.
+const FORMER_ENGINES: [(&str, &str); 2] = [("candle", "interpreter"), ("tract", "rten")];
 
 /// Returns the role of the engine of a phase. A training step is one graph, which a compiler can load as a file: the key of a
 /// training may name a compiler.
@@ -199,11 +196,10 @@ fn find_engine<'c>(
         list_names(names())
     );
     let hint = match FORMER_ENGINES.iter().find(|(former, _)| former == engine) {
-        Some((_, now)) => format!("engine `{engine}` is now called `{now}`: change `engine` in vendor.yaml"),
+        Some((_, now)) => format!("`{now}` took the place of engine `{engine}`: change `engine` in vendor.yaml"),
         None => did_you_mean(nearest(engine, names()), "`flagperf doctor` shows how to get it"),
     };
-    let finding = Finding::unplaced(message).with_hint(hint);
-    Err(if OPTIONAL_ENGINES.contains(&engine.as_str()) { finding.on_machine() } else { finding })
+    Err(Finding::unplaced(message).with_hint(hint))
 }
 
 /// Returns the path of a plug-in's library, which must exist; `None` for an engine that is not a plug-in.

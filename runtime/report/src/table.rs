@@ -251,14 +251,14 @@ mod tests {
                 "missing: no module (`/root/.pyenv/versions/3.11.7/bin/python3` lacks it)",
                 "install it",
             ]),
-            row(["cpu.tract", "works", "a compiler in pure Rust for the processor, which loads files"]),
+            row(["cpu.rten", "works", "a compiler in pure Rust for the processor, which loads files"]),
         ];
         let text = plain_table(rows, 80);
         insta::assert_snapshot!(text.trim_start(), @r"
         cpu.inductor  missing: no module               install it
                        (`/root/.pyenv/versions/3.11.7/
                        bin/python3` lacks it)
-         cpu.tract     works                            a compiler in pure Rust for the
+         cpu.rten      works                            a compiler in pure Rust for the
                                                         processor, which loads files
         ");
         let whole = plain_table([["a".to_owned(), "x".repeat(200)]], 60);

@@ -4,14 +4,15 @@ use std::fs;
 
 use libjpeg_turbo_rs::{PixelFormat, Subsampling};
 
+use crate::support::site::Site;
 use crate::support::{self, program};
 
 /// Number of pictures that are drawn for the run.
 const PICTURES: usize = 6;
 
-/// Runs a small ResNet with the interpreter for validation and `compiler` for inference, and checks that both compute the same
-/// scores. (To compile the whole ResNet-50 takes torch.compile minutes.)
-fn check_agreement_with_the_interpreter(compiler: &str) {
+/// A small ResNet on images.
+#[test]
+fn onnx_runtime_in_python_agrees_with_the_interpreter() {
     if support::python().is_none() {
         return;
     }
@@ -25,16 +26,15 @@ fn check_agreement_with_the_interpreter(compiler: &str) {
         let bytes = libjpeg_turbo_rs::compress(&pixels, 300, 260, PixelFormat::Rgb, 75, Subsampling::S420).unwrap();
         fs::write(data.join(format!("drawn/{index}.jpeg")), bytes).unwrap();
     }
-    let (data, compiler) = (data.display().to_string(), format!("compiler={compiler}"));
+    let data = data.display().to_string();
     let mut arguments = vec!["--case", "resnet50", "--data", &data];
-    for setting in [&compiler, "batch_size=4", "repeat=1", "size=tiny", "resize=36", "image_size=32"] {
+    for setting in ["compiler=onnxruntime_py", "batch_size=4", "repeat=1", "size=tiny", "resize=36", "image_size=32"] {
         arguments.extend(["--set", setting]);
     }
     let (record, code) = program::record(checkout.path(), &arguments);
     assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
     let inference = &record["phases"][1];
     let agreement = &inference["agreement"];
-    println!("{compiler}: {agreement}, {}", inference["engine"]);
     assert_eq!(
         (&agreement["samples"], &agreement["outputs"]["output"]["top1_agreement"]),
         (&PICTURES.into(), &1.0.into())
@@ -44,12 +44,18 @@ fn check_agreement_with_the_interpreter(compiler: &str) {
     assert_eq!(inference["engine"]["device"], "cpu");
 }
 
-#[test]
-fn onnx_runtime_in_python_agrees_with_the_interpreter() {
-    check_agreement_with_the_interpreter("onnxruntime_py");
-}
-
+/// A convolution and a linear layer: torch.compile takes minutes for ResNet-50.
 #[test]
 fn torch_compile_agrees_with_the_interpreter() {
-    check_agreement_with_the_interpreter("inductor");
+    if support::python().is_none() {
+        return;
+    }
+    let record = Site::new("{engine: rten}").run_successfully(&["--vendor", "cpu", "--set", "compiler=inductor"]);
+    let inference = &record["phases"][1];
+    let agreement = &inference["agreement"];
+    assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
+    assert_eq!(
+        (&inference["engine"]["device"], &inference["measured"][0]["padded_samples"]),
+        (&"cpu".into(), &2.into())
+    );
 }

@@ -303,7 +303,7 @@ fn a_vendor_file_of_another_version_is_refused_with_what_to_change() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let older = errors("mock: {engine: \"null\"", "mock: {engine: candle");
-    let hint = "\n  hint: engine `candle` is now called `interpreter`: change `engine` in vendor.yaml\n";
+    let hint = "\n  hint: `interpreter` took the place of engine `candle`: change `engine` in vendor.yaml\n";
     assert!(
         older.starts_with("error: vendors/mock/vendor.yaml:17: framework `mock` needs engine `candle`, "),
         "{older}"

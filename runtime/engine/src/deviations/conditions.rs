@@ -93,12 +93,6 @@ pub(super) fn returns_indices(usage: &NodeUse<'_>) -> bool {
     usage.node.outputs.get(1).is_some_and(|name| !name.is_empty())
 }
 
-/// A normalization by given statistics that are not all weights.
-pub(super) fn has_computed_parameters(usage: &NodeUse<'_>) -> bool {
-    let is_weight = |index: usize| usage.input(index).is_some_and(|name| usage.known.graph.weights.contains_key(name));
-    int(usage, "training_mode").unwrap_or(0) == 0 && !(1..5).all(is_weight)
-}
-
 pub(super) fn has_sequence_lengths(usage: &NodeUse<'_>) -> bool {
     usage.input(4).is_some()
 }
@@ -184,16 +178,8 @@ pub(super) fn pads_around_a_zero_point(usage: &NodeUse<'_>) -> bool {
     is_padded && usage.input(2).is_some()
 }
 
-pub(super) fn is_reversed(usage: &NodeUse<'_>) -> bool {
-    text(usage, "direction") == Some("reverse")
-}
-
 pub(super) fn is_in_column_row_depth_order(usage: &NodeUse<'_>) -> bool {
     text(usage, "mode") == Some("CRD")
-}
-
-pub(super) fn has_alpha(usage: &NodeUse<'_>) -> bool {
-    matches!(usage.node.attributes.get("alpha"), Some(Attribute::Float(alpha)) if *alpha != 1.0)
 }
 
 pub(super) fn has_local_window(usage: &NodeUse<'_>) -> bool {
@@ -208,12 +194,8 @@ pub(super) fn is_causal_with_past(usage: &NodeUse<'_>) -> bool {
     int(usage, "is_causal") == Some(1) && usage.input(4).is_some()
 }
 
-pub(super) fn has_mask(usage: &NodeUse<'_>) -> bool {
-    usage.input(3).is_some()
-}
-
 pub(super) fn has_mask_in_f16(usage: &NodeUse<'_>) -> bool {
-    has_mask(usage) && is_type(usage, 0, &[DType::F16])
+    usage.input(3).is_some() && is_type(usage, 0, &[DType::F16])
 }
 
 /// Has a mask that is the same for every row of the products.

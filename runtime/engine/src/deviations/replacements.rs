@@ -221,30 +221,6 @@ fn fixed_sizes(list: &NodeList<'_>, value: &str) -> Result<Vec<i64>, String> {
     sizes.collect::<Option<_>>().ok_or_else(|| format!("the shape of `{value}` is not known"))
 }
 
-/// Batch normalization by given statistics as products and sums.
-pub(super) fn normalization(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
-    let (x, y) = (input(node, 0)?, output(node)?);
-    let (rank, dtype) = (list.spec(x)?.dims.len(), list.spec(x)?.dtype);
-    let channels: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
-    let mut of_channels = Vec::new();
-    for index in 1..5 {
-        of_channels.push(list.reshape(input(node, index)?, &channels));
-    }
-    let [scale, bias, mean, variance] = &of_channels[..] else { return Err("it has no statistics".to_owned()) };
-    let epsilon = match node.attributes.get("epsilon") {
-        Some(Attribute::Float(epsilon)) => f64::from(*epsilon),
-        _ => 1e-5,
-    };
-    let epsilon = list.number(epsilon, dtype);
-    let shifted = list.add("Add", &[variance, &epsilon]);
-    let deviation = list.add("Sqrt", &[&shifted]);
-    let factor = list.add("Div", &[scale, &deviation]);
-    let centered = list.add("Sub", &[x, mean]);
-    let scaled = list.add("Mul", &[&centered, &factor]);
-    list.define("Add", &[&scaled, bias], y);
-    Ok(())
-}
-
 /// Attention with the mask repeated for every row of the products.
 pub(super) fn attention_with_full_mask(list: &mut NodeList<'_>, node: &Node) -> Result<(), String> {
     let (query, mask) = (input(node, 0)?, input(node, 3)?);

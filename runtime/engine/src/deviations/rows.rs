@@ -7,19 +7,16 @@ use super::{ANY_OPERATOR, Deviation, NodeUse, Reaction};
 use Reaction::{Refuse, Replace, Warn};
 
 const RTEN: &[&str] = &["rten"];
-const TRACT: &[&str] = &["tract"];
 const OPENVINO: &[&str] = &["openvino"];
 const ONNXRUNTIME: &[&str] = &["onnxruntime"];
-const LOSING_NAN: &[&str] = &["openvino", "rten", "tract"];
-const ALL: &[&str] = &["interpreter", "onnxruntime", "openvino", "rten", "tract"];
+const LOSING_NAN: &[&str] = &["openvino", "rten"];
+const ALL: &[&str] = &["interpreter", "onnxruntime", "openvino", "rten"];
 
 /// Reasons that several rows have.
 const RANDOM: &str = "draws random numbers of its own";
 const LOWER_PADS: &str = "auto_pad: SAME_LOWER is computed as SAME_UPPER";
 const LENGTHS: &str = "sequence_lens is ignored";
 const CORNERS: &str = "align_corners uses the size of the output after rounding";
-const INFINITE: &str = "of elements that are all -inf, the largest is a finite number";
-const REVERSE: &str = "direction: reverse gives the states in another order";
 
 const fn row(
     engines: &'static [&'static str],
@@ -41,7 +38,6 @@ pub(super) static ROWS: &[Deviation] = &[
     row(&["openvino", "rten"], ANY_OPERATOR, is::may_exceed_32_bits, "a 64-bit integer that may need more than 32 bits is computed in 32", Warn),
     row(RTEN, "ArgMax", is::selects_first, "of equal elements, the last is selected", Replace(by::first_index)),
     row(RTEN, "ArgMin", is::selects_first, "of equal elements, the last is selected", Replace(by::first_index)),
-    row(TRACT, "Attention", is::has_mask, "a row whose mask excludes everything gives NaN", Warn),
     row(OPENVINO, "Attention", is::has_mask_in_f16, "a row whose mask excludes everything gives the mean of the values", Warn),
     row(OPENVINO, "Attention", is::has_local_window, "the size of the window is ignored", Refuse),
     row(OPENVINO, "Attention", is::is_causal_with_past, "the causal mask ignores the past", Refuse),
@@ -49,12 +45,10 @@ pub(super) static ROWS: &[Deviation] = &[
     row(ONNXRUNTIME, "Attention", is::returns_products, "masked products are the smallest number in place of -inf", Warn),
     row(RTEN, "AveragePool", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
     row(RTEN, "AveragePool", is::lacks_window_attributes, "needs all attributes", Replace(by::with_window_attributes)),
-    row(TRACT, "BatchNormalization", is::has_computed_parameters, "needs constant parameters", Replace(by::normalization)),
-    row(&["rten", "tract"], "BatchNormalization", is::normalizes_by_batch, "normalizes by the given statistics, not by those of the batch", Refuse),
+    row(RTEN, "BatchNormalization", is::normalizes_by_batch, "normalizes by the given statistics, not by those of the batch", Refuse),
     row(ALL, "Bernoulli", is::always, RANDOM, Warn),
     row(OPENVINO, "BitShift", is::of_signed_integers, "signed integers are shifted in another way", Refuse),
     row(RTEN, "Cast", is::casts_to_bool, "to: bool keeps other numbers than 0 and 1", Replace(by::is_not_zero)),
-    row(TRACT, "Cast", is::may_exceed_32_bits, "a float beyond 32 bits becomes the nearest integer of 32 bits", Warn),
     row(OPENVINO, "Cast", is::widens_to_double, "infinite numbers become the largest number of f32", Warn),
     row(LOSING_NAN, "Clip", is::may_be_nan, "NaN becomes a bound", Warn),
     row(RTEN, "Conv", is::pads_at_the_lower_end, LOWER_PADS, Refuse),
@@ -69,9 +63,7 @@ pub(super) static ROWS: &[Deviation] = &[
     row(ALL, "Dropout", is::drops_at_random, RANDOM, Warn),
     row(&["openvino", "rten"], "DynamicQuantizeLinear", is::always, "multiplies by the reciprocal of the scale: may differ by one step", Warn),
     row(RTEN, "GRU", is::has_sequence_lengths, LENGTHS, Refuse),
-    row(TRACT, "GRU", is::is_reversed, REVERSE, Refuse),
     row(RTEN, "LSTM", is::has_sequence_lengths, LENGTHS, Refuse),
-    row(TRACT, "LSTM", is::is_reversed, REVERSE, Refuse),
     row(OPENVINO, "LSTM", is::has_peepholes, "peepholes are ignored", Refuse),
     row(RTEN, "LogSoftmax", is::is_flattening, "computes as of operator set 13", Replace(by::flattened_softmax)),
     row(RTEN, "MatMul", is::has_vector_on_the_right, "the shape of a product with a vector", Replace(by::product_with_column)),
@@ -84,13 +76,12 @@ pub(super) static ROWS: &[Deviation] = &[
     row(ALL, "Multinomial", is::always, RANDOM, Warn),
     row(RTEN, "NonMaxSuppression", is::always, "compares boxes of other classes and batches, and in the order of the input", Refuse),
     row(&["openvino", "rten"], "QuantizeLinear", is::always, "multiplies by the reciprocal of the scale: may differ by one step", Warn),
-    row(TRACT, "RNN", is::is_reversed, REVERSE, Refuse),
     row(ALL, "RandomNormal", is::always, RANDOM, Warn),
     row(ALL, "RandomNormalLike", is::always, RANDOM, Warn),
     row(ALL, "RandomUniform", is::always, RANDOM, Warn),
     row(ALL, "RandomUniformLike", is::always, RANDOM, Warn),
     row(RTEN, "ReduceMax", is::of_bools, "the largest of no elements is true", Refuse),
-    row(&["openvino", "tract"], "ReduceMax", is::always, INFINITE, Warn),
+    row(OPENVINO, "ReduceMax", is::always, "of elements that are all -inf, the largest is a finite number", Warn),
     row(LOSING_NAN, "Relu", is::may_be_nan, "NaN becomes 0", Warn),
     row(RTEN, "Resize", is::is_cubic, "mode: cubic", Refuse),
     row(&["openvino", "rten"], "Resize", is::has_antialias, "antialias: 1", Refuse),
@@ -104,9 +95,8 @@ pub(super) static ROWS: &[Deviation] = &[
     row(RTEN, "Softmax", is::is_flattening, "computes as of operator set 13", Replace(by::flattened_softmax)),
     row(OPENVINO, "Slice", is::computes_its_steps, "a computed step of 0 gives no elements", Refuse),
     row(OPENVINO, "Softmax", is::over_several_dimensions, "computes as of operator set 13", Replace(by::flattened_softmax)),
-    row(&["rten", "tract"], "Softplus", is::always, "overflows for large numbers", Replace(by::softplus)),
-    row(&["openvino", "tract"], "SpaceToDepth", is::is_in_column_row_depth_order, "mode: CRD", Refuse),
-    row(TRACT, "Swish", is::has_alpha, "alpha is ignored", Refuse),
+    row(RTEN, "Softplus", is::always, "overflows for large numbers", Replace(by::softplus)),
+    row(OPENVINO, "SpaceToDepth", is::is_in_column_row_depth_order, "mode: CRD", Refuse),
     row(OPENVINO, "Tile", is::computes_its_repeats, "repeats that are computed give undefined elements", Refuse),
     row(OPENVINO, "TopK", is::always, "of equal elements, another may be selected", Warn),
     row(RTEN, "com.microsoft.DynamicQuantizeLSTM", is::always, "sequences", Refuse),

@@ -124,7 +124,7 @@ for width, dtype in itertools.product(WIDTHS, TYPES):
     if quick and width > 20000:
         continue
     narrow = [t for t in TYPES if t != dtype]
-    most = max(1, min(300, (200_000 if quick else 4_000_000) // width))
+    most = max(1, min(300, (20_000 if quick else 4_000_000) // width))
     for offset, rows, plain in [(0, most, False), (1, min(most, 5), False), (0, 1, False), (0, min(most, 13), True),
                                 (1, min(most, 3), True), (2, min(most, 70), False)]:
         name = f"{width} {dtype} rows={rows} offset={offset} plain={plain}"
