@@ -215,7 +215,7 @@ fn an_operator_that_an_engine_computes_in_another_way_is_a_warning_in_the_record
 fn create_model(config) {
     let graph = nn::graph("tiny");
     let x = graph.input("images", "N,3,8,8,f32");
-    x = graph.node("Sqrt", [x + 100.0]).relu();
+    x = graph.node("Sqrt", [x + 100.0], #{}).relu();
     x = graph.node("ReduceMax", [x], #{axes: [2, 3], keepdims: 0}).linear("fc", 1000);
     graph.output("scores", x);
     graph.weights(config.weights, config.seed);

@@ -24,7 +24,7 @@ frameworks:
 compilers:
     fast: {engine: rten, options: {threads: 2, level: null}}
     raw: {engine: rten, opens_onnx: false}
-    rare: {engine: tract}
+    rare: {engine: xla}
 devices:
     - {name: Chip 1, matches: [CHIP-1 80GB], peak_flops_per_s: {f16: 200.0e12}, source: sheet}
 ";

@@ -197,7 +197,7 @@ fn find_engine<'c>(
     );
     let hint = match FORMER_ENGINES.iter().find(|(former, _)| former == engine) {
         Some((_, now)) => format!("`{now}` took the place of engine `{engine}`: change `engine` in vendor.yaml"),
-        None => did_you_mean(nearest(engine, names()), "`flagperf doctor` shows how to get it"),
+        None => did_you_mean(nearest(engine, names()), "`flagperf list engines` lists them"),
     };
     Err(Finding::unplaced(message).with_hint(hint))
 }

@@ -159,11 +159,9 @@ fn unknown_frameworks_and_compilers_are_reported_with_those_of_the_vendor() {
 fn an_engine_that_is_not_in_this_build_or_does_not_support_the_role_is_an_error() {
     assert_eq!(
         errors(&runnable(), &set(&["compiler=rare"])),
-        [
-            "vendors/chip/vendor.yaml:8: compiler `rare` needs engine `tract`, which this build does not contain (known: \
+        ["vendors/chip/vendor.yaml:8: compiler `rare` needs engine `xla`, which this build does not contain (known: \
              interpreter, plugin, rten, sidecar)\n  hint: \
-          `flagperf doctor` shows how to get it"
-        ]
+          `flagperf list engines` lists them"]
     );
     let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: rten}}\ncompilers: {fast: {engine: rten}}\n";
     let checkout = runnable().with("vendors/chip/vendor.yaml", vendor);

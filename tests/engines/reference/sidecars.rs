@@ -56,6 +56,6 @@ fn torch_compile_agrees_with_the_interpreter() {
     assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
     assert_eq!(
         (&inference["engine"]["device"], &inference["measured"][0]["padded_samples"]),
-        (&"cpu".into(), &2.into())
+        (&"cpu".into(), &4.into())
     );
 }
