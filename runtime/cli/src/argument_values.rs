@@ -29,7 +29,7 @@ pub(super) fn dimension_size(text: &str) -> Result<(String, usize), String> {
     let read = text.rsplit_once('=').and_then(|(name, size)| Some((name, size.parse().ok()?)));
     match read.filter(|(name, size)| !name.is_empty() && *size > 0) {
         Some((name, size)) => Ok((name.to_owned(), size)),
-        None => Err("it must be a dimension and its size, such as `seq=128`".to_owned()),
+        None => Err("it must be a dimension and its size, which is at least 1, such as `seq=128`".to_owned()),
     }
 }
 

@@ -12,7 +12,7 @@ use super::setup::{announce, locate_checkout};
 use super::verify::checkout_trust;
 use flagperf_core::exit_code;
 use flagperf_core::text::{escape_json, one_line};
-use flagperf_page::{Check, ReadResult};
+use flagperf_page::{Check, ReadResult, without_copies};
 use flagperf_report::columns;
 use flagperf_result::Record;
 use flagperf_verify::{CaseReport, Standing, Trust, find_results_of_runs};
@@ -55,10 +55,10 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
         for path in found {
             match ReadResult::read(&path) {
                 Ok(result) if !is_of_case(&result.record, case) => others.push(result.record.case),
-                Ok(result) => match unusable(&result.check(trust)) {
-                    None => results.push((path, result.record)),
-                    Some(reason) => unused.push(UnusedResult { path, reason }),
-                },
+                Ok(result) => {
+                    let check = result.check(trust);
+                    results.push((result, check));
+                }
                 Err(reason) if may_be_of_case(&path, case) => {
                     // The reason begins with the path, and a hint follows it.
                     let reason = reason
@@ -73,7 +73,14 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
             }
         }
     }
-    if results.is_empty() && unused.is_empty() {
+    let mut used = Vec::new();
+    for (result, check) in without_copies(results) {
+        match unusable(&check) {
+            None => used.push((result.path, result.record)),
+            Some(reason) => unused.push(UnusedResult { path: result.path, reason }),
+        }
+    }
+    if used.is_empty() && unused.is_empty() {
         others.sort_unstable();
         others.dedup();
         let known = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
@@ -83,7 +90,7 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
             one_line(&known)
         ));
     }
-    Ok(History::of(case, results, unused))
+    Ok(History::of(case, used, unused))
 }
 
 /// Returns whether a record is of a case, which is given with or without its framework.

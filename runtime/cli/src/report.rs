@@ -45,7 +45,7 @@ pub(super) struct ReportArguments {
     /// Print the same rows as JSON
     #[arg(long, group = "form")]
     json: bool,
-    /// Print a test for each result, as JUnit's XML; that of a case that failed, or whose result is invalid or wrong, fails
+    /// Print a test for each result and each sum, as JUnit's XML; that of a case that failed, or whose result is invalid or wrong, fails
     #[arg(long, group = "form")]
     junit: bool,
 }
@@ -118,7 +118,7 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     let text = match arguments {
         ReportArguments { csv: true, .. } => csv_text(&results, &summaries),
         ReportArguments { json: true, .. } => json_text(&results, &summaries),
-        ReportArguments { junit: true, .. } => junit(&results),
+        ReportArguments { junit: true, .. } => junit(&results, &summaries),
         _ => readme_rows(&results),
     };
     Ok(print_result(&text, code))
@@ -153,7 +153,10 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         rows.push(OverviewRow::new(record, place.as_deref(), path, false));
         // The sums of a case follow its last result.
         if let Some(summary) = summaries.iter().find(|summary| summary.ends_with(index)) {
-            text += &format!("{}\n", summary.text(relative_path(&summary.path), screen));
+            text += &match summary.check.is_wrong() {
+                true => format!("sum  wrong: `flagperf verify` shows what differs ({})\n\n", summary.path.display()),
+                false => format!("{}\n", summary.text(relative_path(&summary.path), screen)),
+            };
         }
     }
     if rows.len() > 1 {

@@ -13,7 +13,9 @@ use flagperf_core::exit_code;
 use flagperf_core::run_files::{MANIFEST_FILE, SIGNATURE_FILE, STATE_FILE};
 use flagperf_core::text::{escape_json, one_line};
 use flagperf_result::{MANIFEST_BYTES_MAX, PrivateKey, PublicKey, ResultManifest, digest};
-use flagperf_verify::{CaseReport, KnownKey, Standing, Trust, find_results, is_digest, verify_result, verify_summary};
+use flagperf_verify::{
+    CaseReport, KnownKey, Standing, Trust, find_results, is_digest, missing_summary, verify_result, verify_summary,
+};
 
 /// Exit code: every result is authentic or consistent.
 const EXIT_RIGHT: u8 = 0;
@@ -70,7 +72,10 @@ pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     cases.dedup();
     // One result is verified without those beside it.
     let cases = if results.contains(&arguments.result) { Vec::new() } else { cases };
-    reports.extend(cases.into_iter().filter_map(verify_summary));
+    reports.extend(cases.into_iter().filter_map(|case| {
+        let own = results.iter().filter(|result| result.parent() == Some(case));
+        verify_summary(case).or_else(|| (own.count() > 1).then(|| missing_summary(case)))
+    }));
     let text = match arguments.json {
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(&reports)?)),
         false => reports.iter().map(report_text).collect(),

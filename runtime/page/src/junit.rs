@@ -1,5 +1,5 @@
-//! Results as JUnit's XML, which services of continuous integration show: one test for each result, which fails if the case failed, if its
-//! result is invalid, or if `verify` says that it is wrong.
+//! Results as JUnit's XML, which services of continuous integration show: one test for each result and for the sum of several
+//! devices. It fails if the case failed, if its result is invalid, or if `verify` says that it is wrong.
 
 use flagperf_core::text::{escape_lines, truncate};
 use flagperf_report::headline_rows;
@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use serde::Serialize;
 
 use super::result::{Check, ReadResult, text};
+use super::summary::ReadSummary;
 use super::template::fill;
 use super::words::Language;
 
@@ -37,10 +38,13 @@ struct Case {
 }
 
 /// Returns the XML; each run is a suite.
-pub fn junit(results: &[(ReadResult, Check)]) -> String {
+pub fn junit(results: &[(ReadResult, Check)], summaries: &[ReadSummary]) -> String {
     let mut runs: IndexMap<String, Vec<Case>> = IndexMap::new();
     for (result, check) in results {
         runs.entry(text(&result.record.run)).or_default().push(case(result, check));
+    }
+    for summary in summaries {
+        runs.entry(text(&summary.summary.run)).or_default().push(sum(summary));
     }
     let suite = |(name, cases): (String, Vec<Case>)| Suite {
         name,
@@ -53,7 +57,6 @@ pub fn junit(results: &[(ReadResult, Check)]) -> String {
 
 /// Returns the XML of one test; `output` is what it prints. It fails if there is a reason.
 pub fn junit_test(suite: &str, name: &str, failure: Option<&str>, output: &str) -> String {
-    let long = |text: &str| truncate(&escape_lines(text), TEXT_BYTES_MAX).into_owned();
     let case = Case {
         name: text(name),
         time: "0".to_owned(),
@@ -65,16 +68,41 @@ pub fn junit_test(suite: &str, name: &str, failure: Option<&str>, output: &str) 
     fill("junit.xml", TEMPLATE, Values { suites }, Language::English) + "\n"
 }
 
+/// Returns why a test fails; `reason` is the first of a case that failed.
+fn failure<'a>(status: Status, validity: Validity, check: &Check, reason: Option<&'a str>) -> Option<&'a str> {
+    match status {
+        _ if check.is_wrong() => Some("`flagperf verify` says that the result is wrong"),
+        Status::Failed => Some(reason.unwrap_or("the case failed")),
+        Status::Interrupted => Some(reason.unwrap_or("the case was interrupted")),
+        Status::Ok if validity == Validity::Invalid => Some("the result is invalid"),
+        Status::Ok => None,
+    }
+}
+
+fn long(text: &str) -> String {
+    truncate(&escape_lines(text), TEXT_BYTES_MAX).into_owned()
+}
+
+/// Returns the test of the sum of several devices, each of which has a test of its own.
+fn sum(read: &ReadSummary) -> Case {
+    let ReadSummary { summary, check, path, .. } = read;
+    let rates = summary.steps.iter().filter_map(|step| {
+        let rate = step.throughput_whole_samples_per_s?.0;
+        Some(format!("{} whole: {rate:.1} {}s/s on {} devices", step.step.name(), summary.unit, step.replicas))
+    });
+    let checked = [format!("checked: {}", check.name()), format!("summary: {}", path.display())];
+    Case {
+        name: text(&format!("{} sum of {} devices", summary.case, summary.replicas.len())),
+        time: "0".to_owned(),
+        failure: failure(summary.status, summary.validity, check, None).map(text),
+        details: long(&summary.validity_reasons.join("\n")),
+        output: long(&rates.chain(checked).collect::<Vec<_>>().join("\n")),
+    }
+}
+
 fn case(result: &ReadResult, check: &Check) -> Case {
     let record = &result.record;
     let first = record.failures.first().map(|failure| failure.reason.as_str());
-    let failure = match record.status {
-        _ if check.is_wrong() => Some("`flagperf verify` says that the result is wrong"),
-        Status::Failed => Some(first.unwrap_or("the case failed")),
-        Status::Interrupted => Some(first.unwrap_or("the case was interrupted")),
-        Status::Ok if record.validity.verdict == Validity::Invalid => Some("the result is invalid"),
-        Status::Ok => None,
-    };
     let failures =
         record.failures.iter().flat_map(|failure| [&failure.reason, &failure.hint].into_iter().chain(&failure.stderr));
     let details: Vec<&str> = failures.map(String::as_str).filter(|line| !line.is_empty()).collect();
@@ -83,11 +111,10 @@ fn case(result: &ReadResult, check: &Check) -> Case {
     lines.push(format!("verdict: {}", record.validity.line()));
     lines.push(format!("checked: {}", check.name()));
     lines.push(format!("record: {}", result.record_path().display()));
-    let long = |text: &str| truncate(&escape_lines(text), TEXT_BYTES_MAX).into_owned();
     Case {
         name: text(format!("{} {}", record.key(), result.place()).trim()),
         time: format!("{:.3}", record.finish_info.e2e_time.0),
-        failure: failure.map(text),
+        failure: failure(record.status, record.validity.verdict, check, first).map(text),
         details: long(&details.join("\n")),
         output: long(&lines.join("\n")),
     }
@@ -99,7 +126,7 @@ mod tests {
     use flagperf_result::{FailureRecord, Record, testing};
 
     fn xml(record: Record) -> String {
-        junit(&[(ReadResult { path: "r/record.json".into(), record, digest: None }, Check::TooLarge)])
+        junit(&[(ReadResult { path: "r/record.json".into(), record, digest: None }, Check::TooLarge)], &[])
     }
 
     #[test]

@@ -7,9 +7,23 @@ use super::{
     ValidityCheck,
 };
 use flagperf_core::event::{Event, ModelFacts};
-use flagperf_core::measure::{LatencyBounds, Measurement, PassReport, PassTimes, StepColumns, StepTimes};
+use flagperf_core::measure::{
+    LatencyBounds, Measurement, Observation, PassReport, PassTimes, StepColumns, StepTimes, ThroughputInterval,
+};
 use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
+
+/// Creates the interval of a throughput over five passes.
+pub fn interval(throughput: f64, relative_half_width: f64) -> ThroughputInterval {
+    ThroughputInterval {
+        low_samples_per_s: SamplesPerSecond(throughput / (1.0 + relative_half_width)),
+        high_samples_per_s: Some(SamplesPerSecond(throughput / (1.0 - relative_half_width))),
+        relative_half_width,
+        observations: 5,
+        of: Observation::Pass,
+        degrees_of_freedom: 4,
+    }
+}
 
 /// Creates the record of a phase that did nothing.
 pub fn phase() -> PhaseRecord {

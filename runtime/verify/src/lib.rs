@@ -26,4 +26,4 @@ pub use figures::recomputed;
 pub use folder::{find_results, find_results_of_runs, verify_published, verify_result};
 pub use report::{CaseReport, Standing, VerifyFinding};
 pub use settings::{DifferentSetting, different_settings};
-pub use summary::verify_summary;
+pub use summary::{missing_summary, verify_summary};

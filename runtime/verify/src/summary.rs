@@ -26,6 +26,13 @@ const RESOLUTION: f64 = 1e-6;
 /// of a replica began by the clock of the machine on which the run was started.
 const NOT_CHECKABLE: [&str; 3] = ["replicas[].machine", "replicas[].measured[].window_s", "replicas[].processor"];
 
+/// Reports that the folder of a case has several results, but no summary.
+pub fn missing_summary(folder: &Path) -> CaseReport {
+    let mut report = CaseReport::new(&folder.join(SUMMARY_FILE));
+    report.give_up("it is missing, so that nothing says how many devices the case ran on");
+    report
+}
+
 /// Verifies the summary in the folder of a case; returns `None` when there is none. The results of the replicas are verified
 /// separately.
 pub fn verify_summary(folder: &Path) -> Option<CaseReport> {

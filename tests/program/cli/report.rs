@@ -127,6 +127,7 @@ fn several_devices_are_one_result_in_every_form() {
     assert!((figure(0) - figure(1) - figure(2)).abs() < 1e-6 * figure(0), "{rows}");
     assert!(rows[0]["reasons"].to_string().contains("several workers used the same device"), "{rows}");
     assert_eq!(run(checkout.path(), "report", &case, &["--csv"]).1.lines().count(), 4);
+    assert_eq!(run(checkout.path(), "report", &case, &["--junit"]).1.matches("<testcase ").count(), 3);
     assert_eq!(run(checkout.path(), "report", &case, &["--html", "page.html"]).0, 0);
     let page = fs::read_to_string(checkout.path().join("page.html")).expect("a page");
     assert!(page.contains("href=\"#sum-1\"") && page.contains("common share"), "{page}");
@@ -148,6 +149,14 @@ fn a_summary_that_does_not_follow_from_its_results_is_named() {
     fs::write(&path, summary.to_string()).expect("a file");
     let (code, text, message) = run(checkout.path(), "show", &case, &[]);
     assert!(code == 1 && message.contains("summary.json` is wrong\n  hint: `flagperf verify`"), "{message}{text}");
+    assert!(text.contains("\nsum  wrong: ") && !text.contains("common share"), "a wrong sum has no figures: {text}");
+    let (_, junit, _) = run(checkout.path(), "report", &case, &["--junit"]);
+    let (_, sum) = junit.split_once("sum of 2 devices").expect("a test");
+    assert!(sum.contains("`flagperf verify` says that the result is wrong"), "{junit}");
+    fs::remove_file(&path).expect("the summary");
+    let (code, text, _) = run(checkout.path(), "verify", &case, &[]);
+    assert!(code == 2 && text.contains("nothing says how many devices the case ran on"), "{text}");
+    assert_eq!(run(checkout.path(), "verify", &case.join("localhost_noderank0_device0"), &[]).0, 0);
 }
 
 #[test]

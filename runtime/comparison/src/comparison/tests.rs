@@ -1,6 +1,6 @@
 //! Tests of the speeds of sides of several devices, runs and queries.
 
-use flagperf_core::measure::{Latency, Observation, ScenarioFigures, ThroughputInterval, TrialFigures};
+use flagperf_core::measure::{Latency, ScenarioFigures, TrialFigures};
 use flagperf_core::step::Step;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 use flagperf_result::testing;
@@ -16,14 +16,7 @@ fn record(run: u32, throughput: f64, latency_s: f64) -> (PathBuf, Record) {
     let phase = &mut record.phases[0];
     let measured = &mut phase.measured[0];
     measured.throughput_core_samples_per_s = Some(SamplesPerSecond(throughput));
-    measured.throughput_core_interval = Some(ThroughputInterval {
-        low_samples_per_s: SamplesPerSecond(throughput / 1.02),
-        high_samples_per_s: Some(SamplesPerSecond(throughput / 0.98)),
-        relative_half_width: 0.02,
-        observations: 5,
-        of: Observation::Pass,
-        degrees_of_freedom: 4,
-    });
+    measured.throughput_core_interval = Some(testing::interval(throughput, 0.02));
     let latency = Latency { p50_s: Seconds(latency_s), ..Latency::default() };
     let trial = TrialFigures { queries_per_s: Some(throughput), latency: Some(latency), ..TrialFigures::default() };
     phase.scenario = Some(ScenarioFigures { report: None, trials: vec![trial] });

@@ -1,7 +1,6 @@
 //! Tests of series of results.
 
 use flagperf_core::event::EngineFacts;
-use flagperf_core::measure::{Observation, ThroughputInterval};
 use flagperf_core::step::Step;
 use flagperf_result::testing;
 
@@ -23,14 +22,7 @@ fn record(day: usize, throughput: f64, version: &str) -> Record {
     });
     let measured = &mut phase.measured[0];
     measured.throughput_core_samples_per_s = Some(SamplesPerSecond(throughput));
-    measured.throughput_core_interval = Some(ThroughputInterval {
-        low_samples_per_s: SamplesPerSecond(throughput / 1.002),
-        high_samples_per_s: Some(SamplesPerSecond(throughput / 0.998)),
-        relative_half_width: 0.002,
-        observations: 5,
-        of: Observation::Pass,
-        degrees_of_freedom: 4,
-    });
+    measured.throughput_core_interval = Some(testing::interval(throughput, 0.002));
     record
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::{FailureRecord, ImageRecord, Setting, testing};
 use flagperf_core::event::{DatasetFacts, EngineFacts, SidecarFacts};
-use flagperf_core::measure::{AuditReport, Observation, PassTimes, ThroughputInterval};
+use flagperf_core::measure::{AuditReport, PassTimes};
 use flagperf_core::metric::{Agreement, OutputAgreement};
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_sampling::{MonitorRecord, SourceRecord};
@@ -14,17 +14,6 @@ use flagperf_sampling::{MonitorRecord, SourceRecord};
 /// What is unknown about every dataset.
 const CONTENTS: &str =
     "whether the samples are those of `target_accuracy`: only their names, sizes and classes are compared";
-
-fn interval(relative_half_width: f64) -> ThroughputInterval {
-    ThroughputInterval {
-        low_samples_per_s: SamplesPerSecond(79.0),
-        high_samples_per_s: Some(SamplesPerSecond(81.0)),
-        relative_half_width,
-        observations: 5,
-        of: Observation::Pass,
-        degrees_of_freedom: 4,
-    }
-}
 
 /// Creates a record that meets every rule.
 fn official() -> Record {
@@ -36,7 +25,7 @@ fn official() -> Record {
     let dataset = DatasetFacts { samples: 8, index_sha256: "ab".into(), ..DatasetFacts::default() };
     record.phases[0].dataset = Some(dataset);
     let measured = &mut record.phases[0].measured[0];
-    measured.throughput_core_interval = Some(interval(0.01));
+    measured.throughput_core_interval = Some(testing::interval(80.0, 0.01));
     measured.passes = vec![PassTimes { whole_s: Seconds(300.0), ..PassTimes::default() }; 2];
     record.phases[0].conditions = Some(DeviceConditions {
         other_processes: Some(Vec::new()),
@@ -96,7 +85,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
         after(|record| record.phases[0].measured.clear()),
         after(|record| record.phases[0].measured[0].warmup_steady = false),
         after(|record| record.phases[0].measured[0].throughput_core_interval = None),
-        after(|record| record.phases[0].measured[0].throughput_core_interval = Some(interval(0.06))),
+        after(|record| record.phases[0].measured[0].throughput_core_interval = Some(testing::interval(80.0, 0.06))),
         after(|record| record.phases[0].measured[0].throughput_core_interval = Some(interval(f64::NAN))),
         after(|record| record.accuracy.verdict = Verdict::NoTarget),
         after(|record| {
