@@ -113,7 +113,7 @@ fn the_memory_of_a_process_that_left_the_worker_and_ended_early_counts() {
 
 #[test]
 fn a_class_can_also_be_the_framework() {
-    let Some(site) = engine(GOOD) else { return };
+    let Some(site) = engine(&quick("called", "called")) else { return };
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);
     assert_eq!(record["phases"][0]["engine"]["name"], "sidecar");
     let reference = &record["phases"][0]["agreement"];
@@ -219,7 +219,7 @@ fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
 
 /// Returns a site whose engine function is `body` and whose class has the additional members `more`.
 fn engine_with_forward(body: &str, more: &str) -> Option<Site> {
-    let site = engine(&format!("{GOOD}\nInferModel.takes_model = False\n{more}"))?;
+    let site = engine(&format!("{}{more}\n", quick("called", "called")))?;
     let forward = "fn model_forward(model, batch) { model.run([batch.images])[0] }\nfn engine_forward(engine, batch) ";
     site.write("scripts/tiny/forward.rhai", &format!("{forward}{{ {body} }}"));
     Some(site)
