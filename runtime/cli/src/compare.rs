@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use flagperf_comparison::{CONFIDENCE, CompareOptions, Comparison, ComparisonError, Side, compare};
+use flagperf_comparison::{CONFIDENCE, CompareOptions, Comparison, ComparisonError, Difference, Side, compare};
 
 use super::blocks::{Block, Blocks, print_failed};
 use super::compare_page::comparison_page;
@@ -96,7 +96,12 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     let are_results = names.map(|name| Path::new(name).exists());
     let (sides, interleaved, code) = match are_results {
         [true, true] => match names.map(|name| read_side(name)) {
-            [Ok(first), Ok(second)] => ([first, second], false, exit_code::OK),
+            [Ok(first), Ok(second)] => {
+                if let Some(folder) = result_of_both([&first, &second]) {
+                    return Ok(print_mistake(&format!("both sides have the result `{}`", folder.display())));
+                }
+                ([first, second], false, exit_code::OK)
+            }
             [Err(message), _] | [_, Err(message)] => return Ok(print_mistake(&message)),
         },
         [false, false] => match measure(arguments, names)? {
@@ -196,6 +201,7 @@ pub(super) fn read_side(path: &str) -> Result<Side, String> {
             .push((if folder.is_dir() { folder } else { file.parent().unwrap_or(Path::new(".")).to_owned() }, record));
     }
     let mut cases: Vec<String> = results.iter().map(|(_, record)| record.key().to_string()).collect();
+    cases.sort();
     cases.dedup();
     match cases.len() {
         0 | 1 => Ok(Side { name: shown, results }),
@@ -209,6 +215,24 @@ fn overrides(arguments: &CompareArguments, side: &str) -> Overrides {
     let common = arguments.selection.overrides();
     let cases = words.next().into_iter().collect();
     Overrides { cases, set: common.set.iter().cloned().chain(words).collect(), ..common }
+}
+
+/// Returns why two cases are not of the same work, as far as that is known before they are measured.
+fn other_work(first: &Prepared, second: &Prepared) -> Option<ComparisonError> {
+    let batch = |side: &Prepared| side.plan.cases[0].jobs.last().map_or(0, |job| job.settings.batch_size);
+    let [first, second] = [first, second].map(|side| batch(side).to_string());
+    (first != second).then(|| {
+        let difference = Difference { what: "batch size".to_owned(), first, second, prevents: true };
+        ComparisonError::NotComparable(vec![difference])
+    })
+}
+
+/// Returns a result that both sides have, which no comparison can tell from itself.
+fn result_of_both<'s>([first, second]: [&'s Side; 2]) -> Option<&'s Path> {
+    let is_same =
+        |one: &Record, other: &Record| (&one.run, one.key(), one.place()) == (&other.run, other.key(), other.place());
+    let has = |side: &Side, record: &Record| side.results.iter().any(|(_, other)| is_same(other, record));
+    second.results.iter().find(|(_, record)| has(first, record)).map(|(folder, _)| folder.as_path())
 }
 
 /// Measures both sides in turns. Returns them with the exit code of the program, or only an exit code if that is not possible.
@@ -235,6 +259,9 @@ fn measure(arguments: &CompareArguments, names: [&String; 2]) -> anyhow::Result<
         if needs_fleet(plan) || plan.cases.len() != 1 {
             return Ok(Err(print_mistake("`compare` measures one case on one device of this machine")));
         }
+    }
+    if let Some(error) = other_work(&prepared[0], &prepared[1]).filter(|_| !arguments.anyway) {
+        return Ok(Err(print_not_compared(&error)));
     }
     let blocks = match Blocks::start(&prepared[0].plan.site, "compares")? {
         Ok(blocks) => blocks,

@@ -54,7 +54,7 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
         let found = find_results_of_runs(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
         for path in found {
             match ReadResult::read(&path) {
-                Ok(result) if !is_of_case(&result.record, case) => others.push(result.record.case),
+                Ok(result) if !is_of_case(&result.record, case) => others.push(result.record.key()),
                 Ok(result) => {
                     let check = result.check(trust);
                     results.push((result, check));

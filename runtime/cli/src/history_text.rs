@@ -43,7 +43,7 @@ fn series_text(series: &Series, columns: u16) -> String {
     let Series { key, vendor, device, engine, precision, batch_size, step, .. } = series;
     let title = format!("{key}: {step}, {vendor}, {device}, {engine}, {precision}, batch size {batch_size}");
     let mut text = format!("{}\n\n", wrap(&one_line(&title), columns.into()));
-    let head = ["started", "revision", &series.engine, "flagperf", "core", "verdict", "by the one before"];
+    let head = ["run", "revision", &series.engine, "flagperf", "core", "verdict", "by the one before"];
     let rows = series.results.iter().enumerate().map(|(index, result)| {
         let is_change = series.change_points.iter().any(|change| change.result == index);
         row(result, is_change)
@@ -70,12 +70,12 @@ fn series_text(series: &Series, columns: u16) -> String {
 fn row(result: &HistoryResult, is_change: bool) -> [String; 7] {
     let rate = |rate: f64| format!("{rate:.1}");
     let interval = match (result.low_samples_per_s, result.high_samples_per_s) {
-        (Some(low), Some(high)) => format!(" ({} to {})", rate(low), rate(high)),
+        (Some(low), high) => format!(" ({} to {})", rate(low), high.map_or_else(|| "∞".to_owned(), rate)),
         _ => String::new(),
     };
     let mark = if is_change { "* " } else { "" };
     let cells = [
-        format!("{mark}{}", start(result)),
+        format!("{mark}{}", run_name(result)),
         revision(result),
         result.engine_version.clone(),
         result.flagperf.clone(),
@@ -84,6 +84,12 @@ fn row(result: &HistoryResult, is_change: bool) -> [String; 7] {
         result.by_previous.as_ref().map_or_else(String::new, percent),
     ];
     cells.map(|cell| one_line(&cell).into_owned())
+}
+
+/// Returns the name of the run's folder, or else when it started.
+fn run_name(result: &HistoryResult) -> String {
+    let run = result.path.ancestors().nth(2).and_then(|run| run.file_name()).map(|name| name.to_string_lossy());
+    run.map_or_else(|| start(result), std::borrow::Cow::into_owned)
 }
 
 /// `2026-03-07 10:00`
@@ -116,7 +122,7 @@ fn change_text(series: &Series, change: &ChangePoint) -> String {
         true => "neither settings nor versions differ from the result before".to_owned(),
         false => differences.join("; "),
     };
-    format!("* from {} on: {}: {differences}", start(result), percent(&change.ratio))
+    format!("* from {} ({}) on: {}: {differences}", run_name(result), start(result), percent(&change.ratio))
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ const WIDTH: f64 = 100.0;
 const STYLE: &str = "<style>table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2em .6em}td:last-child{width:45%}\
 .bar{background:#36c;height:1em;min-width:1px}</style>\n";
 
-/// A row of a table: what it is of, the value as a text, and the part of a bar that it fills.
+/// A row of a table: what it is of, the value as a text, and the part of a bar that it fills, if it is known.
 struct Bar {
     name: String,
     value: String,
-    part: f64,
+    part: Option<f64>,
 }
 
 /// Returns a page of operators: each bar is a share of the data sheet's figure, or else of the highest rate of its unit.
@@ -37,7 +37,7 @@ pub(super) fn operators_page(results: &[OperatorResult], text: &str) -> String {
         let (unit, rate) = rate(result)?;
         let name = name_text(result);
         let part = figures.peak_share.unwrap_or(rate / highest(unit));
-        Some(Bar { name, value: rate_text(figures, result.format), part })
+        Some(Bar { name, value: rate_text(figures, result.format), part: Some(part) })
     };
     page("Operators", &results.iter().filter_map(bar).collect::<Vec<_>>(), &plots(results), text)
 }
@@ -90,7 +90,7 @@ fn size_axis<'r>(results: &[&'r OperatorResult]) -> Vec<&'r str> {
 pub(super) fn peak_page(results: &[LimitResult], text: &str) -> String {
     let bar = |result: &LimitResult| {
         let value = result.value?;
-        let part = result.data_sheet_value.map_or(0.0, |sheet| value / sheet);
+        let part = result.data_sheet_value.map(|sheet| value / sheet);
         Some(Bar { name: result.limit.to_owned(), value: value_text(value, result.unit), part })
     };
     page("Limits of the device", &results.iter().filter_map(bar).collect::<Vec<_>>(), "", text)
@@ -100,12 +100,15 @@ fn page(title: &str, bars: &[Bar], plots: &str, text: &str) -> String {
     let mut page = page_start(title) + STYLE;
     page += "<div class=\"wide\"><table><thead><tr><th>what<th>measured<th>share of the data sheet, or of the highest rate</thead><tbody>\n";
     for bar in bars {
-        let (name, value, width) = (escape(&bar.name), escape(&bar.value), bar.part.clamp(0.0, 1.0) * WIDTH);
-        writeln!(
-            page,
-            "<tr><th scope=\"row\">{name}<td>{value}<td>{width:.0} %<div class=\"bar\" style=\"width:{width:.1}%\"></div>"
-        )
-        .expect("a text accepts everything");
+        let (name, value) = (escape(&bar.name), escape(&bar.value));
+        let share = bar.part.map_or_else(
+            || "unknown".to_owned(),
+            |part| {
+                let width = part.clamp(0.0, 1.0) * WIDTH;
+                format!("{width:.0} %<div class=\"bar\" style=\"width:{width:.1}%\"></div>")
+            },
+        );
+        writeln!(page, "<tr><th scope=\"row\">{name}<td>{value}<td>{share}").expect("a text accepts everything");
     }
     page += &format!("</tbody></table></div>\n{plots}<pre>{}</pre></html>\n", escape(text));
     page

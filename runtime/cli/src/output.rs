@@ -128,7 +128,8 @@ pub(super) fn check_page_file(path: &Path) -> Result<(), String> {
                 false => refused("exists and is not a page"),
             }
         }
-        Err(_) => std::fs::File::create_new(path).map(drop).map_err(shown),
+        // A command that is refused afterwards, or interrupted, leaves no empty page.
+        Err(_) => std::fs::File::create_new(path).and_then(|_| std::fs::remove_file(path)).map_err(shown),
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
             let shown = folder.display();
             let reason = match error.kind() {
                 io::ErrorKind::NotFound if folder.is_dir() => {
-                    ": this run has ended, and has a record of each case that it began".to_owned()
+                    ": this run has ended, or is one of the blocks of `compare`, `ablate` or `sweep`".to_owned()
                 }
                 _ => format!(" from its run.json: {error}"),
             };

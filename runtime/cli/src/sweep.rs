@@ -7,7 +7,7 @@ use flagperf_comparison::Sweep;
 use serde_json::Value;
 
 use super::blocks::{Measured, Subject, VariantArguments};
-use super::output::{counted, print_mistake};
+use super::output::{counted, print_message, print_mistake};
 use super::sweep_page::sweep_page;
 use super::sweep_text::sweep_text;
 use flagperf_config::{Content, display_value, parse_yaml};
@@ -47,6 +47,10 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<ExitCode> {
     }
     let case = subject.case();
     let name = |value: &Value| one_line(&format!("{key}={}", display_value(value))).into_owned();
+    for (value, reason) in values.iter().zip(&prepared).filter_map(|(value, side)| Some((value, side.as_ref().err()?)))
+    {
+        print_message(&format!("warning: {} cannot be measured: {reason}", name(value)));
+    }
     let variants = values.iter().map(name).zip(prepared).collect();
     let Measured { variants, is_interrupted } = match subject.measure("value", variants)? {
         Ok(measured) => measured,

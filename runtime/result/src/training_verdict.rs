@@ -79,7 +79,7 @@ fn missed_share(training: &TrainingRecord) -> Option<String> {
     };
     let limit = 100.0 * SHARE_MAX;
     Some(format!(
-        "the steps that were computed again could reveal {found} (official: {limit:.0} %): `--audit full` computes more"
+        "the steps that were computed again could reveal {found} (official: {limit:.0} %): use `--audit full`, and train longer if that is not enough"
     ))
 }
 
