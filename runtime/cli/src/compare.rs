@@ -228,7 +228,7 @@ fn other_work(first: &Prepared, second: &Prepared) -> Option<ComparisonError> {
 }
 
 /// Returns a result that both sides have, which no comparison can tell from itself.
-fn result_of_both<'s>([first, second]: [&'s Side; 2]) -> Option<&'s Path> {
+fn result_of_both([first, second]: [&Side; 2]) -> Option<&Path> {
     let is_same =
         |one: &Record, other: &Record| (&one.run, one.key(), one.place()) == (&other.run, other.key(), other.place());
     let has = |side: &Side, record: &Record| side.results.iter().any(|(_, other)| is_same(other, record));

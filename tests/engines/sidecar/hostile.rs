@@ -169,8 +169,8 @@ fn a_reason_may_contain_invalid_unicode() {
 #[test]
 fn numbers_of_numpy_are_accepted_and_an_invalid_number_does_not_end_the_connection() {
     let memory = |bytes: &str| {
-        let text =
-            quick("import sys", "import numpy, sys") + &format!("InferModel.device_memory = lambda self: {bytes}\n");
+        let class = quick("import sys", "import numpy, sys");
+        let text = format!("{class}InferModel.device_memory = lambda self: {bytes}\n");
         let record = engine(&text)?.run_successfully(&[]);
         Some(record["phases"][1]["measured"][0]["device_memory_bytes_max"].clone())
     };

@@ -219,7 +219,9 @@ fn a_sweep_names_values_that_cannot_be_measured_and_refuses_mistakes() {
     let checkout = results::checkout();
     let text = transcript(checkout.path(), &["sweep", "compiler=rten,rtne", "--rounds", "2"]);
     assert!(
-        text.contains("exit code 1") && text.contains("compiler=rtne failed: vendor `cpu` has no compiler `rtne`"),
+        text.contains("exit code 1")
+            && text.contains("compiler=rtne failed: vendor `cpu` has no compiler `rtne`")
+            && text.contains("warning: compiler=rtne cannot be measured: vendor `cpu` has no compiler `rtne`"),
         "{text}"
     );
     assert!(text.contains("of the best") && !text.contains("knee"), "{text}");

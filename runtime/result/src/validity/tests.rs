@@ -86,7 +86,7 @@ fn each_rule_alone_makes_a_result_unofficial() {
         after(|record| record.phases[0].measured[0].warmup_steady = false),
         after(|record| record.phases[0].measured[0].throughput_core_interval = None),
         after(|record| record.phases[0].measured[0].throughput_core_interval = Some(testing::interval(80.0, 0.06))),
-        after(|record| record.phases[0].measured[0].throughput_core_interval = Some(interval(f64::NAN))),
+        after(|record| record.phases[0].measured[0].throughput_core_interval = Some(testing::interval(80.0, f64::NAN))),
         after(|record| record.accuracy.verdict = Verdict::NoTarget),
         after(|record| {
             record.accuracy.verdict = Verdict::Unknown;
