@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::output::{check_page_file, counted, print_message, print_mistake, print_result, write_file};
+use super::output::{PAGE, check_replaceable, counted, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, check_choice, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -96,7 +96,7 @@ impl Subject {
     /// Prepares the case that a command line selects. Returns an exit code if `command` cannot measure it.
     pub(super) fn new(arguments: &VariantArguments, command: &str) -> anyhow::Result<Result<Self, ExitCode>> {
         let VariantArguments { rounds, html, selection, .. } = arguments;
-        if let Some(Err(message)) = html.as_deref().map(check_page_file) {
+        if let Some(Err(message)) = html.as_deref().map(|path| check_replaceable(path, &PAGE)) {
             return Ok(Err(print_mistake(&message)));
         }
         let checkout = locate_checkout()?;

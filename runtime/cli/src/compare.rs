@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use flagperf_comparison::{CONFIDENCE, CompareOptions, Comparison, ComparisonError, Difference, Side, compare};
+use flagperf_comparison::{
+    BATCH_SIZE, CONFIDENCE, CompareOptions, Comparison, ComparisonError, Difference, Side, compare,
+};
 
 use super::blocks::{Block, Blocks, print_failed};
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
-use super::output::{check_page_file, print_message, print_mistake, print_result, write_file};
+use super::output::{JUNIT, PAGE, check_replaceable, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -85,23 +87,18 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     // What is written to a pipe cannot be replaced.
     let is_replaceable = |path: &PathBuf| path.metadata().map_or(true, |known| known.is_file());
     if arguments.junit.as_ref().is_some_and(is_replaceable)
-        && let Err(message) = write_junit(arguments, Some("the sides were not compared"), "")
+        && let Err(message) = prepare_junit(arguments)
     {
         return Ok(print_mistake(&message));
     }
-    if let Some(Err(message)) = arguments.html.as_deref().map(check_page_file) {
+    if let Some(Err(message)) = arguments.html.as_deref().map(|path| check_replaceable(path, &PAGE)) {
         return Ok(print_mistake(&message));
     }
     let names = [&arguments.first, &arguments.second];
     let are_results = names.map(|name| Path::new(name).exists());
     let (sides, interleaved, code) = match are_results {
         [true, true] => match names.map(|name| read_side(name)) {
-            [Ok(first), Ok(second)] => {
-                if let Some(folder) = result_of_both([&first, &second]) {
-                    return Ok(print_mistake(&format!("both sides have the result `{}`", folder.display())));
-                }
-                ([first, second], false, exit_code::OK)
-            }
+            [Ok(first), Ok(second)] => ([first, second], false, exit_code::OK),
             [Err(message), _] | [_, Err(message)] => return Ok(print_mistake(&message)),
         },
         [false, false] => match measure(arguments, names)? {
@@ -127,7 +124,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
 pub(super) fn print_not_compared(error: &ComparisonError) -> ExitCode {
     let hint = match error {
         ComparisonError::NotComparable(_) => "\n  hint: `--anyway` compares them in spite of this",
-        ComparisonError::Unusable { .. } => "",
+        ComparisonError::Unusable { .. } | ComparisonError::InTwoSides(_) => "",
     };
     print_mistake(&format!("{}{hint}", one_line(&error.to_string())))
 }
@@ -164,13 +161,18 @@ fn check_slowdown(arguments: &CompareArguments, comparison: &Comparison) -> Resu
     Ok(slowdown)
 }
 
-/// Writes the test that the second side is not slower, if it is asked for. It fails until the sides are compared, so that no file of an
-/// earlier comparison remains.
+/// Writes the test that the second side is not slower, if it is asked for.
 fn write_junit(arguments: &CompareArguments, failure: Option<&str>, output: &str) -> Result<(), String> {
     let (Some(path), Some(percent)) = (&arguments.junit, arguments.max_slowdown) else { return Ok(()) };
     let [first, second] = [&arguments.first, &arguments.second].map(|side| one_line(side));
     let name = format!("{second} is not shown to be more than {percent} % slower than {first}");
     write_file(path, &junit_test("flagperf compare", &name, failure, output))
+}
+
+/// Writes that the test fails, which holds until the sides are compared: no file of an earlier comparison remains.
+fn prepare_junit(arguments: &CompareArguments) -> Result<(), String> {
+    arguments.junit.as_deref().map_or(Ok(()), |path| check_replaceable(path, &JUNIT))?;
+    write_junit(arguments, Some("the sides were not compared"), "")
 }
 
 /// Reads the results of a side, and refuses those whose figures do not follow from their raw times.
@@ -222,17 +224,9 @@ fn other_work(first: &Prepared, second: &Prepared) -> Option<ComparisonError> {
     let batch = |side: &Prepared| side.plan.cases[0].jobs.last().map_or(0, |job| job.settings.batch_size);
     let [first, second] = [first, second].map(|side| batch(side).to_string());
     (first != second).then(|| {
-        let difference = Difference { what: "batch size".to_owned(), first, second, prevents: true };
+        let difference = Difference { what: BATCH_SIZE.to_owned(), first, second, prevents: true };
         ComparisonError::NotComparable(vec![difference])
     })
-}
-
-/// Returns a result that both sides have, which no comparison can tell from itself.
-fn result_of_both([first, second]: [&Side; 2]) -> Option<&Path> {
-    let is_same =
-        |one: &Record, other: &Record| (&one.run, one.key(), one.place()) == (&other.run, other.key(), other.place());
-    let has = |side: &Side, record: &Record| side.results.iter().any(|(_, other)| is_same(other, record));
-    second.results.iter().find(|(_, record)| has(first, record)).map(|(folder, _)| folder.as_path())
 }
 
 /// Measures both sides in turns. Returns them with the exit code of the program, or only an exit code if that is not possible.

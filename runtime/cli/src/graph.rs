@@ -10,7 +10,7 @@ use flagperf_onnx_exec::{ProofError, ProofLimits, compare};
 
 use super::graph_page::graph_page;
 use super::graph_text::{diff_text, graph_text};
-use super::output::{print_mistake, print_result, write_file};
+use super::output::{PAGE, check_replaceable, print_mistake, print_result, write_file};
 use flagperf_core::exit_code;
 use flagperf_core::text::one_line;
 use flagperf_report::columns;
@@ -110,6 +110,7 @@ fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path
         };
     }
     if let Some(path) = page {
+        check_replaceable(path, &PAGE)?;
         let titles = [before, after].map(|path| path.display().to_string());
         let html = graph_page(&difference, [&before_graph, &after_graph], &titles);
         write_file(path, &html)?;

@@ -59,16 +59,7 @@ fn read_history(case: &str, folders: &[PathBuf], trust: &Trust) -> Result<Histor
                     let check = result.check(trust);
                     results.push((result, check));
                 }
-                Err(reason) if may_be_of_case(&path, case) => {
-                    // The reason begins with the path, and a hint follows it.
-                    let reason = reason
-                        .lines()
-                        .next()
-                        .and_then(|line| line.split_once("`: "))
-                        .map(|(_, reason)| reason.to_owned());
-                    unused
-                        .push(UnusedResult { path, reason: reason.unwrap_or_else(|| "it cannot be read".to_owned()) });
-                }
+                Err(unread) if may_be_of_case(&path, case) => unused.push(unread),
                 Err(_) => {}
             }
         }

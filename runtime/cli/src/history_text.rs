@@ -42,7 +42,11 @@ pub(super) fn unused_text(unused: &[UnusedResult], columns: u16) -> String {
 fn series_text(series: &Series, columns: u16) -> String {
     let Series { key, vendor, device, engine, precision, batch_size, step, .. } = series;
     let title = format!("{key}: {step}, {vendor}, {device}, {engine}, {precision}, batch size {batch_size}");
-    let mut text = format!("{}\n\n", wrap(&one_line(&title), columns.into()));
+    let unlike = series.unlike_earlier.iter().map(|found| {
+        format!("unlike an earlier series: {} is {}, and {} there", found.what, found.second, found.first)
+    });
+    let heads = std::iter::once(title).chain(unlike).map(|line| wrap(&one_line(&line), columns.into()));
+    let mut text = format!("{}\n\n", heads.collect::<Vec<_>>().join("\n"));
     let head = ["run", "revision", &series.engine, "flagperf", "core", "verdict", "by the one before"];
     let rows = series.results.iter().enumerate().map(|(index, result)| {
         let is_change = series.change_points.iter().any(|change| change.result == index);
@@ -160,6 +164,12 @@ mod tests {
             batch_size: 256,
             step: "inference".into(),
             unit: "image".into(),
+            unlike_earlier: vec![Difference {
+                what: "transforms".into(),
+                first: "resize 256".into(),
+                second: "resize 64".into(),
+                prevents: true,
+            }],
             results: vec![result(1, 100.0), result(2, 90.0)],
             change_points,
         };
@@ -176,6 +186,7 @@ mod tests {
             assert!(row.contains(cell), "{cell}: {row}");
         }
         assert!(text.contains("resnet50:pytorch: inference, chip, Chip"), "{text}");
+        assert!(text.contains("unlike an earlier series: transforms is resize 64, and resize 256 there\n"), "{text}");
         assert!(text.contains("2 results of at least 4 that show a change of the level\n"), "{text}");
         assert!(text.contains("not used: 1 result\n  result/run3: invalid: "), "{text}");
     }

@@ -23,7 +23,7 @@ use super::microbenchmark::EngineArguments;
 use super::microbenchmark_processes::{Job, ProcessJob, measure};
 use super::microbenchmark_results::{Output, format_of};
 use super::microbenchmark_selection::{check_devices, find_engine};
-use super::output::{check_page_file, print_message, print_mistake, print_now};
+use super::output::{PAGE, check_replaceable, print_message, print_mistake, print_now};
 use super::setup::{find_checkout, print_findings};
 
 /// The time of each of the two measurements of an operator, in seconds.
@@ -169,7 +169,7 @@ impl Bench {
         let Config { site, visible, .. } = config;
         let checked = find_engine(&root, &vendor, arguments).and_then(|engine| {
             check_devices(&engine.engine, visible.as_ref(), processes.size())?;
-            page.map_or(Ok(()), check_page_file)?;
+            page.map_or(Ok(()), |path| check_replaceable(path, &PAGE))?;
             Ok(engine)
         });
         let engine = match checked {

@@ -20,7 +20,7 @@ use super::microbenchmark::PeakArguments;
 use super::microbenchmark_bench::{Member, load_site};
 use super::microbenchmark_results::{LimitResult, Output};
 use super::microbenchmark_selection::{check_devices, chosen_limits, find_entry};
-use super::output::{check_page_file, print_mistake, print_now};
+use super::output::{PAGE, check_replaceable, print_mistake, print_now};
 use super::run::{display, report_not_started};
 use super::setup::find_checkout;
 
@@ -83,7 +83,7 @@ fn check<'v>(
     let limits = chosen_limits(&arguments.only, size)?;
     let (_, entry) = find_entry(vendor, &arguments.engine)?;
     check_devices(&entry.engine, config.visible.as_ref(), size)?;
-    arguments.html.as_deref().map_or(Ok(()), check_page_file)?;
+    arguments.html.as_deref().map_or(Ok(()), |path| check_replaceable(path, &PAGE))?;
     Ok((limits, entry))
 }
 

@@ -14,8 +14,17 @@ use flagperf_core::exit_code;
 use flagperf_core::text;
 use flagperf_report::wrap;
 
-/// How every page begins that the program writes.
-const PAGE_BEGINNING: &[u8] = b"<!doctype html>";
+/// A kind of file that the program writes where the user says.
+pub(super) struct FileKind {
+    /// Its name with an article.
+    name: &'static str,
+    /// How every such file begins.
+    beginning: &'static [u8],
+}
+
+pub(super) const PAGE: FileKind = FileKind { name: "a page", beginning: b"<!doctype html>" };
+pub(super) const JUNIT: FileKind = FileKind { name: "a file of JUnit", beginning: b"<?xml" };
+pub(super) const TRACE: FileKind = FileKind { name: "a trace", beginning: b"{\"displayTimeUnit\":" };
 
 /// Prints a listing; returns the exit code `code`, or the one for unwritten results when printing fails.
 pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
@@ -109,26 +118,26 @@ pub(super) fn check_outside(file: &Path, folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that a page can be written to a file that the user named, before what it shows is measured. A file that exists must be a page
-/// or empty, because it is replaced.
+/// Checks that a file that the user named can be written, before what it shows is measured. One that exists must be of the same kind or
+/// empty, because it is replaced.
 ///
 /// # Errors
 /// When the file is something else, or cannot be written; the message has its path.
-pub(super) fn check_page_file(path: &Path) -> Result<(), String> {
+pub(super) fn check_replaceable(path: &Path, FileKind { name, beginning }: &FileKind) -> Result<(), String> {
     let refused = |reason: &str| Err(format!("`{}` {reason}: it is not overwritten", path.display()));
     let shown = |error: io::Error| format!("cannot write `{}`: {error}", path.display());
     match path.metadata() {
         Ok(known) if !known.is_file() => refused("exists and is not a file"),
         Ok(_) => {
-            let mut beginning = Vec::new();
+            let mut found = Vec::new();
             let opened = flagperf_core::regular_file::open_regular(path).map_err(shown)?;
-            opened.take(PAGE_BEGINNING.len() as u64).read_to_end(&mut beginning).map_err(shown)?;
-            match beginning.is_empty() || beginning == PAGE_BEGINNING {
+            opened.take(beginning.len() as u64).read_to_end(&mut found).map_err(shown)?;
+            match found.is_empty() || found == *beginning {
                 true => std::fs::OpenOptions::new().append(true).open(path).map(drop).map_err(shown),
-                false => refused("exists and is not a page"),
+                false => refused(&format!("exists and is not {name}")),
             }
         }
-        // A command that is refused afterwards, or interrupted, leaves no empty page.
+        // A command that is refused afterwards, or interrupted, leaves no empty file.
         Err(_) => std::fs::File::create_new(path).and_then(|_| std::fs::remove_file(path)).map_err(shown),
     }
 }

@@ -7,6 +7,7 @@ use clap::{Args, ValueHint};
 use flagperf_comparison::{Pareto, UnusedResult};
 
 use super::history::unusable;
+use super::history_text::unused_text;
 use super::output::{print_mistake, print_result};
 use super::pareto_text::pareto_text;
 use super::report::read_results;
@@ -62,7 +63,7 @@ fn read_pareto(arguments: &ParetoArguments) -> Result<Pareto, String> {
                 unreadable.extend(unread);
                 results.extend(read);
             }
-            Err(reason) => unreadable.push(UnusedResult { path: path.clone(), reason }),
+            Err(missing) => unreadable.push(missing),
         }
     }
     let checked = results.into_iter().map(|result| {
@@ -71,13 +72,12 @@ fn read_pareto(arguments: &ParetoArguments) -> Result<Pareto, String> {
     });
     let mut found = arguments.prices.pareto(&checked.collect::<Vec<_>>())?;
     found.unused.extend(unreadable);
-    match (&found.tables[..], &found.unused[..]) {
-        ([], [first, ..]) => Err(format!(
-            "no result can be used: `{}`: {}\n  hint: docs/measure-text-generation.md says which cases generate text",
-            first.path.display(),
-            first.reason
+    match found.tables.is_empty() && !found.unused.is_empty() {
+        true => Err(format!(
+            "no result can be used\n{}  hint: docs/measure-text-generation.md says which cases generate text",
+            unused_text(&found.unused, columns()),
         )),
-        _ => Ok(found),
+        false => Ok(found),
     }
 }
 

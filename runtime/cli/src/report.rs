@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 
 use super::measured_peaks::MeasuredPeaks;
-use super::output::{check_outside, check_page_file, print_message, print_mistake, print_result, write_file};
+use super::output::{PAGE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file};
 use super::pareto::PriceArguments;
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
@@ -189,7 +189,7 @@ fn print_wrong<'r>(checked: impl Iterator<Item = (&'r PathBuf, &'r Check)>) -> u
 /// Checks that a page can be written to a file, which must not be in the folder of a result.
 fn check_target(file: &Path, results: &[ReadResult]) -> Result<(), String> {
     results.iter().try_for_each(|result| check_outside(file, &result.path))?;
-    check_page_file(file)
+    check_replaceable(file, &PAGE)
 }
 
 /// Reads the results at some paths, of which at least one must be readable, and returns them with the exit code of the command. The others
@@ -198,29 +198,30 @@ fn check_target(file: &Path, results: &[ReadResult]) -> Result<(), String> {
 /// # Errors
 /// When there is no result at a path, or none can be read.
 fn read_readable(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, u8), String> {
-    let (results, unread) = read_results(paths)?;
+    let (results, unread) = read_results(paths).map_err(|missing| missing.to_string())?;
     if results.is_empty() {
-        return Err(unread.into_iter().map(|unread| unread.reason).collect::<Vec<_>>().join("\nerror: "));
+        return Err(unread.iter().map(UnusedResult::to_string).collect::<Vec<_>>().join("\nerror: "));
     }
-    unread.iter().for_each(|unread| print_message(&format!("warning: left out: {}", unread.reason)));
+    unread.iter().for_each(|unread| print_message(&format!("warning: left out: {unread}")));
     Ok((results, if unread.is_empty() { exit_code::OK } else { exit_code::FAILED }))
 }
 
 /// Reads every result at some paths once, although its folder and that of its run may both be given. Returns them with those whose record
-/// cannot be read; its path is also in the reason.
+/// cannot be read.
 ///
 /// # Errors
 /// When there is no result at a path.
-pub(super) fn read_results(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, Vec<UnusedResult>), String> {
+pub(super) fn read_results(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, Vec<UnusedResult>), UnusedResult> {
     let (mut results, mut unread) = (Vec::new(), Vec::new());
     let mut known = HashSet::new();
     for path in paths {
-        let found = find_results_of_runs(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        let found = find_results_of_runs(path)
+            .map_err(|error| UnusedResult { path: path.clone(), reason: error.to_string() })?;
         for path in found.into_iter().filter(|path| known.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
         {
             match ReadResult::read(&path) {
                 Ok(result) => results.push(result),
-                Err(reason) => unread.push(UnusedResult { path, reason }),
+                Err(result) => unread.push(result),
             }
         }
     }

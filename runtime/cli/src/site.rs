@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use clap::{Args, ValueHint};
+use flagperf_comparison::UnusedResult;
 use flagperf_core::exit_code;
 use flagperf_core::file::create;
 use flagperf_core::regular_file::read_regular_text;
@@ -60,7 +61,7 @@ fn write_site(arguments: &SiteArguments) -> Result<(String, u8), String> {
         let check = result.check(&trust);
         Ok((result, check))
     });
-    let (results, unread): (Vec<_>, Vec<Result<_, String>>) = read.into_iter().partition(Result::is_ok);
+    let (results, unread): (Vec<_>, Vec<Result<_, UnusedResult>>) = read.into_iter().partition(Result::is_ok);
     let results = without_copies(results.into_iter().flatten().collect());
     for message in unread.iter().filter_map(|result| result.as_ref().err()) {
         print_message(&format!("warning: left out: {message}"));

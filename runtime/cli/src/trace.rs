@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 
-use super::output::{check_outside, print_message, print_mistake, print_result, write_file};
+use super::output::{
+    TRACE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file,
+};
 use super::result_printer::relative_path;
 use flagperf_core::exit_code;
 use flagperf_core::regular_file::open_regular;
@@ -58,6 +60,10 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
         return Err(format!("`{}` has {} results: give the folder of one", result.display(), found.len()));
     };
     check_outside(file, folder)?;
+    // A device or a pipe is written to as it is.
+    if file.metadata().map_or(true, |known| known.is_file()) {
+        check_replaceable(file, &TRACE)?;
+    }
     let path = folder.join(EVENTS_FILE);
     let unreadable = |error: &dyn std::fmt::Display| format!("`{}`: {error}", path.display());
     let events = open_regular(&path).map_err(|error| unreadable(&error))?;

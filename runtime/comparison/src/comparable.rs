@@ -6,7 +6,7 @@ use flagperf_result::{Record, different_keys};
 use serde::Serialize;
 
 /// What differs if batches have other sizes.
-pub(super) const BATCH_SIZE: &str = "batch size";
+pub const BATCH_SIZE: &str = "batch size";
 
 /// Something that differs between two results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,5 +1,6 @@
 //! The comparison of two sides.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use flagperf_core::measure::Measurement;
@@ -74,6 +75,9 @@ pub enum ComparisonError {
     /// The results are not of the same work.
     #[error("the results are not of the same work: {}", .0.iter().map(|difference| format!("{} is {} and {}", difference.what, difference.first, difference.second)).collect::<Vec<_>>().join("; "))]
     NotComparable(Vec<Difference>),
+    /// A result, or a copy of it, is in two sides.
+    #[error("two sides have the result `{}`", .0.display())]
+    InTwoSides(PathBuf),
 }
 
 impl Comparison {
@@ -122,6 +126,9 @@ pub struct CompareOptions {
 pub fn compare(sides: [&Side; 2], options: CompareOptions) -> Result<Comparison, ComparisonError> {
     let CompareOptions { interleaved, anyway, confidence } = options;
     sides.into_iter().try_for_each(|side| check_usable(side, options))?;
+    if let Some(path) = result_of_both(sides).filter(|_| !interleaved) {
+        return Err(ComparisonError::InTwoSides(path.to_owned()));
+    }
     let last = sides.map(|side| side.results.last().expect("a usable side has a result"));
     let mut differences = differences(&last[0].1, &last[1].1);
     let devices = sides.map(|side| runs(side, interleaved)[0].len());
@@ -179,9 +186,9 @@ fn check_usable(
         return Err(unusable(&format!("its runs have results of different numbers of devices: {}", counts.join(", "))));
     }
     let (first_path, first) = &side.results[0];
-    let mut places: IndexMap<_, &Path> = IndexMap::new();
+    let mut known: IndexMap<_, &Path> = IndexMap::new();
     for (path, record) in &side.results {
-        if let Some(other) = places.insert((&record.run, record.place()), path).filter(|_| !interleaved) {
+        if let Some(other) = known.insert(record.identity(), path).filter(|_| !interleaved) {
             let paths = [other, path].map(|path| path.display().to_string());
             return Err(unusable(&format!("`{}` and `{}` are results of one run on one device", paths[0], paths[1])));
         }
@@ -195,6 +202,13 @@ fn check_usable(
         }
     }
     Ok(())
+}
+
+/// Returns the path of a result that both sides have, itself or as a copy.
+pub(super) fn result_of_both<'s>([first, second]: [&'s Side; 2]) -> Option<&'s Path> {
+    let of_first: HashSet<_> = first.results.iter().map(|(_, record)| record.identity()).collect();
+    let both = second.results.iter().find(|(_, record)| of_first.contains(&record.identity()));
+    both.map(|(path, _)| path.as_path())
 }
 
 /// Checks that a side has the results of all of its processes, of which the sum is compared.

@@ -43,6 +43,8 @@ pub struct Series {
     pub step: String,
     /// What a sample is.
     pub unit: String,
+    /// What differs from an earlier series whose facts above are equal; empty if there is none.
+    pub unlike_earlier: Vec<Difference>,
     /// The results, in the order of their starts.
     pub results: Vec<HistoryResult>,
     /// Where the level of the throughput changed, in the order of time.
@@ -90,7 +92,8 @@ pub struct ChangePoint {
 }
 
 /// A result that is not used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("`{}`: {reason}", .path.display())]
 pub struct UnusedResult {
     /// The folder of the result, or its record.
     pub path: PathBuf,
@@ -118,7 +121,13 @@ impl History {
             }
         }
         unused.sort_by(|a, b| a.path.cmp(&b.path));
-        History { case: case.to_owned(), series: groups.iter().filter_map(|group| Series::of(group)).collect(), unused }
+        let mut series: Vec<Series> = groups.iter().filter_map(|group| Series::of(group)).collect();
+        for index in 1..series.len() {
+            let earlier = (0..index).find(|earlier| series[*earlier].has_facts_of(&series[index]));
+            let unlike = earlier.map(|earlier| unlike(&groups[earlier][0].1, &groups[index][0].1));
+            series[index].unlike_earlier = unlike.unwrap_or_default();
+        }
+        History { case: case.to_owned(), series, unused }
     }
 }
 
@@ -150,10 +159,32 @@ impl Series {
             batch_size: headline(first).map_or(0, |measured| u64::from(measured.batch_size) * first.processes()),
             step: headline(first).map_or_else(String::new, |measured| measured.step.name().to_owned()),
             unit: first.unit.clone(),
+            unlike_earlier: Vec::new(),
             results: described.collect(),
             change_points: level_changes(&values, &errors).into_iter().map(change_point).collect(),
         })
     }
+
+    /// Returns whether what is known of both series themselves is equal.
+    fn has_facts_of(&self, other: &Series) -> bool {
+        let facts = |series: &Series| {
+            let Series { key, vendor, device, engine, precision, step, unit, batch_size, .. } = series.clone();
+            ([key, vendor, device, engine, precision, step, unit], batch_size)
+        };
+        facts(self) == facts(other)
+    }
+}
+
+/// Returns why two results are not in one series.
+fn unlike(first: &Record, second: &Record) -> Vec<Difference> {
+    let number = |of_record: Option<u64>| of_record.map_or_else(|| "none".to_owned(), |number| number.to_string());
+    let numbers = |record: &Record| [number(Some(record.processes())), number(record.device.map(u64::from))];
+    let of_group = ["processes", "number of the device"].into_iter().zip(numbers(first).into_iter().zip(numbers(second)));
+    let of_group = of_group.map(|(what, (first, second))| Difference { what: what.to_owned(), first, second, prevents: true });
+    of_group
+        .filter(|found| found.first != found.second)
+        .chain(differences(first, second).into_iter().filter(|found| found.prevents))
+        .collect()
 }
 
 impl HistoryResult {

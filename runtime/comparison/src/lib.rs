@@ -21,7 +21,7 @@ mod sweep;
 mod variant;
 
 pub use ablation::{Ablation, Combination, CombinationFigures, MeasuredCombination, SwitchEffects, combinations};
-pub use comparable::{Difference, differences};
+pub use comparable::{BATCH_SIZE, Difference, differences};
 pub use comparison::{CompareOptions, Comparison, ComparisonError, MetricPair, Side, Speed, compare};
 pub use history::{ChangePoint, History, HistoryResult, Series, UnusedResult};
 pub use outputs::{Errors, OutputErrors};

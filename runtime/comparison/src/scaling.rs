@@ -6,7 +6,7 @@ use flagperf_result::{GroupCommunication, Record, Status, Summary, Validity};
 use serde::Serialize;
 
 use super::comparable::{BATCH_SIZE, Difference, differences, headline};
-use super::comparison::{ComparisonError, Side};
+use super::comparison::{ComparisonError, Side, result_of_both};
 
 /// The settings that follow from the number of devices.
 const OF_SCALE: [&str; 2] = ["batch_size", "eval_batch_size"];
@@ -51,10 +51,13 @@ impl ScalingTable {
     /// compares what is not of the same work.
     ///
     /// # Errors
-    /// When a side lacks the result of a device, or is not of the same work as the first.
+    /// When a side lacks the result of a device, has one of another side, or is not of the same work as the first.
     pub fn of(sides: &[(Side, Option<Summary>)], anyway: bool) -> Result<Self, ComparisonError> {
         let mut rows: Vec<ScalingRow> = Vec::new();
-        for (side, summary) in sides {
+        for (index, (side, summary)) in sides.iter().enumerate() {
+            if let Some(path) = sides[..index].iter().find_map(|(other, _)| result_of_both([other, side])) {
+                return Err(ComparisonError::InTwoSides(path.to_owned()));
+            }
             let mut row = ScalingRow::of(side, summary.as_ref())?;
             let of_first = rows.first().map(|first| first.throughput_samples_per_s / first.devices as f64);
             let of_device = row.throughput_samples_per_s / row.devices as f64;
@@ -88,9 +91,8 @@ impl ScalingRow {
                 "it has the results of {devices} of {all} devices: give the folder of the case"
             )));
         }
-        let place = |record: &Record| (record.hosts.first().map(|host| host.name.clone()), record.device);
         if let Some(again) =
-            (1..records.len()).find(|i| records[..*i].iter().any(|other| place(other) == place(records[*i])))
+            (1..records.len()).find(|i| records[..*i].iter().any(|other| other.place() == records[*i].place()))
         {
             let path = side.results[again].0.display();
             return Err(unusable(format!(

@@ -34,7 +34,7 @@ impl StoredVariants {
             let is_one_device = record.device.is_none() && record.processes() == 1;
             let is_usable = record.status == Status::Ok && record.validity.verdict != Validity::Invalid;
             // A copy is no repeat.
-            let is_new = known.insert((&record.run, record.key(), record.place()));
+            let is_new = known.insert(record.identity());
             if is_one_device && is_usable && is_new && headline(record).is_some() {
                 cases.entry(subject(record)).or_default().push((path, record.clone()));
             }

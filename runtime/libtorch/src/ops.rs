@@ -119,6 +119,14 @@ impl TensorOps for TorchOps {
         Some(wrap(if upper { x.0.f_triu(diagonal) } else { x.0.f_tril(diagonal) }))
     }
 
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn drop_elements(&self, x: &TorchTensor, ratio: f64) -> OpResult {
+        wrap(x.0.f_dropout(ratio, true))
+    }
+
     fn silu_product(&self, gate: &TorchTensor, x: &TorchTensor) -> OpResult {
         match self.compiled_functions([&gate.0, &x.0]) {
             Some(functions) => wrap(functions.silu_product(&gate.0, &x.0)),

@@ -6,10 +6,15 @@ use flagperf_onnx_exec::{Executor, ReferenceOps};
 use serde::{Deserialize, Serialize};
 
 use super::graph::{GraphFailure, OperatorGraph};
-use super::operators::Scale;
+use super::operators::{Operator, Scale};
 
 /// Largest number of elements of an output that are compared: rows are left out of a larger one, evenly.
 const COMPARED_MAX: usize = 1 << 24;
+
+/// The number of standard deviations that chance explains: twice in a billion outputs it is exceeded.
+const DEVIATIONS_MAX: f64 = 6.0;
+/// The elements in which two calls must not drop the same ones.
+const ZEROS_COMPARED: usize = 4096;
 
 /// How an output differs from the reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +57,10 @@ pub(crate) struct Reference {
     /// The magnitude that errors are relative to: the largest finite element of the last output, and with a gradient also of what
     /// is differentiated, because the gradient of a sum may be zero except for rounding.
     magnitude: f64,
+    /// The probability with which an element is dropped.
+    dropped: f64,
+    /// The standard deviation of the sum of all elements, which differs from that of the reference because some are dropped.
+    sum_deviation: f64,
 }
 
 impl Reference {
@@ -61,26 +70,30 @@ impl Reference {
     /// # Errors
     /// When the graph cannot be computed.
     pub fn compute(
-        operator: &str,
+        operator: &Operator,
         tile: &OperatorGraph,
         forward: Option<&Graph>,
         inputs: &[Tensor],
         (tiles, limit): (f64, f64),
     ) -> Result<Self, GraphFailure> {
-        let failed = |error: flagperf_onnx_exec::ExecError| GraphFailure::new(operator, error);
+        let failed = |error: flagperf_onnx_exec::ExecError| GraphFailure::new(operator.name, error);
         let compute =
             |graph: &Graph| Executor::load(graph, ReferenceOps).and_then(|executor| executor.run_host(inputs));
         let outputs = compute(&tile.graph).map_err(failed)?;
         let differentiated = forward.map(compute).transpose().map_err(failed)?.unwrap_or_default();
         let last = outputs.last().into_iter().chain(&differentiated);
         let magnitude = last.map(|tensor| largest(&tensor.to_f64())).fold(0.0, f64::max);
-        Ok(Reference { outputs, scales: tile.scales.clone(), tiles, limit, magnitude })
+        let squares: f64 = differentiated.iter().flat_map(Tensor::to_f64).map(|element| element * element).sum();
+        let sum_deviation = (tiles * squares * operator.dropped * (1.0 - operator.dropped)).sqrt();
+        let (scales, dropped) = (tile.scales.clone(), operator.dropped);
+        Ok(Reference { outputs, scales, tiles, limit, magnitude, dropped, sum_deviation })
     }
 
     /// Returns the reference of an output that repeats `tile`, of which rounding explains an error of `limit`.
     pub fn repeated(tile: Tensor, limit: f64) -> Self {
         let magnitude = largest(&tile.to_f64());
-        Reference { outputs: vec![tile], scales: vec![Scale::Same], tiles: 1.0, limit, magnitude }
+        let scales = vec![Scale::Same];
+        Reference { outputs: vec![tile], scales, tiles: 1.0, limit, magnitude, dropped: 0.0, sum_deviation: 0.0 }
     }
 
     /// Compares the outputs of whole inputs.
@@ -117,7 +130,17 @@ impl Reference {
             if actual.shape().is_empty() { (&scalar[..], &scalar[..]) } else { (actual.shape(), tile.shape()) };
         let (width, tile_width) = (whole[whole.len() - 1], part[part.len() - 1]);
         let (rows, expected_tile) = (actual.len() / width, in_range(tile, factor));
+        if self.dropped > 0.0 && tile.shape().is_empty() {
+            let expected = expected_tile[0] * (1.0 - self.dropped);
+            let (sum, allowed) = (actual.to_f64()[0], DEVIATIONS_MAX * self.sum_deviation + self.limit * expected.abs());
+            // A sum that is not a number is wrong.
+            if !((sum - expected).abs() <= allowed) {
+                found.wrong = Some(format!("the sum is {sum} instead of {expected}, and chance explains at most {allowed:.1e}"));
+            }
+            return Comparison { compared: 1, ..found };
+        }
         let magnitude = if tile.shape().is_empty() { largest(&expected_tile) } else { self.magnitude * factor };
+        let mut dropped = 0u64;
         let step = actual.len().div_ceil(COMPARED_MAX).max(1);
         let size = actual.dtype().size();
         for row in (0..rows).step_by(step) {
@@ -129,6 +152,10 @@ impl Reference {
                 if value == expected || value.is_nan() && expected.is_nan() {
                     continue;
                 }
+                if self.dropped > 0.0 && *value == 0.0 {
+                    dropped += 1;
+                    continue;
+                }
                 if !value.is_finite() || !expected.is_finite() {
                     let place = row * width + place;
                     found.wrong.get_or_insert_with(|| format!("element {place} is {value} instead of {expected}"));
@@ -138,8 +165,30 @@ impl Reference {
             }
             found.compared += width as u64;
         }
+        if self.dropped > 0.0 {
+            let count = found.compared as f64;
+            let deviation = (self.dropped * (1.0 - self.dropped) / count).sqrt();
+            // A type with few digits rounds the probability.
+            let allowed = DEVIATIONS_MAX * deviation + self.limit * self.dropped;
+            let share = dropped as f64 / count;
+            if (share - self.dropped).abs() > allowed {
+                let probability = self.dropped;
+                found.wrong.get_or_insert_with(|| format!("{share} of the elements are dropped instead of {probability}"));
+            }
+        }
         found
     }
+}
+
+/// Returns whether in the last outputs of two calls the same elements are zero, as far as the first ones show.
+pub(crate) fn drop_the_same(first: &[Tensor], second: &[Tensor]) -> bool {
+    let zeros = |outputs: &[Tensor]| {
+        let output = outputs.last()?;
+        let count = output.len().min(ZEROS_COMPARED);
+        let values = row_values(&output.bytes()[..count * output.dtype().size()], output.dtype());
+        Some(values.into_iter().map(|value| value == 0.0).collect::<Vec<bool>>())
+    };
+    zeros(first) == zeros(second)
 }
 
 /// Returns the elements of a tensor times a factor; infinite where the type of the tensor ends before: the sum of many elements in f16.

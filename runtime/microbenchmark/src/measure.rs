@@ -14,7 +14,7 @@ use flagperf_onnx::{Graph, ValueInfo, write_onnx};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::check::{Comparison, Reference};
+use super::check::{Comparison, Reference, drop_the_same};
 use super::format::Format;
 use super::graph::{GradientBy, GraphFailure, OperatorGraph, first_row_graph, operator_graph, tile_graph};
 use super::inputs::draw;
@@ -148,7 +148,8 @@ impl PreparedOperator {
         let tile_sizes = if operator.tiles.is_empty() { sizes.small_tile(SMALL) } else { sizes.tile(operator) };
         let dtype = job.format.dtype;
         let whole = operator_graph(operator, &sizes, dtype, gradient)?;
-        let tile = operator_graph(operator, &tile_sizes, dtype, gradient.map(|_| GradientBy::StandardOperators))?;
+        let by = gradient.map(|_| GradientBy::StandardOperators);
+        let tile = operator_graph(&operator.without_drops(), &tile_sizes, dtype, by)?;
         Ok(PreparedOperator { operator, sizes, tile_sizes, gradient, whole, tile })
     }
 }
@@ -161,7 +162,8 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
     let engine = Loader::new(job)?;
     let PreparedOperator { operator, sizes, tile_sizes, gradient, whole, tile } = PreparedOperator::of(job, &engine)?;
     let is_small = operator.tiles.is_empty();
-    let forward = gradient.map(|_| operator_graph(operator, &tile_sizes, job.format.dtype, None)).transpose()?;
+    let kept = operator.without_drops();
+    let forward = gradient.map(|_| operator_graph(&kept, &tile_sizes, job.format.dtype, None)).transpose()?;
     let sum = |infos: &[ValueInfo]| infos.iter().map(bytes_of).fold(0, u64::saturating_add);
     let (input_bytes, output_bytes) = (sum(&whole.graph.inputs), sum(&whole.graph.outputs));
     let input_sets = TURN_BYTES.div_ceil(input_bytes.max(1)).clamp(1, SETS_MAX);
@@ -221,17 +223,22 @@ pub fn measure_operator(job: &OperatorJob, clock: &dyn Clock) -> Result<Operator
         (new_inputs_s, new_outputs) = (new_inputs_s.min(round.time_s.0), outputs);
     }
 
-    let compare = |set: u64, outputs: &[Value]| -> Result<Comparison, MeasureError> {
+    let compare = |set: u64, outputs: &[Tensor]| -> Result<Comparison, MeasureError> {
         let tiles = tile_count(&whole.graph.inputs[0], &tile.graph.inputs[0]);
         let (forward, scale) = (forward.as_ref().map(|forward| &forward.graph), (tiles, job.format.rounding));
-        let reference = Reference::compute(operator.name, &tile, forward, &drawn(set), scale)?;
-        Ok(reference.compare(&to_host(outputs)?))
+        let reference = Reference::compute(operator, &tile, forward, &drawn(set), scale)?;
+        Ok(reference.compare(outputs))
     };
     let (comparison, comparison_of_new_inputs, compared_smaller) = if is_small {
         let small = compare_small(operator, &sizes, job, &engine, gradient)?;
         (small.clone(), small, Some(format!("the outputs were compared with dimensions of at most {SMALL}")))
     } else {
-        (compare(last_set, &outputs)?, compare(input_sets + new_sets - 1, &new_outputs)?, None)
+        let (outputs, new_outputs) = (to_host(&outputs)?, to_host(&new_outputs)?);
+        let mut of_new = compare(input_sets + new_sets - 1, &new_outputs)?;
+        if operator.dropped > 0.0 && drop_the_same(&outputs, &new_outputs) {
+            of_new.wrong.get_or_insert_with(|| "two calls drop the same elements".to_owned());
+        }
+        (compare(last_set, &outputs)?, of_new, None)
     };
     let facts = session.facts();
     let monitored = job.monitored(&facts.device);
@@ -278,7 +285,7 @@ fn compare_small(
     let mut session = engine.load(&graph.graph)?;
     let outputs = session.submit(&inputs.iter().cloned().map(Value::Host).collect::<Vec<_>>())?;
     session.sync()?;
-    let reference = Reference::compute(operator.name, &standard, None, &inputs, (1.0, job.format.rounding))?;
+    let reference = Reference::compute(operator, &standard, None, &inputs, (1.0, job.format.rounding))?;
     Ok(reference.compare(&to_host(&outputs)?))
 }
 

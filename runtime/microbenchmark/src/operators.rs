@@ -78,6 +78,8 @@ pub struct Operator {
     /// The floating-point operations of a matrix product; for any other operator, the bytes that it moves are counted.
     pub flops: Option<fn(&Sizes) -> f64>,
     pub(crate) scale: Scale,
+    /// The probability with which each element of the output is dropped, at random; 0 without randomness.
+    pub(crate) dropped: f64,
     formats: Formats,
 }
 
@@ -121,6 +123,11 @@ impl Operator {
         Err(format!("operator `{}` does not compute in {} (known: {known})", self.name, format.name))
     }
 
+    /// Returns the operator whose outputs are those of this one where no element is dropped.
+    pub(crate) fn without_drops(&self) -> Operator {
+        Operator { computes: if self.dropped > 0.0 { KEPT } else { self.computes }, ..*self }
+    }
+
     const fn with_gradient(self) -> Self {
         Operator { has_gradient: true, ..self }
     }
@@ -152,8 +159,17 @@ const fn unary(name: &'static str, computes: &'static str) -> Operator {
         has_gradient: false,
         flops: None,
         scale: Scale::Same,
+        dropped: 0.0,
         formats: Formats::Floats,
     }
+}
+
+/// The elements that [`dropout`] keeps, with FlagPerf's probability.
+const KEPT: &str = "y = Div(a, 0.8)";
+
+/// Dropout in training.
+const fn dropout(name: &'static str) -> Operator {
+    Operator { dropped: 0.2, ..unary(name, "y = Dropout(a, 0.2, Cast<to=9>(1))") }
 }
 
 /// An operator of two such inputs.
@@ -209,10 +225,9 @@ fn multiply_adds(sizes: &Sizes) -> f64 {
 use Elements::{Bits, Classes, Float8, NonZero, Normal, Positive, Signs, Small, Special};
 
 /// Every operator, by FlagPerf's names; `int_mm` and `scaled_mm`, which FlagPerf measures as limits, by PyTorch's: their second factor
-/// lies as the weight of a layer does, because tensor cores multiply only such ones. FlagPerf's `dropout` and `native_dropout` are missing: what an engine draws
-/// differs, so that nobody can say whether its output is right.
+/// lies as the weight of a layer does, because tensor cores multiply only such ones.
 #[rustfmt::skip]
-pub const OPERATORS: [Operator; 52] = [
+pub const OPERATORS: [Operator; 54] = [
     unary("abs", "y = Abs(a)"),
     binary("add", "y = Add(a, b)"),
     product("addmm", "y = Gemm(a, b, c)", &[("a", "M,N", Normal), ("b", "N,K", Normal), ("c", "M,K", Normal)],
@@ -230,6 +245,7 @@ pub const OPERATORS: [Operator; 52] = [
         &[("a", "bs,elements", Normal), ("target", "bs", Classes)], &[("bs", 1024), ("elements", 128_000)], &[("bs", 8)])
         .with_gradient().scaled(Scale::PerTile),
     unary("div", "y = Div(a, 0.5)"),
+    dropout("dropout"),
     comparison("eq", "y = Equal(a, b)"),
     unary("exp", "y = Exp(a)"),
     comparison("ge", "y = GreaterOrEqual(a, b)"),
@@ -258,6 +274,7 @@ pub const OPERATORS: [Operator; 52] = [
         &[("M", 8192), ("N", 8192), ("K", 8192)], multiply_adds),
     unary("mul", "y = Mul(a, 2)"),
     shaped("mv", "y = MatMul(a, b)", &[("a", "M,N", Normal), ("b", "N", Normal)], &[("M", 1024), ("N", 1024)], &[("M", 8)]),
+    dropout("native_dropout").with_gradient(),
     shaped("native_group_norm", "y = GroupNormalization<num_groups=3>(a, scale, bias)",
         &[("a", "bs,6,hiddensize", Normal), ("scale", "6", Normal), ("bias", "6", Normal)],
         &[("bs", 20), ("hiddensize", 32768)], &[("bs", 1)]).with_gradient(),

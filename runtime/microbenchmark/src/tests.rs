@@ -51,6 +51,12 @@ fn every_operator_has_a_graph_in_each_of_its_formats() {
 fn every_operator_is_measured_and_right() {
     let scratch = tempfile::tempdir().unwrap();
     for operator in &OPERATORS {
+        if operator.dropped > 0.0 {
+            let job = job(operator, "FP32", "interpreter", scratch.path());
+            let error = measure_operator(&job, &MonotonicClock::start()).unwrap_err().to_string();
+            assert!(error.contains("`training_mode`"), "{}: {error}", operator.name);
+            continue;
+        }
         let is_known = |name: &&str| operator.check_format(Format::find(name).unwrap()).is_ok();
         let format = ["FP32", "INT32", "INT8", "FP8"].into_iter().find(is_known).unwrap();
         let times = measure_operator(&job(operator, format, "interpreter", scratch.path()), &MonotonicClock::start());
@@ -109,7 +115,7 @@ fn an_output_is_compared_with_the_repetitions_of_its_tile() {
         draw(name, elements, &tile.graph.inputs[i].spec, 1, 3).unwrap()
     };
     let inputs = [draw(0), draw(1)];
-    let reference = Reference::compute("mm", &tile, None, &inputs, (2.0, 1e-5)).unwrap();
+    let reference = Reference::compute(mm, &tile, None, &inputs, (2.0, 1e-5)).unwrap();
     let executor = flagperf_onnx_exec::Executor::load(&tile.graph, flagperf_onnx_exec::ReferenceOps).unwrap();
     let output = executor.run_host(&inputs).unwrap().remove(0).to_f64();
     let whole = |values: Vec<f64>| [Tensor::from_vec([4, 3], values).unwrap().cast(DType::F32)];
@@ -133,10 +139,44 @@ fn a_sum_beyond_the_range_of_its_type_is_expected_to_be_infinite() {
     let tile = operator_graph(sum, &tile_sizes, DType::F16, None).unwrap();
     let input = Tensor::from_vec([1, 1024, 1024], vec![0.03125f32; 1 << 20]).unwrap().cast(DType::F16);
     for (tiles, right, wrong) in [(1.0, 32768.0, f64::INFINITY), (4.0, 131_072.0, 30000.0)] {
-        let reference = Reference::compute("sum", &tile, None, std::slice::from_ref(&input), (tiles, 2e-3)).unwrap();
+        let reference = Reference::compute(sum, &tile, None, std::slice::from_ref(&input), (tiles, 2e-3)).unwrap();
         let compared = |value: f64| reference.compare(&[Tensor::scalar(value).cast(DType::F16)]).is_right();
         assert_eq!((compared(right), compared(wrong)), (true, false), "{tiles} tiles");
     }
+}
+
+#[test]
+fn dropped_elements_are_as_many_as_their_probability_says_and_the_others_are_right() {
+    let operator = Operator::find("native_dropout").unwrap();
+    let sizes = Sizes::of(operator, &IndexMap::from([("Melements".to_owned(), 1)])).unwrap();
+    let kept = operator.without_drops();
+    let tile = operator_graph(&kept, &sizes, DType::F32, Some(GradientBy::StandardOperators)).unwrap();
+    let forward = operator_graph(&kept, &sizes, DType::F32, None).unwrap();
+    let input = draw("a", operators::Elements::Normal, &tile.graph.inputs[0].spec, 1, 3).unwrap();
+    let inputs = std::slice::from_ref(&input);
+    let reference = Reference::compute(operator, &tile, Some(&forward.graph), inputs, (1.0, 1e-5)).unwrap();
+    // Returns the sum and the gradient of an engine that keeps these elements and multiplies them.
+    let outputs = |keeps: &dyn Fn(u64) -> bool, factor: f64, seed: u64| {
+        let mut random = flagperf_onnx::RandomStream::new(seed, "mask");
+        let gradient: Vec<f64> =
+            (0..input.len()).map(|_| if keeps(random.below(1000)) { factor } else { 0.0 }).collect();
+        let sum: f64 = input.to_f64().iter().zip(&gradient).map(|(a, kept)| a * kept).sum();
+        [Tensor::scalar(sum), Tensor::from_vec(input.shape(), gradient).unwrap()].map(|output| output.cast(DType::F32))
+    };
+    let keeps = |drawn: u64| drawn >= 200;
+    let right = outputs(&keeps, 1.25, 1);
+    let found = reference.compare(&right);
+    assert!(found.is_right() && found.elements == found.compared, "{found:?}");
+    let wrong = |outputs: &[Tensor]| reference.compare(outputs).wrong.unwrap_or_default();
+    assert!(wrong(&outputs(&|_| true, 1.25, 1)).contains("0 of the elements are dropped instead of 0.2"));
+    assert!(wrong(&outputs(&|_| false, 1.25, 1)).contains("1 of the elements are dropped instead of 0.2"));
+    assert!(wrong(&outputs(&|drawn| drawn >= 210, 1.25, 1)).contains("of the elements are dropped instead of 0.2"));
+    let scaled = reference.compare(&outputs(&keeps, 1.2, 1));
+    assert!(scaled.error > scaled.limit, "{scaled:?}");
+    let other_sum = [Tensor::scalar(0.0).cast(DType::F32), right[1].clone()];
+    assert!(wrong(&[Tensor::scalar(1e5f32), right[1].clone()]).starts_with("the sum is 100000 instead of "));
+    assert!(reference.compare(&other_sum).is_right(), "chance explains a sum of zero");
+    assert!(check::drop_the_same(&right, &right) && !check::drop_the_same(&right, &outputs(&keeps, 1.25, 2)));
 }
 
 fn times() -> OperatorTimes {

@@ -14,6 +14,9 @@ use super::volumes;
 use super::window::Window;
 use flagperf_onnx::{DType, UPDATE_NUMBERS, UpdateRule};
 
+/// The ratio of a Dropout that states none.
+const DROPPED_BY_DEFAULT: f64 = 0.5;
+
 /// Returns the outputs of one operator.
 pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
     let ops = operands.ops;
@@ -111,10 +114,12 @@ fn update<O: TensorOps>(rule: &UpdateRule, operands: &Operands<O>) -> Result<Vec
     Ok(parameters.iter().chain(memory).cloned().collect())
 }
 
-/// Returns input 0 and, if needed, a mask that keeps every element.
+/// Returns input 0 and, if needed, a mask that keeps every element; in training, input 0 without the elements that are dropped.
 fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Vec<O::Tensor>, OpError> {
-    check_dropout(operands)?;
     let (ops, x) = (operands.ops, operands.tensor(0)?);
+    if let Some(ratio) = dropped_share(operands, mask)? {
+        return Ok(vec![ops.drop_elements(&x, ratio)?]);
+    }
     if !mask {
         return Ok(vec![x]);
     }
@@ -123,13 +128,16 @@ fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Vec<O::Te
     Ok(vec![x, ops.upload(&kept.map_err(OpError::library)?)?])
 }
 
-/// Refuses a Dropout that trains: which elements it drops, a random number decides.
-pub(super) fn check_dropout<O: TensorOps>(operands: &Operands<O>) -> Result<(), OpError> {
+/// Returns the share of elements that a Dropout drops; `None` if it keeps all. Refuses one that drops elements for a library that draws no
+/// random numbers, and one that also returns which it dropped.
+pub(super) fn dropped_share<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Option<f64>, OpError> {
     let trains = operands.number(2)?.is_some_and(|mode| mode != 0.0);
-    if trains && operands.number(1)? != Some(0.0) {
-        return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
+    let ratio = if trains { operands.number(1)?.unwrap_or(DROPPED_BY_DEFAULT) } else { 0.0 };
+    match ratio {
+        0.0 => Ok(None),
+        ratio if operands.ops.draws() && !mask => Ok(Some(ratio)),
+        _ => Err(OpError::unsupported("`training_mode` (the executor only runs inference)")),
     }
-    Ok(())
 }
 
 fn binary<O: TensorOps>(kind: Binary, operands: &Operands<O>) -> Result<O::Tensor, OpError> {

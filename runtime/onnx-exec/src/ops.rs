@@ -63,6 +63,15 @@ pub trait TensorOps: Send + Sync {
         let _ = (x, diagonal, upper);
         None
     }
+    /// Returns whether the library draws random numbers for [`TensorOps::drop_elements`].
+    fn draws(&self) -> bool {
+        false
+    }
+    /// Sets elements to zero, each with the probability `ratio` and independently of all others, and divides the others by `1 - ratio`.
+    fn drop_elements(&self, x: &Self::Tensor, ratio: f64) -> Result<Self::Tensor, OpError> {
+        let _ = (x, ratio);
+        Err(OpError::unsupported("random numbers"))
+    }
     /// Selects `a` where `condition` is true, else `b`.
     fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Returns `a + b · factor`. `factor` has the element type of `b`.

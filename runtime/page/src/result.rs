@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use flagperf_comparison::UnusedResult;
 use flagperf_core::regular_file::read_regular;
 use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE, SUMMARY_FILE};
 use flagperf_core::text::one_line;
@@ -27,22 +28,22 @@ impl ReadResult {
     /// Reads the record of a result that `find_results` found.
     ///
     /// # Errors
-    /// When there is no record, or it is of another version; the message has its path.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    /// When there is no record, or it is of another version.
+    pub fn read(path: &Path) -> Result<Self, UnusedResult> {
         #[derive(Deserialize)]
         struct AnyRecord {
             schema: u32,
         }
         let file = if path.is_dir() { path.join(RECORD_FILE) } else { path.to_owned() };
-        let refused = |reason: &dyn std::fmt::Display| format!("`{}`: {reason}", file.display());
-        let text = read_regular(&file, RECORD_BYTES_MAX).map_err(|error| refused(&error))?;
-        let not_a_record = |error: serde_json::Error| refused(&format!("it is not a record: {error}"));
+        let unused = |reason: String| UnusedResult { path: file.clone(), reason };
+        let text = read_regular(&file, RECORD_BYTES_MAX).map_err(|error| unused(error.to_string()))?;
+        let not_a_record = |error: serde_json::Error| unused(format!("it is not a record: {error}"));
         let AnyRecord { schema } = serde_json::from_slice(&text).map_err(not_a_record)?;
         if schema != Record::SCHEMA {
             let (known, other) = (Record::SCHEMA, if schema < Record::SCHEMA { "an older" } else { "a newer" });
-            let reason =
-                format!("it has schema {schema}, of {other} version of flagperf (this one reads schema {known})");
-            return Err(format!("{}\n  hint: use that version", refused(&reason)));
+            return Err(unused(format!(
+                "it has schema {schema}, of {other} version of flagperf, which must be used (this one reads schema {known})"
+            )));
         }
         let record = serde_json::from_slice(&text).map_err(not_a_record)?;
         let manifest =

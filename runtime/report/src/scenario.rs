@@ -4,7 +4,7 @@ use super::rows::{latency_text, plural};
 use super::text::{count, duration, rate};
 use flagperf_core::measure::{Scenario, ScenarioFigures, TokenFigures, TrialFigures};
 use flagperf_core::units::SamplesPerSecond;
-use flagperf_result::{Record, measured_scenario};
+use flagperf_result::{Record, latency_change_text, measured_scenario};
 
 /// Returns the headline of a scenario; `None` without one.
 pub(super) fn scenario_text(record: &Record) -> Option<String> {
@@ -82,6 +82,7 @@ pub(super) fn scenario_rows(record: &Record) -> Vec<(&'static str, String)> {
         ("rate", format!("{}{}{samples}", rate_text(trial), scheduled.unwrap_or_default())),
     ];
     rows.extend(trial.latency.map(|latency| ("latency of a query", latency_text(&latency))));
+    rows.extend(latency_change_text(trial).map(|text| ("latencies were", text)));
     rows.push(("percentile", percentile_text(scenario, trial).trim_start_matches(", ").to_owned()));
     for (name, figures) in [("first token", trial.first_token), ("next token", trial.next_token)] {
         rows.extend(figures.map(|figures| (name, token_text(scenario, &figures))));
@@ -143,7 +144,7 @@ fn trial_text(figures: &ScenarioFigures, trial: &TrialFigures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flagperf_core::measure::{Arrival, Latency, ScenarioReport};
+    use flagperf_core::measure::{Arrival, ChangeShape, Latency, ScenarioReport, TimeChange};
     use flagperf_core::step::Phase;
     use flagperf_core::units::Seconds;
     use flagperf_result::{PhaseRecord, testing};
@@ -169,6 +170,13 @@ mod tests {
             percentile_s: holds.then_some(Seconds(0.012)),
             over_bound: Some(if holds { 2 } else { 30 }),
             holds: Some(holds),
+            latency_change: Some(TimeChange {
+                shape: ChangeShape::Level,
+                begin: 2999,
+                end: 5000,
+                relative_change: 0.031,
+                p_value: 1e-5,
+            }),
             lateness: Latency::of(&[Seconds(0.00001)]),
             batches: 2500,
             batch_core: Latency::of(&[Seconds(0.003)]),
@@ -190,6 +198,7 @@ mod tests {
         queries: 5 000 in 10.0 s
         rate: 500 queries/s, scheduled 500, 500 samples/s
         latency of a query: p50 4.50 ms, p90 5.00 ms, p99 5.00 ms, p99.9 5.00 ms, min 4.00 ms, max 5.00 ms
+        latencies were: 3.1 % longer from query 3000 of 5000 on (p < 0.001)
         percentile: p99.9 at most 12.0 ms at 99 % confidence (keeps the bound of 15.0 ms)
         beyond the bound: 2 of 5 000 (bound 15.0 ms)
         lateness of arrival: p50 10.0 µs, p90 10.0 µs, p99 10.0 µs, p99.9 10.0 µs, min 10.0 µs, max 10.0 µs

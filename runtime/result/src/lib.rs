@@ -74,7 +74,7 @@ pub use scenario_verdict::measured_scenario;
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use settings_difference::{different_keys, different_setting};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
-pub use step_time_change::{step_time_change_text, step_time_changes};
+pub use step_time_change::{latency_change_text, step_time_change_text, step_time_changes};
 pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 pub use training::{TrainingRecord, TrainingRound, hardware_warning};
 pub use training_log::{LogText, TrainingLog};

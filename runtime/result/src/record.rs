@@ -144,6 +144,11 @@ impl Record {
         (self.hosts.first().map(|host| host.name.as_str()), self.device)
     }
 
+    /// Returns what its copies have in common and no other result has: the run, the case and the place.
+    pub fn identity(&self) -> (&str, String, (Option<&str>, Option<u32>)) {
+        (&self.run, self.key(), self.place())
+    }
+
     /// Returns the number of passes of each loop, or of trainings; 0 when the record does not state it.
     pub fn repeat(&self) -> u32 {
         let training = self.training_key.as_ref().and_then(|key| key.parse::<CaseKey>().ok()?.training);

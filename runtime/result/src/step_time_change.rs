@@ -1,11 +1,11 @@
-//! A change of the step times of a measured loop in words, with what the monitors read at the same time.
+//! A change of the step times of a measured loop in words, with what the monitors read at the same time, and one of latencies.
 
-use flagperf_core::measure::{ChangeShape, Measurement, StepTimeChange};
+use flagperf_core::measure::{ChangeShape, Measurement, StepTimeChange, TimeChange, TrialFigures};
 use flagperf_core::step::Phase;
 use flagperf_core::text::one_line;
 use flagperf_sampling::{MonitoredQuantity, ReadingChange};
 
-use super::{PhaseRecord, Record};
+use super::{PhaseRecord, Record, measured_scenario};
 
 /// Smallest relative change of a clock or of the power that is named.
 const RELATIVE_CHANGE_MIN: f64 = 0.01;
@@ -26,7 +26,9 @@ pub fn step_time_changes(record: &Record) -> Vec<(Phase, StepTimeChange)> {
 /// on (p < 0.001); clock 1980 -> 1755 MHz`. `None` if they did not change as far as a test shows.
 pub fn step_time_change_text(phase: &PhaseRecord, measured: &Measurement) -> Option<String> {
     let change = measured.step_time_change?;
-    let what = change_text(&change, measured.steps);
+    let StepTimeChange { shape, begin, end, relative_change, p_value } = change;
+    let of_times = TimeChange { shape, begin: begin.step, end: end.step, relative_change, p_value };
+    let what = change_text(&of_times, ("step", measured.steps), ["slower", "faster"]);
     let own = measured_loop(phase).is_some_and(|own| own.step == measured.step);
     let readings = phase.usage.iter().filter(|_| own).flat_map(|usage| &usage.at_step_time_change);
     let readings: Vec<&ReadingChange> = readings.collect();
@@ -39,13 +41,20 @@ pub fn step_time_change_text(phase: &PhaseRecord, measured: &Measurement) -> Opt
     Some(format!("{what}; {beside}"))
 }
 
-/// Returns the change of each measured loop as a note on the figures.
-pub(super) fn step_time_notes(record: &Record) -> Vec<String> {
+/// Returns how the latencies of a trial changed: `3.1 % longer from query 812 of 1250 on (p < 0.001)`. `None` if they did not change as far as
+/// a test shows.
+pub fn latency_change_text(trial: &TrialFigures) -> Option<String> {
+    Some(change_text(&trial.latency_change?, ("query", trial.queries), ["longer", "shorter"]))
+}
+
+/// Returns the change of each measured loop, and that of the latencies of a scenario, as notes on the figures.
+pub(super) fn time_change_notes(record: &Record) -> Vec<String> {
     let loops = record.phases.iter().flat_map(|phase| phase.measured.iter().map(move |measured| (phase, measured)));
     let note = |(phase, measured): (&PhaseRecord, &Measurement)| {
         Some(format!("{}: steps were {}", measured.step.name(), step_time_change_text(phase, measured)?))
     };
-    loops.filter_map(note).collect()
+    let latency = measured_scenario(record).and_then(|(_, trial)| latency_change_text(trial));
+    loops.filter_map(note).chain(latency.map(|text| format!("scenario: latencies were {text}"))).collect()
 }
 
 /// Returns the loop of a phase whose passes the monitors know.
@@ -53,23 +62,20 @@ fn measured_loop(phase: &PhaseRecord) -> Option<&Measurement> {
     phase.measured.iter().find(|measured| measured.step == phase.phase.measured_step())
 }
 
-fn change_text(change: &StepTimeChange, steps: u64) -> String {
+/// Returns a change in words, of so many times of something, which became one or the other.
+fn change_text(change: &TimeChange, (what, count): (&str, u64), [longer, shorter]: [&str; 2]) -> String {
     let percent = 100.0 * change.relative_change.abs();
-    let word = if change.relative_change > 0.0 { "slower" } else { "faster" };
+    let word = if change.relative_change > 0.0 { longer } else { shorter };
     let chance = match change.p_value {
         p if p < 0.001 => "p < 0.001".to_owned(),
         p => format!("p = {p:.3}"),
     };
-    let (begin, end) = (change.begin.step, change.end.step);
-    // Steps are numbered from 1 in words.
+    // They are numbered from 1 in words.
+    let (begin, end) = (change.begin + 1, change.end);
     match change.shape {
-        ChangeShape::Level => format!("{percent:.1} % {word} from step {} of {steps} on ({chance})", begin + 1),
-        ChangeShape::Interval => {
-            format!("{percent:.1} % {word} from step {} to {end} of {steps} ({chance})", begin + 1)
-        }
-        ChangeShape::Drift => {
-            format!("steadily {percent:.1} % {word} from the first to the last of {steps} steps ({chance})")
-        }
+        ChangeShape::Level => format!("{percent:.1} % {word} from {what} {begin} of {count} on ({chance})"),
+        ChangeShape::Interval => format!("{percent:.1} % {word} from {what} {begin} to {end} of {count} ({chance})"),
+        ChangeShape::Drift => format!("steadily {percent:.1} % {word} from {what} 1 to {what} {count} ({chance})"),
     }
 }
 
@@ -152,7 +158,7 @@ mod tests {
         );
         assert_eq!(
             text(change(ChangeShape::Drift, 0.05, 0.004), &[(MonitoredQuantity::PowerW, 300.0, 301.0)]),
-            "steadily 5.0 % slower from the first to the last of 1250 steps (p = 0.004); clock, temperature, power and load did not \
+            "steadily 5.0 % slower from step 1 to step 1250 (p = 0.004); clock, temperature, power and load did not \
              change, as far as they were read"
         );
     }

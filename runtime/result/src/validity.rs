@@ -10,7 +10,7 @@ use super::accuracy::target_key;
 use super::executed_code::{unhashed_code, untraced_code};
 use super::output_copy::unproven_copy;
 use super::scenario_verdict::scenario_doubts;
-use super::step_time_change::step_time_notes;
+use super::step_time_change::time_change_notes;
 use super::training_verdict::{training_reasons, unknown_of_training};
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
@@ -111,7 +111,7 @@ pub struct ValidityCheck {
 impl ValidityCheck {
     /// Judges a record whose other verdicts are filled in.
     pub fn judge(record: &Record) -> Self {
-        let (unknown, notes) = (unknown_conditions(record), step_time_notes(record));
+        let (unknown, notes) = (unknown_conditions(record), time_change_notes(record));
         let failed = failures(record);
         if record.status != Status::Ok || !failed.is_empty() {
             return ValidityCheck { verdict: Validity::Invalid, reasons: failed, unknown, notes };

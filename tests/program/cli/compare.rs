@@ -36,7 +36,7 @@ fn two_results_have_a_ratio_of_speeds_errors_of_outputs_and_their_differences() 
     assert!(errors["absolute"]["max"].as_f64().expect("it is there") > 0.0, "{json}");
     assert_eq!(json["core"]["ratio"]["pairs"], 0);
     let text = transcript(checkout.path(), &["compare", &first, &first, "--html", "other.html"]);
-    assert!(text.contains("exit code 2") && text.contains("error: both sides have the result `"), "{text}");
+    assert!(text.contains("exit code 2") && text.contains("error: two sides have the result `"), "{text}");
     assert!(!checkout.path().join("other.html").exists(), "a command that is refused leaves no page");
 }
 

@@ -145,3 +145,34 @@ fn products_of_integers_by_libtorch_are_exact() {
     let Some(checkout) = support::checkout_with_libtorch() else { return };
     assert_integer_product(checkout.path(), "pytorch");
 }
+
+/// Measures a dropout, and asserts that its outputs are right, and that only an engine that differentiates computes its gradient.
+fn assert_dropout(checkout: &Path, engine: &str, differentiates: bool) {
+    let operators = ["--operator", "dropout:FP32", "--operator", "native_dropout:FP32"];
+    let command = [&["run"], &operators[..], &["--shape", "Melements=1", "--json", "--compiler", engine]].concat();
+    let (_, json, messages) = run(checkout, &command);
+    let results: Value = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{engine}: {error}: {messages}"));
+    for (index, result) in results.as_array().expect("a list").iter().enumerate() {
+        if index == 1 && !differentiates {
+            assert!(result["failure"].to_string().contains("`training_mode` is an input"), "{result}");
+            continue;
+        }
+        for comparison in ["comparison", "comparison_of_new_inputs"].map(|name| &result["times"][name]) {
+            assert!(comparison["error"].as_f64() <= comparison["limit"].as_f64(), "{engine}: {result}");
+            assert!(comparison["wrong"].is_null() && comparison["compared"].as_u64() > Some(0), "{engine}: {result}");
+        }
+    }
+}
+
+#[test]
+fn dropout_by_onnxruntime_drops_at_random() {
+    if support::has_engine("onnxruntime") {
+        assert_dropout(support::checkout().path(), "onnxruntime", false);
+    }
+}
+
+#[test]
+fn dropout_and_its_gradient_by_libtorch_drop_at_random() {
+    let Some(checkout) = support::checkout_with_libtorch() else { return };
+    assert_dropout(checkout.path(), "pytorch", true);
+}

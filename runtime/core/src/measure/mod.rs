@@ -18,6 +18,7 @@ mod query_times;
 mod scenario;
 mod step_columns;
 mod step_time_change;
+mod time_change;
 mod trace;
 mod training;
 mod training_length;
@@ -34,7 +35,8 @@ pub use pass_report::PassReport;
 pub use query_times::{QueryColumns, QueryTimes};
 pub use scenario::{Arrival, Scenario, ScenarioFigures, ScenarioReport, TokenFigures, TrialEnd, TrialFigures};
 pub use step_columns::{STEPS_PER_EVENT, StepColumns};
-pub use step_time_change::{ChangeShape, StepPlace, StepTimeChange};
+pub use step_time_change::{StepPlace, StepTimeChange};
+pub use time_change::{ChangeShape, TimeChange};
 pub use trace::TraceSpan;
 pub use training::{
     EpochLosses, Evaluation, LocalSteps, ReplayedValue, StepReplay, TrainedBy, TrainingEnd, TrainingProgress,

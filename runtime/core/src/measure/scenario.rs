@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::early_stopping::{early_stopping_estimate, proves_percentile};
-use super::{Latency, QueryTimes};
+use super::{Latency, QueryTimes, TimeChange};
 use crate::metric::Agreement;
 use crate::units::{SamplesPerSecond, Seconds};
 
@@ -200,6 +200,10 @@ pub struct TrialFigures {
     pub samples_per_s: Option<SamplesPerSecond>,
     /// Distribution of the latency of a query.
     pub latency: Option<Latency>,
+    /// How the latencies changed from the first arrival to the last, the first having index 0; `None` if they did not, as far as a test
+    /// shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_change: Option<TimeChange>,
     /// The latency that, with 99 % confidence, the scenario's share of all queries of an endless run keeps (MLPerf's early
     /// stopping); `None` with too few queries.
     pub percentile_s: Option<Seconds>,
@@ -246,7 +250,10 @@ impl TokenFigures {
 impl TrialFigures {
     /// Computes the figures of the queries of a trial, in the order of their answers.
     pub fn of(end: &TrialEnd, queries: &[QueryTimes], scenario: &Scenario) -> Self {
-        let mut latencies: Vec<Seconds> = queries.iter().map(QueryTimes::latency).collect();
+        let mut arrivals: Vec<&QueryTimes> = queries.iter().collect();
+        arrivals.sort_by(|a, b| a.scheduled_s.0.total_cmp(&b.scheduled_s.0));
+        let mut latencies: Vec<Seconds> = arrivals.into_iter().map(QueryTimes::latency).collect();
+        let latency_change = TimeChange::of(&latencies);
         let latency = Latency::of(&latencies);
         latencies.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let answered = latencies.len() as u64;
@@ -273,6 +280,7 @@ impl TrialFigures {
                 .filter(|_| scenario.samples_per_query > 0)
                 .map(|rate| SamplesPerSecond(rate * f64::from(scenario.samples_per_query))),
             latency,
+            latency_change,
             percentile_s: early_stopping_estimate(&latencies, scenario.percentile),
             first_token: TokenFigures::of(queries.iter().map(QueryTimes::first_token), scenario.percentile),
             next_token: TokenFigures::of(queries.iter().map(|query| query.next_token_s), scenario.percentile),
@@ -345,6 +353,18 @@ mod tests {
         assert_eq!((figures(63, 1).holds, figures(64, 1).holds), (Some(false), Some(true)));
         assert_eq!((figures(64, 0).batches, figures(64, 2).over_bound), (32, Some(2)));
         assert_eq!((figures(63, 0).percentile_s, figures(64, 0).percentile_s), (None, Some(Seconds(1.0))));
+    }
+
+    #[test]
+    fn a_latency_that_becomes_longer_is_found_in_the_order_of_arrival() {
+        let latency = |n: u32| 1.0 + 0.01 * f64::from(n * 7 % 5) + if n >= 120 { 0.5 } else { 0.0 };
+        let mut queries: Vec<QueryTimes> =
+            (0..200u32).map(|n| query(f64::from(n), f64::from(n) + latency(n), n.into())).collect();
+        queries.swap(3, 190);
+        let figures = TrialFigures::of(&TrialEnd { scheduled: 200, ..TrialEnd::default() }, &queries, &scenario(2.0));
+        let change = figures.latency_change.unwrap();
+        assert_eq!((change.shape, change.begin, change.end), (super::super::ChangeShape::Level, 120, 200));
+        assert!((change.relative_change - 0.5).abs() < 0.02, "{change:?}");
     }
 
     #[test]
