@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
 use flagperf_onnx::rewrite::diff;
-use flagperf_onnx::{Graph, check, check_limits, infer_shapes, read_onnx};
+use flagperf_onnx::{Graph, ValueInfo, check, check_limits, infer_shapes, read_onnx};
 use flagperf_onnx_exec::{ProofError, ProofLimits, compare};
 
 use super::graph_page::graph_page;
@@ -90,6 +90,18 @@ fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path
     let difference = difference.map_err(|error| one_line(&error.to_string()).into_owned())?;
     let mut text = diff_text(&difference, &before_graph, &after_graph, columns());
     let mut code = exit_code::OK;
+    let names =
+        |values: &[ValueInfo]| values.iter().map(|value| one_line(&value.name).into_owned()).collect::<Vec<_>>();
+    let of_interface = [
+        ("inputs", &before_graph.inputs, &after_graph.inputs),
+        ("outputs", &before_graph.outputs, &after_graph.outputs),
+    ];
+    for (what, before, after) in of_interface.map(|(what, before, after)| (what, names(before), names(after))) {
+        if proves && before != after {
+            code = EXIT_DIFFERENT;
+            text += &format!("the {what} are {} before, and {} after\n", before.join(", "), after.join(", "));
+        }
+    }
     if proves {
         text += &match compare(&before_graph, &after_graph, PROOF_SEED, ProofLimits::default()) {
             Ok(compared) if compared.elements == 0 => {
@@ -100,7 +112,8 @@ fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path
                 compared.elements, compared.error, compared.limit
             ),
             Err(ProofError::Unproved(reason)) => {
-                code = EXIT_NOT_COMPARED;
+                // Other inputs or outputs are a difference already.
+                code = if code == exit_code::OK { EXIT_NOT_COMPARED } else { code };
                 format!("not compared: {}\n", one_line(&reason))
             }
             Err(differs) => {

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 
 use super::operator_page::operator_page;
 use super::operator_text::{measured_text, tested_text};
-use super::output::{print_mistake, print_result, write_file};
+use super::output::{PAGE, check_replaceable, print_mistake, print_result, write_file};
 use super::setup::find_checkout;
 
 /// Exit code: the operator does not compute what it means.
@@ -187,7 +187,7 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
     if let Some(path) = page {
         let title = format!("{} on {}", run.operator, run.device);
         let html = operator_page(&title, &operator, &outcomes, &text);
-        if let Err(message) = write_file(path, &html) {
+        if let Err(message) = check_replaceable(path, &PAGE).and_then(|()| write_file(path, &html)) {
             return Ok(Err(message));
         }
         text += &format!("page  {}\n", path.display());

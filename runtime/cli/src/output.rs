@@ -111,7 +111,9 @@ pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
 /// # Errors
 /// When it is; the message has its path.
 pub(super) fn check_outside(file: &Path, folder: &Path) -> Result<(), String> {
-    let target = file.canonicalize().ok().or_else(|| std::path::absolute(file).ok());
+    let parent = file.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let new = || Some(parent?.canonicalize().ok()?.join(file.file_name()?));
+    let target = file.canonicalize().ok().or_else(new);
     match target.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
         true => Err(format!("`{}` is in the folder of the result, whose files never change", file.display())),
         false => Ok(()),

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 
-use super::output::{
-    TRACE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file,
-};
+use super::output::{TRACE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use flagperf_core::exit_code;
 use flagperf_core::regular_file::open_regular;

@@ -205,7 +205,7 @@ fn check_usable(
 }
 
 /// Returns the path of a result that both sides have, itself or as a copy.
-pub(super) fn result_of_both<'s>([first, second]: [&'s Side; 2]) -> Option<&'s Path> {
+pub(super) fn result_of_both([first, second]: [&Side; 2]) -> Option<&Path> {
     let of_first: HashSet<_> = first.results.iter().map(|(_, record)| record.identity()).collect();
     let both = second.results.iter().find(|(_, record)| of_first.contains(&record.identity()));
     both.map(|(path, _)| path.as_path())

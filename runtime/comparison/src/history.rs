@@ -179,8 +179,10 @@ impl Series {
 fn unlike(first: &Record, second: &Record) -> Vec<Difference> {
     let number = |of_record: Option<u64>| of_record.map_or_else(|| "none".to_owned(), |number| number.to_string());
     let numbers = |record: &Record| [number(Some(record.processes())), number(record.device.map(u64::from))];
-    let of_group = ["processes", "number of the device"].into_iter().zip(numbers(first).into_iter().zip(numbers(second)));
-    let of_group = of_group.map(|(what, (first, second))| Difference { what: what.to_owned(), first, second, prevents: true });
+    let of_group =
+        ["processes", "number of the device"].into_iter().zip(numbers(first).into_iter().zip(numbers(second)));
+    let of_group =
+        of_group.map(|(what, (first, second))| Difference { what: what.to_owned(), first, second, prevents: true });
     of_group
         .filter(|found| found.first != found.second)
         .chain(differences(first, second).into_iter().filter(|found| found.prevents))

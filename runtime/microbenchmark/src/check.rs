@@ -132,10 +132,11 @@ impl Reference {
         let (rows, expected_tile) = (actual.len() / width, in_range(tile, factor));
         if self.dropped > 0.0 && tile.shape().is_empty() {
             let expected = expected_tile[0] * (1.0 - self.dropped);
-            let (sum, allowed) = (actual.to_f64()[0], DEVIATIONS_MAX * self.sum_deviation + self.limit * expected.abs());
-            // A sum that is not a number is wrong.
-            if !((sum - expected).abs() <= allowed) {
-                found.wrong = Some(format!("the sum is {sum} instead of {expected}, and chance explains at most {allowed:.1e}"));
+            let (sum, allowed) =
+                (actual.to_f64()[0], DEVIATIONS_MAX * self.sum_deviation + self.limit * expected.abs());
+            if sum.is_nan() || (sum - expected).abs() > allowed {
+                found.wrong =
+                    Some(format!("the sum is {sum} instead of {expected}, and chance explains at most {allowed:.1e}"));
             }
             return Comparison { compared: 1, ..found };
         }
@@ -173,7 +174,9 @@ impl Reference {
             let share = dropped as f64 / count;
             if (share - self.dropped).abs() > allowed {
                 let probability = self.dropped;
-                found.wrong.get_or_insert_with(|| format!("{share} of the elements are dropped instead of {probability}"));
+                found
+                    .wrong
+                    .get_or_insert_with(|| format!("{share} of the elements are dropped instead of {probability}"));
             }
         }
         found

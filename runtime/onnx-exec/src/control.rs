@@ -100,6 +100,9 @@ impl<O: TensorOps> Frame<'_, O> {
         let mut collected: Vec<Vec<O::Tensor>> = Vec::new();
         let mut iteration = 0i64;
         while runs && most.is_none_or(|most| iteration < most) {
+            if iteration == self.ops.iterations_max() {
+                return Err((self.failed)(OpError::unsupported(format!("more than {iteration} iterations"))));
+            }
             let number = |number: Tensor| Some(Value::Host(Array::from_tensor(&number)));
             let condition = Tensor::from_bools([], &[true]).map_err(|error| (self.failed)(error.into()))?;
             let mut inputs = vec![number(Tensor::scalar(iteration)), number(condition)];

@@ -63,6 +63,10 @@ pub trait TensorOps: Send + Sync {
         let _ = (x, diagonal, upper);
         None
     }
+    /// Returns how often a `Loop` runs at most: a graph from elsewhere may have one without an end.
+    fn iterations_max(&self) -> i64 {
+        i64::MAX
+    }
     /// Returns whether the library draws random numbers for [`TensorOps::drop_elements`].
     fn draws(&self) -> bool {
         false

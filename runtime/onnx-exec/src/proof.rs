@@ -2,16 +2,18 @@
 //! on drawn inputs.
 
 mod draw;
+mod half;
 mod merged;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use self::draw::{check_work, draw_inputs, drawn_sizes};
+use self::draw::{Draw, check_work, draw_inputs, drawn_sizes, wide_draws};
+use self::half::HalfValues;
 use self::merged::{Joins, Merged, Pair, merge};
 use super::{Executor, ReferenceOps};
 use flagperf_onnx::rewrite::{Replaced, describe_call, expand_operators, prepare, with_version};
-use flagperf_onnx::{DType, Graph, Tensor};
+use flagperf_onnx::{Graph, Tensor};
 
 /// The largest difference, relative to the largest output, that constants rounded to f32 and to 16 bits explain.
 const LIMIT_F32: f64 = 1e-5;
@@ -53,6 +55,14 @@ pub enum ProofError {
         output: String,
         error: f64,
         limit: f64,
+        /// The first node that differs, if it is not that of the output.
+        node: Option<String>,
+    },
+    /// An output has another shape.
+    #[error("output `{output}`: {reason}{}", first_node(.node))]
+    Shape {
+        output: String,
+        reason: String,
         /// The first node that differs, if it is not that of the output.
         node: Option<String>,
     },
@@ -138,12 +148,15 @@ pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) ->
         return Err(ProofError::Unproved(format!("the input `{}` is {what}", input.name)));
     }
     let sizes = drawn_sizes(before);
-    let limit = if has_half(before) || has_half(after) { LIMIT_HALF } else { LIMIT_F32 };
-    let mut judge = Judge { limit, limits, first: None };
+    // What only the second graph rounds to 16 bits is an approximation.
+    let half = HalfValues::of(before);
+    let limit_of = |pair: &Pair| if half.reach(&pair.name) { LIMIT_HALF } else { LIMIT_F32 };
+    let execute = |merged| execute(before, merged, &sizes, seed, &limit_of);
+    let mut judge = Judge { limits, first: None };
     let mut left_out = HashSet::new();
     for _ in 0..ATTEMPTS {
         let merged = merge(before, after, &sizes, &Joins::Except(&left_out)).map_err(ProofError::Unproved)?;
-        let judged = execute(before, &merged, &sizes, seed, limit)?;
+        let judged = execute(&merged)?;
         let inner = || judged.iter().filter(|judged| !judged.pair.is_output);
         if inner().any(|judged| !judge.is_same(judged)) {
             break;
@@ -152,7 +165,7 @@ pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) ->
             inner().filter(|judged| !judged.is_sensitive).map(|judged| judged.pair.name.clone()).collect();
         if insensitive.is_empty() {
             match judge.conclude(&merged, &judged) {
-                Err(ProofError::Differs { .. } | ProofError::TooCoarse { .. }) => break,
+                Err(ProofError::Differs { .. } | ProofError::Shape { .. } | ProofError::TooCoarse { .. }) => break,
                 // Its error may reach other outputs.
                 Ok(Compared { approximation: Some(_), .. }) => break,
                 concluded => return concluded,
@@ -162,7 +175,7 @@ pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) ->
     }
     // The outputs decide: a value between may be another one of the same name.
     let merged = merge(before, after, &sizes, &Joins::Nowhere).map_err(ProofError::Unproved)?;
-    let judged = execute(before, &merged, &sizes, seed, limit)?;
+    let judged = execute(&merged)?;
     judge.conclude(&merged, &judged)
 }
 
@@ -183,64 +196,71 @@ struct Judged<'p> {
     elements: u64,
     /// The largest difference, relative to the largest absolute value, or why there is none.
     error: Result<f64, String>,
+    /// The largest difference that rounding explains.
+    limit: f64,
     /// The relative L2 error; `None` for values that are no floating-point numbers.
     relative_l2: Option<f64>,
     /// Whether other inputs change the values by more than the limit, or do not have to.
     is_sensitive: bool,
 }
 
-/// Executes a merged graph on two sets of drawn inputs.
+/// Executes a merged graph on two sets of drawn inputs, and on a third with further integers if it has integers as inputs.
 fn execute<'p>(
     before: &Graph,
     merged: &'p Merged,
     sizes: &[(String, usize)],
     seed: u64,
-    limit: f64,
+    limit_of: &dyn Fn(&Pair) -> f64,
 ) -> Result<Vec<Judged<'p>>, ProofError> {
     if merged.pairs.is_empty() {
         return Ok(Vec::new());
     }
     check_work(&merged.graph, sizes)?;
-    let draw = |number| draw_inputs(&merged.graph, sizes, seed.wrapping_add(number)).map_err(ProofError::Unproved);
-    let draws = [draw(0)?, draw(1)?];
-    let [first, second] = match run(&merged.graph, &draws) {
-        Ok(outputs) => outputs,
-        // It is the second graph that fails if the first one can be computed alone.
-        Err(reason) => {
-            let draw = |number| draw_inputs(before, sizes, seed.wrapping_add(number)).map_err(ProofError::Unproved);
-            run(before, &[draw(0)?, draw(1)?]).map_err(ProofError::Unproved)?;
-            return Err(ProofError::Fails(reason));
-        }
+    let draw = |graph: &Graph, number, draw| {
+        draw_inputs(graph, sizes, seed.wrapping_add(number), draw).map_err(ProofError::Unproved)
     };
+    let run_merged = |number, drawn| {
+        run(&merged.graph, &draw(&merged.graph, number, drawn)?).or_else(|reason| {
+            // It is the second graph that fails if the first one can be computed alone.
+            run(before, &draw(before, number, drawn)?).map_err(ProofError::Unproved)?;
+            Err(ProofError::Fails(reason))
+        })
+    };
+    let (first, second) = (run_merged(0, Draw::Bits)?, run_merged(1, Draw::Bits)?);
+    // The first graph shows which integers are possible: those that select rows of a table have a range.
+    let possible = |drawn: &Draw| draw(before, 2, *drawn).is_ok_and(|inputs| run(before, &inputs).is_ok());
+    let wide = wide_draws(&merged.graph).into_iter().find(possible);
+    let third = wide.map(|drawn| run_merged(2, drawn)).transpose()?;
     let places: HashMap<&str, usize> =
         merged.graph.outputs.iter().enumerate().map(|(place, output)| (output.name.as_str(), place)).collect();
     let judged = merged.pairs.iter().map(|pair| {
         let [old, new] = pair.values.each_ref().map(|name| places[name.as_str()]);
-        let errors = [&first, &second].map(|outputs| difference(&outputs[old], &outputs[new]));
+        let runs = || [&first, &second].into_iter().chain(&third);
+        let differs = if pair.is_weight { difference_of_weights } else { difference };
+        let errors = runs().map(|outputs| differs(&outputs[old], &outputs[new]));
         let error = errors.into_iter().try_fold(0.0f64, |largest, error| error.map(|error| largest.max(error)));
-        let errors = [&first, &second].map(|outputs| relative_l2(&outputs[old], &outputs[new]));
+        let errors = runs().map(|outputs| relative_l2(&outputs[old], &outputs[new]));
         let change = difference(&first[old], &second[old]);
+        let limit = limit_of(pair);
         Judged {
             pair,
-            elements: 2 * first[old].len() as u64,
+            elements: runs().map(|outputs| outputs[old].len() as u64).sum(),
             error,
-            relative_l2: errors[0].zip(errors[1]).map(|(a, b)| a.max(b)),
+            limit,
+            relative_l2: errors.reduce(|a, b| Some(a?.max(b?))).flatten(),
             is_sensitive: !pair.depends_on_inputs || change.is_ok_and(|change| change > SENSITIVITY * limit),
         }
     });
     Ok(judged.collect())
 }
 
-/// Returns the outputs for each set of inputs.
-fn run(graph: &Graph, draws: &[Vec<Tensor>; 2]) -> Result<[Vec<Tensor>; 2], String> {
+fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let executor = Executor::load(graph, ReferenceOps).map_err(|error| error.to_string())?;
-    let run = |inputs: &Vec<Tensor>| executor.run_host(inputs).map_err(|error| error.to_string());
-    Ok([run(&draws[0])?, run(&draws[1])?])
+    executor.run_host(inputs).map_err(|error| error.to_string())
 }
 
 /// Decides on what was executed.
 struct Judge {
-    limit: f64,
     limits: ProofLimits,
     /// The first node that differs.
     first: Option<String>,
@@ -249,7 +269,7 @@ struct Judge {
 impl Judge {
     /// Returns whether a pair differs by no more than rounding explains, and otherwise remembers the first node that does.
     fn is_same(&mut self, judged: &Judged<'_>) -> bool {
-        let is_same = judged.error.as_ref().is_ok_and(|error| *error <= self.limit);
+        let is_same = judged.error.as_ref().is_ok_and(|error| *error <= judged.limit);
         if !is_same && self.first.is_none() {
             self.first.clone_from(&judged.pair.node);
         }
@@ -259,10 +279,16 @@ impl Judge {
     /// Decides on the outputs.
     fn conclude(&mut self, merged: &Merged, judged: &[Judged<'_>]) -> Result<Compared, ProofError> {
         let same_outputs = merged.same_outputs as u64;
-        let mut compared = Compared { limit: self.limit, same_outputs, ..Compared::default() };
+        let mut compared = Compared { limit: LIMIT_F32, same_outputs, ..Compared::default() };
         for judged in judged {
-            let unproved = |reason: &str| ProofError::Unproved(format!("output `{}`: {reason}", judged.pair.name));
-            let error = *judged.error.as_ref().map_err(|reason| unproved(reason))?;
+            let error = match &judged.error {
+                Ok(error) => *error,
+                Err(reason) => {
+                    let (output, reason) = (judged.pair.name.clone(), reason.clone());
+                    return Err(ProofError::Shape { output, reason, node: self.first_before(judged) });
+                }
+            };
+            compared.limit = compared.limit.max(judged.limit);
             if !self.is_same(judged) {
                 self.accept(judged, error)?;
                 compared.approximation = larger(compared.approximation, judged.relative_l2);
@@ -280,14 +306,18 @@ impl Judge {
         Ok(compared)
     }
 
+    /// Returns the first node that differs, if it is not that of a value.
+    fn first_before(&self, judged: &Judged<'_>) -> Option<String> {
+        self.first.clone().filter(|first| Some(first) != judged.pair.node.as_ref())
+    }
+
     /// Accepts an approximation within the limit.
     fn accept(&self, judged: &Judged<'_>, error: f64) -> Result<(), ProofError> {
-        let (output, first) = (judged.pair.name.clone(), self.first.clone());
-        let node = first.filter(|first| Some(first) != judged.pair.node.as_ref());
+        let (output, node) = (judged.pair.name.clone(), self.first_before(judged));
         match self.limits.approximation.zip(judged.relative_l2) {
             Some((limit, error)) if error <= limit => Ok(()),
             Some((limit, error)) => Err(ProofError::TooCoarse { output, error, limit, node }),
-            None => Err(ProofError::Differs { output, error, limit: self.limit, node }),
+            None => Err(ProofError::Differs { output, error, limit: judged.limit, node }),
         }
     }
 }
@@ -309,6 +339,22 @@ fn difference(expected: &Tensor, actual: &Tensor) -> Result<f64, String> {
     Ok(if error == 0.0 { 0.0 } else { error / largest.max(f64::MIN_POSITIVE) })
 }
 
+/// Returns the largest difference of an element of a weight, relative to that element: what is computed from a weight may depend on its
+/// smallest element as much as on its largest, on the sign of a zero, and on each integer.
+fn difference_of_weights(expected: &Tensor, actual: &Tensor) -> Result<f64, String> {
+    let error = difference(expected, actual)?;
+    let is_float = expected.dtype().is_float();
+    let elements = expected.to_f64().into_iter().zip(actual.to_f64());
+    let of_elements =
+        elements.map(|(expected, actual)| match expected == actual || expected.is_nan() && actual.is_nan() {
+            true if expected == 0.0 && expected.is_sign_positive() != actual.is_sign_positive() => f64::INFINITY,
+            true => 0.0,
+            false if is_float && expected != 0.0 => ((expected - actual) / expected).abs(),
+            false => f64::INFINITY,
+        });
+    Ok(of_elements.fold(error, f64::max))
+}
+
 /// Returns the norm of the difference, relative to that of the first tensor; `None` unless both are floating-point numbers.
 fn relative_l2(expected: &Tensor, actual: &Tensor) -> Option<f64> {
     if expected.shape() != actual.shape() || !expected.dtype().is_float() || !actual.dtype().is_float() {
@@ -325,13 +371,6 @@ fn relative_l2(expected: &Tensor, actual: &Tensor) -> Option<f64> {
     }
     let relative: f64 = (error / norm.max(f64::MIN_POSITIVE)).sqrt();
     Some(if relative.is_nan() { f64::INFINITY } else { relative })
-}
-
-fn has_half(graph: &Graph) -> bool {
-    let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
-    let inputs = graph.inputs.iter().map(|input| input.spec.dtype);
-    let weights = graph.weights.values().map(|weight| weight.spec.dtype);
-    inputs.chain(weights).chain(graph.values.values().map(|spec| spec.dtype)).any(is_half)
 }
 
 /// Describes a graph without the names of its values and without its larger weights.

@@ -41,6 +41,30 @@ fn two_results_have_a_ratio_of_speeds_errors_of_outputs_and_their_differences() 
 }
 
 #[test]
+fn files_of_a_comparison_replace_neither_results_nor_other_files() {
+    let checkout = results::checkout();
+    let [first, second] = [run(checkout.path(), &[]), run(checkout.path(), &["seed=1"])];
+    let record = fs::read(checkout.path().join(&first).join("record.json")).expect("a record");
+    fs::write(checkout.path().join("notes.txt"), "kept").expect("a file");
+    for (option, file) in [
+        ("--junit", format!("{first}/record.json")),
+        ("--junit", format!("{second}/new.xml")),
+        ("--html", format!("{first}/new.html")),
+        ("--junit", "notes.txt".to_owned()),
+        ("--html", "notes.txt".to_owned()),
+    ] {
+        let text = transcript(checkout.path(), &["compare", &first, &second, "--max-slowdown", "50", option, &file]);
+        assert!(text.contains("exit code 2"), "{option} {file}: {text}");
+        let reason = if file == "notes.txt" { "it is not overwritten" } else { "in the folder of the result" };
+        assert!(text.contains(reason), "{option} {file}: {text}");
+    }
+    assert_eq!(fs::read(checkout.path().join(&first).join("record.json")).expect("a record"), record);
+    assert_eq!(fs::read_to_string(checkout.path().join("notes.txt")).expect("a file"), "kept");
+    let text = transcript(checkout.path(), &["compare", "", "tiny"]);
+    assert!(text.contains("exit code 2") && text.contains("`` is neither a result nor a case"), "{text}");
+}
+
+#[test]
 fn results_of_other_work_are_refused_unless_told() {
     let checkout = results::checkout();
     let [first, second] = [run(checkout.path(), &[]), run(checkout.path(), &["batch_size=2"])];

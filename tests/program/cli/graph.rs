@@ -140,6 +140,15 @@ fn graph_diff_compares_nodes_and_what_both_graphs_compute() {
     let shown = transcript(checkout.path(), &["graph", "diff", &affine, &changed.display().to_string(), "--compare"]);
     assert!(shown.contains("weights of the same name with other elements: 1, the first is `bias`"), "{shown}");
     assert!(shown.contains("11 in both") && shown.contains("exit code 1"), "{shown}");
+    graph.outputs.push(graph.outputs[0].clone());
+    graph.outputs[1].name.clone_from(&graph.nodes[0].outputs[0]);
+    graph.outputs.swap(0, 1);
+    write_onnx(&graph, &changed).expect("a file");
+    let same = changed.display().to_string();
+    let shown = transcript(checkout.path(), &["graph", "diff", &affine, &same, "--compare"]);
+    assert!(shown.contains("exit code 1") && shown.contains("the outputs are "), "{shown}");
+    let shown = transcript(checkout.path(), &["graph", "diff", &affine, &affine, "--html", &same]);
+    assert!(shown.contains("exit code 2") && shown.contains("exists and is not a page"), "{shown}");
     let [before, after] = [file("17/layernorm_hand_mul"), file("17/layernorm_hand_swapped")];
     let shown = transcript(checkout.path(), &["graph", "diff", &before, &after, "--html", &page.display().to_string()]);
     assert!(shown.contains("one region") && shown.contains("-  Mul") && shown.contains("+  Pow"), "{shown}");

@@ -70,12 +70,17 @@ fn results_of_other_work_or_devices_are_series_of_their_own_and_invalid_ones_are
     records[4].phases[0].measured[0].throughput_core_samples_per_s = None;
     records[5].started = "yesterday".into();
     let mut other = record(6, 100.0, "1");
-    other.settings.insert("scenario".into(), flagperf_result::Setting { value: serde_json::json!({"kind": "server"}), origin: "file:1".into() });
+    other.settings.insert(
+        "scenario".into(),
+        flagperf_result::Setting { value: serde_json::json!({"kind": "server"}), origin: "file:1".into() },
+    );
     records.push(other);
     let found = history(records);
     assert_eq!(found.series.iter().map(|series| series.results.len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
     let unlike: Vec<Vec<String>> = (found.series.iter())
-        .map(|series| series.unlike_earlier.iter().map(|each| format!("{} {} {}", each.what, each.first, each.second)).collect())
+        .map(|series| {
+            series.unlike_earlier.iter().map(|each| format!("{} {} {}", each.what, each.first, each.second)).collect()
+        })
         .collect();
     assert_eq!(unlike, [vec![], vec![], vec![], vec!["scenario none server".to_owned()]]);
     let reasons: Vec<&str> = found.unused.iter().map(|unused| unused.reason.as_str()).collect();

@@ -41,18 +41,31 @@ pub(super) fn domain_of(
         let nodes: Vec<&Node> =
             graph.nodes.iter().filter(|node| name.split_once('.') == Some((&*node.domain, &*node.op))).collect();
         let attributes = attribute_names(&nodes)?;
-        let mut known: Vec<VendorOperator> = Vec::new();
-        for node in nodes {
-            let operator = VendorOperator::of_node(node, &types, provider, &attributes, &library)?;
-            if !known.iter().any(|other| other.has_signature_of(&operator)) {
-                known.push(operator);
-            }
-        }
-        for operator in known {
+        let operators = nodes.iter().map(|node| VendorOperator::of_node(node, &types, provider, &attributes, &library));
+        for operator in with_one_arity(operators.collect::<Result<_, _>>()?) {
             domain = domain.add(operator).map_err(|error| to_engine_error(&error))?;
         }
     }
     Ok(Some(domain))
+}
+
+/// Returns one operator for all uses whose types agree. ONNX Runtime wants the same number of inputs of all operators of a name: an input
+/// that any use lacks is optional.
+fn with_one_arity(uses: Vec<VendorOperator>) -> Vec<VendorOperator> {
+    let count = uses.iter().map(|operator| operator.inputs.len()).max().unwrap_or(0);
+    let dtype = |operator: &VendorOperator, place: usize| operator.inputs.get(place).copied().flatten();
+    let optional: Vec<bool> =
+        (0..count).map(|place| uses.iter().any(|operator| dtype(operator, place).is_none())).collect();
+    let mut known: Vec<VendorOperator> = Vec::new();
+    for mut operator in uses {
+        operator.inputs.resize(count, None);
+        operator.optional.clone_from(&optional);
+        match known.iter_mut().find(|other| other.agrees_with(&operator)) {
+            Some(other) => other.inputs.iter_mut().zip(operator.inputs).for_each(|(own, more)| *own = own.or(more)),
+            None => known.push(operator),
+        }
+    }
+    known
 }
 
 /// Returns the names of the attributes that any of the nodes has.
@@ -83,12 +96,15 @@ fn value_types(graph: &Graph) -> HashMap<String, DType> {
     outputs.chain(inferred.specs()).map(|(name, spec)| (name, spec.dtype)).collect()
 }
 
-/// An operator with the types of one of its uses: ONNX Runtime selects it by them.
+/// An operator with the types of its uses: ONNX Runtime selects it by them.
+#[derive(Clone)]
 struct VendorOperator {
     name: String,
     provider: String,
     /// The types; `None` for an omitted input.
     inputs: Vec<Option<DType>>,
+    /// Whether an input may be omitted.
+    optional: Vec<bool>,
     outputs: Vec<DType>,
     /// The names of the attributes that a node may have.
     attributes: BTreeSet<String>,
@@ -113,14 +129,17 @@ impl VendorOperator {
             name: node.op.clone(),
             provider: provider.to_owned(),
             inputs: node.inputs.iter().map(input).collect::<Result<_, _>>()?,
+            optional: Vec::new(),
             outputs: node.outputs.iter().map(dtype).collect::<Result<_, _>>()?,
             attributes: attributes.clone(),
             library: library.clone(),
         })
     }
 
-    fn has_signature_of(&self, other: &VendorOperator) -> bool {
-        self.inputs == other.inputs && self.outputs == other.outputs
+    /// Returns whether no type differs, as far as both have one.
+    fn agrees_with(&self, other: &VendorOperator) -> bool {
+        let agree = |(a, b): (&Option<DType>, &Option<DType>)| a.is_none() || b.is_none() || a == b;
+        self.outputs == other.outputs && self.inputs.iter().zip(&other.inputs).all(agree)
     }
 }
 
@@ -136,9 +155,9 @@ impl Operator for VendorOperator {
     }
 
     fn inputs(&self) -> impl IntoIterator<Item = OperatorInput> {
-        self.inputs.iter().map(|dtype| match dtype {
-            Some(dtype) => OperatorInput::required(element_type(*dtype)),
-            None => OperatorInput::optional(TensorElementType::Float32),
+        self.inputs.iter().zip(&self.optional).map(|(dtype, is_optional)| {
+            let dtype = dtype.map_or(TensorElementType::Float32, element_type);
+            if *is_optional { OperatorInput::optional(dtype) } else { OperatorInput::required(dtype) }
         })
     }
 

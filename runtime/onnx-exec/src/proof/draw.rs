@@ -1,7 +1,11 @@
 //! The inputs on which graphs are compared, and how much work that may be.
 
+use std::collections::HashSet;
+
 use super::ProofError;
-use flagperf_onnx::{DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, multiply_adds};
+use flagperf_onnx::{
+    DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, captured_names, multiply_adds,
+};
 
 /// The most multiply-adds of a comparison: about a minute of the reference library on one core.
 const MULTIPLY_ADDS_MAX: u64 = 50_000_000_000;
@@ -45,12 +49,71 @@ pub(super) fn drawn_sizes(graph: &Graph) -> Vec<(String, usize)> {
     sizes
 }
 
-pub(super) fn draw_inputs(graph: &Graph, sizes: &[(String, usize)], seed: u64) -> Result<Vec<Tensor>, String> {
-    graph.inputs.iter().map(|input| draw(input, sizes, seed)).collect()
+/// Which integers are drawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Draw {
+    /// 0 and 1, which nearly every graph accepts: as masks, as indices, as sizes.
+    Bits,
+    /// From the first number to below the second.
+    Range(i64, i64),
 }
 
-/// Draws an input: normally distributed numbers, and integers and bools of 0 and 1.
-fn draw(input: &ValueInfo, sizes: &[(String, usize)], seed: u64) -> Result<Tensor, String> {
+/// The ranges of further integers, from which the first is taken that a graph can be computed with.
+const RANGES: [(i64, i64); 4] = [(-1000, 1000), (0, 1000), (0, 100), (0, 10)];
+
+/// Operators whose outputs have sizes that depend on the elements of an input.
+const SIZED: [&str; 15] = [
+    "CenterCropPad",
+    "Col2Im",
+    "ConstantOfShape",
+    "Expand",
+    "Loop",
+    "OneHot",
+    "Pad",
+    "Range",
+    "Reshape",
+    "Resize",
+    "Slice",
+    "Split",
+    "Tile",
+    "TopK",
+    "Upsample",
+];
+
+/// Returns how further integers may be drawn: not at all without integers as inputs, nor where a size depends on them, because drawn
+/// sizes could need any amount of memory.
+pub(super) fn wide_draws(graph: &Graph) -> Vec<Draw> {
+    let is_integer = |dtype: DType| !dtype.is_float() && dtype != DType::Bool;
+    let inputs = graph.inputs.iter().filter(|input| is_integer(input.spec.dtype));
+    let mut depending: HashSet<&str> = inputs.map(|input| input.name.as_str()).collect();
+    if depending.is_empty() {
+        return Vec::new();
+    }
+    for node in graph.nodes.iter().filter(|node| !matches!(node.op.as_str(), "Shape" | "Size")) {
+        let sizes = if matches!(node.op.as_str(), "ConstantOfShape" | "Range" | "Loop") { 0 } else { 1 };
+        let read = &node.inputs[sizes.min(node.inputs.len())..];
+        if SIZED.contains(&node.op.as_str()) && read.iter().any(|name| depending.contains(name.as_str())) {
+            return Vec::new();
+        }
+        let captured = captured_names(node, graph.opset);
+        if node.inputs.iter().chain(&captured).any(|name| depending.contains(name.as_str())) {
+            depending.extend(node.outputs.iter().map(String::as_str));
+        }
+    }
+    RANGES.map(|(from, to)| Draw::Range(from, to)).to_vec()
+}
+
+pub(super) fn draw_inputs(
+    graph: &Graph,
+    sizes: &[(String, usize)],
+    seed: u64,
+    integers: Draw,
+) -> Result<Vec<Tensor>, String> {
+    graph.inputs.iter().map(|input| draw(input, sizes, seed, integers)).collect()
+}
+
+/// Draws an input: normally distributed numbers, integers, and bools.
+fn draw(input: &ValueInfo, sizes: &[(String, usize)], seed: u64, integers: Draw) -> Result<Tensor, String> {
     let size = |dim: &Dim| match dim {
         Dim::Fixed(size) => Ok(*size),
         Dim::Named(name) => {
@@ -65,10 +128,24 @@ fn draw(input: &ValueInfo, sizes: &[(String, usize)], seed: u64) -> Result<Tenso
     let numbers: Vec<f64> = if input.spec.dtype.is_float() {
         (0..count.div_ceil(2)).flat_map(|_| random.normal_pair()).take(count).collect()
     } else {
-        (0..count).map(|_| random.below(2) as f64).collect()
+        let (from, to) = match integers {
+            Draw::Range(from, to) if input.spec.dtype != DType::Bool => in_type(input.spec.dtype, (from, to)),
+            _ => (0, 2),
+        };
+        (0..count).map(|_| (random.below((to - from) as u64) as i64 + from) as f64).collect()
     };
     let tensor = Tensor::from_vec(shape, numbers).map_err(|error| error.to_string())?;
     Ok(tensor.cast(input.spec.dtype))
+}
+
+/// Returns the part of a range that an integer type has.
+fn in_type(dtype: DType, (from, to): (i64, i64)) -> (i64, i64) {
+    match dtype {
+        DType::U8 => (from.max(0), to.min(1 << 8)),
+        DType::I8 => (from.max(-(1 << 7)), to.min(1 << 7)),
+        DType::I16 | DType::I32 | DType::I64 => (from, to),
+        _ => (from.max(0), to),
+    }
 }
 
 /// Returns the number of elements of a value, as far as the sizes are known.

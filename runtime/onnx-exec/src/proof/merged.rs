@@ -24,6 +24,8 @@ pub(super) struct Pair {
     pub node: Option<String>,
     /// Whether it is an output of both.
     pub is_output: bool,
+    /// Whether the second graph has it as a weight, so that each element by itself has to be the same.
+    pub is_weight: bool,
     /// Whether other inputs have to change it.
     pub depends_on_inputs: bool,
 }
@@ -194,7 +196,8 @@ impl<'g> Merger<'g> {
         let node = node.map(|node| format!("{} ({})", node.name, node.op));
         let depends_on_inputs = old_spec.dtype.is_float() && self.depending.contains(name);
         let values = [self.names[&old].clone(), own];
-        self.pairs.push(Pair { name: name.to_owned(), values, node, is_output: false, depends_on_inputs });
+        let is_weight = node.is_none();
+        self.pairs.push(Pair { name: name.to_owned(), values, node, is_output: false, is_weight, depends_on_inputs });
         self.bytes_left -= bytes;
         self.new.values.insert(name, old);
     }
@@ -224,7 +227,8 @@ impl<'g> Merger<'g> {
                     let node = self.after.nodes.iter().find(|node| node.outputs.contains(name));
                     let node = node.map(|node| format!("{} ({})", node.name, node.op));
                     let depends_on_inputs = self.depending.contains(name.as_str());
-                    self.pairs.push(Pair { name: name.clone(), values, node, is_output: true, depends_on_inputs });
+                    let name = name.clone();
+                    self.pairs.push(Pair { name, values, node, is_output: true, is_weight: false, depends_on_inputs });
                 }
             }
         }

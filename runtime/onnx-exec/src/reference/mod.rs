@@ -18,6 +18,9 @@ use super::result_size::check_result_size;
 use super::shape_arithmetic::{MatmulDims, broadcast_shape, matmul_dims};
 use flagperf_onnx::{DType, Tensor};
 
+/// How often a loop runs at most: seconds of a small body.
+const ITERATIONS_MAX: i64 = 100_000;
+
 /// The tensor operations of the reference library.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceOps;
@@ -27,6 +30,10 @@ impl TensorOps for ReferenceOps {
 
     fn name(&self) -> &'static str {
         "reference"
+    }
+
+    fn iterations_max(&self) -> i64 {
+        ITERATIONS_MAX
     }
 
     fn dtypes(&self) -> &'static [DType] {

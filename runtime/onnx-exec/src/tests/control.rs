@@ -32,6 +32,17 @@ fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Vec<f64>>, ExecError> {
 }
 
 #[test]
+fn a_loop_without_an_end_is_an_error_of_the_reference() {
+    let nodes: [(&str, &[&str], &str); 2] = [("Identity", &["c"], "again"), ("Neg", &["v"], "next")];
+    let attributes = [("body", body(&["i", "c", "v"], &nodes, &["again", "next"]))];
+    let sketch = Sketch::new().input("x", "2,f32").weight("true", Tensor::from_bools([], &[true]).unwrap());
+    let graph = sketch.node_with("Loop", &["", "true", "x"], &["y"], attributes).output("y", "2,f32");
+    let x = Tensor::from_vec([2], vec![1f32, 2.0]).unwrap();
+    let error = Executor::load(&graph, ReferenceOps).unwrap().run_host(&[x]).unwrap_err().to_string();
+    assert!(error.contains("more than 100000 iterations"), "{error}");
+}
+
+#[test]
 fn a_branch_reads_values_around_it() {
     let attributes = [
         ("then_branch", body(&[], &[("Add", &["x", "w"], "sum")], &["sum"])),

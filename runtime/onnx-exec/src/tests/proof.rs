@@ -133,3 +133,111 @@ fn a_limit_of_approximations_changes_nothing_for_an_exact_rewrite() {
     let error = compare(&largest("ArgMax"), &largest("ArgMin"), 0, wide).unwrap_err();
     assert!(matches!(error, ProofError::Differs { .. }), "whole numbers have no approximation: {error}");
 }
+
+/// `y`, computed by one node from an input `x` and a weight `w`.
+fn one_node(op: &str, x: &str, w: Tensor, y: &str) -> Graph {
+    Sketch::new().input("x", x).weight("w", w).node(op, &["x", "w"], &["y"]).output("y", y)
+}
+
+fn integers(elements: &[i64]) -> Tensor {
+    Tensor::from_vec([elements.len()], elements.to_vec()).unwrap()
+}
+
+#[test]
+fn a_changed_weight_counts_by_what_is_computed_from_it() {
+    let div = |elements: [f32; 4]| {
+        one_node("Div", "N,3,4,f32", Tensor::from_vec([4], elements.to_vec()).unwrap(), "N,3,4,f32")
+    };
+    let gather = |rows: [i64; 2]| one_node("Gather", "200001,f32", integers(&rows), "2,f32");
+    for (before, after) in [
+        (div([1e6, 1e-3, 1e-3, 1e-3]), div([1e6, 5.0, -5.0, 5.0])),
+        (div([0.0; 4]), div([-0.0; 4])),
+        (gather([200_000, 0]), gather([200_000, 1])),
+    ] {
+        let error = compare(&before, &after, 0, EXACT).unwrap_err();
+        assert!(matches!(error, ProofError::Differs { .. }), "{error}");
+    }
+    let rounded = same(&div([3.0, 1e-3, 2.0, 1.0]), &div([3.000_000_2, 1e-3, 2.0, 1.0]));
+    assert!(rounded.error < 1e-6 && rounded.elements > 0, "{rounded:?}");
+}
+
+#[test]
+fn integers_are_drawn_beyond_0_and_1_where_the_graph_accepts_them() {
+    let of = |op: &str, inputs: &[&str], dtype: &str| {
+        let spec = format!("N,6,{dtype}");
+        Sketch::new().input("x", &spec).node(op, inputs, &["y"]).output("y", &spec)
+    };
+    for dtype in ["i64", "i32", "u8", "i8"] {
+        let error = compare(&of("Identity", &["x"], dtype), &of("Mul", &["x", "x"], dtype), 0, EXACT).unwrap_err();
+        assert!(matches!(error, ProofError::Differs { .. }), "{dtype}: {error}");
+    }
+    let table = |clips: bool| {
+        let sketch = Sketch::new().input("i", "N,6,i64").weight("table", noise("1000,4,f32", 1));
+        let sketch = sketch.weight("one", Tensor::scalar(1i64));
+        let op = if clips { "Min" } else { "Max" };
+        let rows = if clips { [op, "i", "one"] } else { ["Identity", "i", ""] };
+        let inputs: Vec<&str> = rows[1..].iter().copied().filter(|name| !name.is_empty()).collect();
+        let sketch = sketch.node(rows[0], &inputs, &["rows"]).value("rows", "N,6,i64");
+        sketch.node("Gather", &["table", "rows"], &["y"]).output("y", "N,6,4,f32")
+    };
+    let error = compare(&table(false), &table(true), 0, EXACT).unwrap_err();
+    assert!(matches!(error, ProofError::Differs { .. }), "{error}");
+    // As a size, any integer might need any amount of memory.
+    let sized = |node: &str| {
+        let sketch = Sketch::new().input("x", "1,f32").input("size", "1,i64").node("Expand", &["x", "size"], &["e"]);
+        sketch.value("e", "M,f32").node(node, &["e"], &["y"]).output("y", "M,f32")
+    };
+    let compared = compare(&sized("Relu"), &sized("Abs"), 0, EXACT);
+    assert!(!matches!(compared, Ok(Compared { error: 0.0, .. })), "{compared:?}");
+}
+
+#[test]
+fn numbers_of_16_bits_excuse_only_what_the_graph_before_computes_from_them() {
+    let scaled = |factor: f32| {
+        let sketch = Sketch::new().input("x", "N,4,f32").weight("f", Tensor::scalar(factor));
+        let sketch = sketch.node("Mul", &["x", "f"], &["y"]).value("z", "N,4,f16");
+        let mut graph = sketch
+            .node_with("Cast", &["x"], &["z"], [("to", flagperf_onnx::Attribute::Int(10))])
+            .output("y", "N,4,f32");
+        graph.outputs.push(output("z", "N,4,f16"));
+        graph
+    };
+    let error = compare(&scaled(1000.0), &scaled(1003.0), 0, EXACT).unwrap_err();
+    assert!(matches!(error, ProofError::Differs { limit: 1e-5, .. }), "{error}");
+    let sigmoid = |rounds: bool| {
+        let to = |number| [("to", flagperf_onnx::Attribute::Int(number))];
+        let sketch = Sketch::new().input("x", "N,4,f32").weight("f", Tensor::scalar(1.0009f32));
+        let sketch = sketch.node("Sigmoid", &["x"], &[if rounds { "s" } else { "y" }]).value("s", "N,4,f32");
+        if !rounds {
+            return sketch.output("y", "N,4,f32");
+        }
+        let sketch = sketch.node_with("Cast", &["s"], &["h"], to(10)).value("h", "N,4,f16");
+        let sketch = sketch.node_with("Cast", &["h"], &["w"], to(1)).value("w", "N,4,f32");
+        sketch.node("Mul", &["w", "f"], &["y"]).output("y", "N,4,f32")
+    };
+    let error = compare(&sigmoid(false), &sigmoid(true), 0, EXACT).unwrap_err();
+    assert!(matches!(error, ProofError::Differs { limit: 1e-5, .. }), "{error}");
+}
+
+#[test]
+fn two_nodes_that_draw_numbers_are_not_the_same() {
+    let graph = |second: &str| {
+        let sketch = Sketch::new().input("x", "N,4,f32").node("RandomNormalLike", &["x"], &["r"]);
+        let sketch = sketch.node("RandomNormalLike", &["x"], &["s"]).value("r", "N,4,f32").value("s", "N,4,f32");
+        sketch.node("Sub", &[second, "r"], &["y"]).output("y", "N,4,f32")
+    };
+    assert!(compare(&graph("s"), &graph("r"), 0, EXACT).is_err());
+    assert_eq!(same(&graph("s"), &graph("s")).same_outputs, 1);
+}
+
+#[test]
+fn another_shape_is_a_difference() {
+    let sliced = |end: i64| {
+        let sketch =
+            Sketch::new().input("x", "2,3,4,f32").weight("start", integers(&[0])).weight("end", integers(&[end]));
+        let sketch = sketch.weight("axis", integers(&[1]));
+        sketch.node("Slice", &["x", "start", "end", "axis"], &["y"]).output("y", &format!("2,{end},4,f32"))
+    };
+    let error = compare(&sliced(3), &sliced(2), 0, EXACT).unwrap_err();
+    assert_eq!(error.to_string(), "output `y`: its shape is [2, 2, 4] instead of [2, 3, 4]");
+}

@@ -1,7 +1,7 @@
 //! Rewrites: what is found and replaced, and what shows that a graph still computes the same.
 
 use flagperf_onnx::rewrite::{Fusion, Pattern, Replaced, Replacement, Rewrite, find, insert, replace, simplify};
-use flagperf_onnx::{Attribute, DType, Graph, Tensor};
+use flagperf_onnx::{Attribute, DType, Graph, Tensor, Weight};
 
 use super::{Sketch, int_list, ints, noise};
 use crate::{
@@ -387,4 +387,35 @@ fn a_version_that_a_subgraph_cannot_have_is_refused() {
     assert_eq!(error, expected);
     graph.opset = 18;
     assert_eq!(Fusion::find("Swish").unwrap().apply(&graph).unwrap().replaced.len(), 1);
+}
+
+#[test]
+fn a_replacement_reads_values_inside_of_the_place() {
+    let sketch = Sketch::new().input("x", "N,4,f32").weight("w", noise("4,4,f32", 1));
+    let sketch = sketch.node("MatMul", &["x", "w"], &["h"]).node("Sigmoid", &["h"], &["s"]);
+    let sketch = sketch.value("h", "N,4,f32").value("s", "N,4,f32");
+    let graph = sketch.node("Mul", &["h", "s"], &["y"]).output("y", "N,4,f32");
+    for (pattern, text, nodes) in [
+        ("h = MatMul(x, w)\ny = Mul(h, Sigmoid(h))", "y = Swish(h)", 2),
+        ("s = Sigmoid(h)\ny = Mul(h, s)", "y = Mul(s, h)", 3),
+    ] {
+        let pattern = Pattern::parse(pattern).unwrap();
+        let rewrite = replace(&graph, &pattern, &mut |_| Ok(Replacement::parse(text).unwrap())).unwrap();
+        assert_eq!((rewrite.replaced.len(), rewrite.graph.nodes.len()), (1, nodes), "{text}");
+        let proof = prove_regions(&rewrite.replaced, 0);
+        assert!(proof.differs.is_none() && proof.unproved.is_empty(), "{text}: {proof:?}");
+        assert!(compare(&graph, &rewrite.graph, 0).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_fusion_that_would_change_a_shape_is_a_near_miss() {
+    let scale = Tensor::from_vec([1, 1, 1, 8], vec![1f32; 8]).unwrap();
+    let mut graph = layer_norm(1e-5).output("y", "1,N,4,8,f32");
+    graph.weights.insert("scale".to_owned(), Weight::constant(scale));
+    graph.values.shift_remove("y");
+    flagperf_onnx::infer_shapes(&mut graph);
+    let fused = fuse(&graph, "LayerNormalization");
+    assert_eq!(fused.replaced.len(), 0);
+    assert!(misses(&fused)[0].contains("its output is `"), "{:?}", misses(&fused));
 }

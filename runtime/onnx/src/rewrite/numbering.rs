@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::call::describe_attributes;
+use super::call::{describe_attributes, is_random};
 use super::defaults::is_default;
 use super::index::has_axes_input;
 use crate::{Attribute, Graph, Node, Tensor, Weight, WeightError, WeightReader, WeightSource, captured_names};
@@ -110,7 +110,9 @@ impl Numbering {
         captured.sort_unstable();
         // The sizes of equal parts depend on their number.
         let parts = if node.op == "Split" { node.outputs.len() } else { 0 };
-        format!("{}.{} {attributes:?} {inputs:?} {captured:?} {parts}", node.domain, node.op)
+        // Two nodes that draw numbers draw different ones.
+        let drawn = if node.domain.is_empty() && is_random(node) { &node.outputs[..] } else { &[] };
+        format!("{}.{} {attributes:?} {inputs:?} {captured:?} {parts} {drawn:?}", node.domain, node.op)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use indexmap::IndexMap;
 
 use super::find::{Found, NearMiss, Search, find_with};
-use super::index::{GraphIndex, prepare};
+use super::index::{GraphIndex, Value, prepare};
 use super::instance::{Added, instantiate};
 use super::matched::Match;
 use super::pattern::{Pattern, PatternError};
@@ -30,6 +30,12 @@ impl Replacement {
     /// When the text is not a list of nodes.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         Ok(Replacement { template: Pattern::parse(text)?, constants: Vec::new(), attributes: IndexMap::new() })
+    }
+
+    /// Returns the values of a match that the replacement reads.
+    fn values_read(&self, found: &Match<'_, '_>) -> HashSet<Value> {
+        let names = self.template.names.iter().filter(|name| name.definition.is_none());
+        names.filter_map(|name| found.bound(&name.text)).collect()
     }
 
     /// Adds a constant that the text names.
@@ -62,9 +68,21 @@ impl Rewrite {
         Rewrite { graph, replaced: Vec::new(), near_misses: Vec::new() }
     }
 
-    /// Replaces further places, as [`replace`] does.
+    /// Replaces further places, as [`replace`] does. One whose replacement is not possible is a near miss.
     pub(super) fn replace(&mut self, pattern: &Pattern, build: &mut Build<'_>) -> Result<(), RewriteError> {
-        let Rewrite { graph, replaced, near_misses } = replace(&self.graph, pattern, build)?;
+        let mut refused: HashMap<String, String> = HashMap::new();
+        let Rewrite { graph, replaced, near_misses } = loop {
+            let mut build_possible = |found: &Match<'_, '_>| match refused.get(&found.node().name) {
+                Some(reason) => Err(reason.clone()),
+                None => build(found),
+            };
+            match replace(&self.graph, pattern, &mut build_possible) {
+                Err(RewriteError::Replacement { node, reason }) if !refused.contains_key(&node) => {
+                    refused.insert(node, reason);
+                }
+                replaced => break replaced?,
+            }
+        };
         self.graph = graph;
         self.replaced.extend(replaced);
         self.near_misses.extend(near_misses);
@@ -140,20 +158,27 @@ pub fn replace(
     let prepared = prepare(graph)?;
     let index = GraphIndex::new(&prepared);
     let search = Search { index: &index, pattern };
-    let mut replacements: HashMap<usize, Replacement> = HashMap::new();
+    let mut replacements: HashMap<usize, (Replacement, HashSet<Value>)> = HashMap::new();
     let mut accept = |found: &Found| {
-        let replacement = build(&Match { index: &index, pattern, found })?;
-        replacements.insert(found.root, replacement);
+        let found_as = Match { index: &index, pattern, found };
+        let replacement = build(&found_as)?;
+        let read = replacement.values_read(&found_as);
+        replacements.insert(found.root, (replacement, read));
         Ok(())
     };
     let (found, mut near_misses) = find_with(&search, &mut accept);
-    let places = without_overlaps(found, &index, &mut near_misses);
+    let found = found.into_iter().map(|found| {
+        let (replacement, read) = replacements.remove(&found.root).expect("each place was accepted");
+        let removed = removable(&found, &read, &index);
+        Place { found, replacement, removed }
+    });
+    let places = without_overlaps(found.collect(), &index, &mut near_misses);
     if places.is_empty() {
         return Ok(Rewrite { graph: graph.clone(), replaced: Vec::new(), near_misses });
     }
     let mut writer = Writer::new(&index, pattern);
     for place in &places {
-        writer.add(place, &replacements[&place.root])?;
+        writer.add(place)?;
     }
     let (graph, replaced) = writer.finish(&places)?;
     Ok(Rewrite { graph, replaced, near_misses })
@@ -171,8 +196,16 @@ pub fn find(graph: &Graph, pattern: &Pattern, visit: &mut dyn FnMut(&Match<'_, '
     Ok(())
 }
 
-/// Returns the nodes of a place that are removed: those that nothing outside of it needs.
-fn removable(place: &Found, index: &GraphIndex<'_>) -> HashSet<usize> {
+/// A place with what replaces it.
+struct Place {
+    found: Found,
+    replacement: Replacement,
+    /// The nodes that are removed.
+    removed: HashSet<usize>,
+}
+
+/// Returns the nodes of a place that are removed: those that neither the replacement nor anything outside of it needs.
+fn removable(place: &Found, read: &HashSet<Value>, index: &GraphIndex<'_>) -> HashSet<usize> {
     let inner: HashSet<usize> = place.nodes.iter().copied().collect();
     let mut numbers = place.nodes.clone();
     numbers.sort_unstable();
@@ -182,7 +215,7 @@ fn removable(place: &Found, index: &GraphIndex<'_>) -> HashSet<usize> {
         let outputs = index.node(number).outputs.iter().filter_map(|output| index.value(output));
         let is_needed = outputs.into_iter().any(|value| {
             let mut readers = index.readers(value).iter();
-            index.is_output(value) || readers.any(|reader| !removable.contains(reader))
+            index.is_output(value) || read.contains(&value) || readers.any(|reader| !removable.contains(reader))
         });
         if is_needed {
             removable.remove(&number);
@@ -192,22 +225,22 @@ fn removable(place: &Found, index: &GraphIndex<'_>) -> HashSet<usize> {
 }
 
 /// Returns the places that share no nodes with one that ends later, except nodes that stay.
-fn without_overlaps(found: Vec<Found>, index: &GraphIndex<'_>, near_misses: &mut Vec<NearMiss>) -> Vec<Found> {
+fn without_overlaps(found: Vec<Place>, index: &GraphIndex<'_>, near_misses: &mut Vec<NearMiss>) -> Vec<Place> {
     let mut taken: HashMap<usize, usize> = HashMap::new();
     let mut places = Vec::new();
     for place in found.into_iter().rev() {
-        let removed = removable(&place, index);
+        let Place { found, removed, .. } = &place;
         let others: Vec<usize> = removed.iter().filter_map(|node| taken.get(node).copied()).collect();
         match others.first() {
             None => {
-                taken.extend(removed.iter().map(|node| (*node, place.root)));
+                taken.extend(removed.iter().map(|node| (*node, found.root)));
                 places.push(place);
             }
             // A part of a larger place is not a place of its own.
             Some(_) if others.len() == removed.len() => {}
             Some(other) => near_misses.push(NearMiss {
-                node: index.node(place.root).name.clone(),
-                nodes: place.nodes.len(),
+                node: index.node(found.root).name.clone(),
+                nodes: found.nodes.len(),
                 names: Vec::new(),
                 reason: format!("it shares nodes with the place that ends at node `{}`", index.node(*other).name),
             }),
@@ -244,18 +277,19 @@ impl<'a, 'g> Writer<'a, 'g> {
         unused
     }
 
-    fn add(&mut self, place: &Found, replacement: &Replacement) -> Result<(), RewriteError> {
-        let node = self.index.node(place.root);
-        let found = Match { index: self.index, pattern: self.pattern, found: place };
-        let added = instantiate(found, replacement, &mut |name| self.unused_name(name));
+    fn add(&mut self, place: &Place) -> Result<(), RewriteError> {
+        let root = place.found.root;
+        let node = self.index.node(root);
+        let found = Match { index: self.index, pattern: self.pattern, found: &place.found };
+        let added = instantiate(found, &place.replacement, &mut |name| self.unused_name(name));
         let failed = |reason: String| RewriteError::Replacement { node: node.name.clone(), reason };
-        self.added.insert(place.root, added.map_err(failed)?);
+        self.added.insert(root, added.map_err(failed)?);
         Ok(())
     }
 
-    fn finish(self, places: &[Found]) -> Result<(Graph, Vec<Replaced>), RewriteError> {
+    fn finish(self, places: &[Place]) -> Result<(Graph, Vec<Replaced>), RewriteError> {
         let old = self.index.graph;
-        let removed: HashSet<usize> = places.iter().flat_map(|place| removable(place, self.index)).collect();
+        let removed: HashSet<usize> = places.iter().flat_map(|place| place.removed.iter().copied()).collect();
         let mut graph = Graph { nodes: Vec::with_capacity(old.nodes.len()), ..old.clone() };
         for (number, node) in old.nodes.iter().enumerate() {
             if let Some(Added { nodes, constants }) = self.added.get(&number) {
@@ -268,7 +302,8 @@ impl<'a, 'g> Writer<'a, 'g> {
         raise_version(&mut graph).map_err(RewriteError::OperatorSet)?;
         super::edit::remove_unused(&mut graph);
         check::infer_shapes(&mut graph);
-        let replaced = places.iter().map(|place| self.replaced(place, &graph, &removed)).collect::<Result<_, _>>()?;
+        let replaced = places.iter().map(|place| self.replaced(&place.found, &graph, &removed));
+        let replaced = replaced.collect::<Result<_, _>>()?;
         Ok((graph, replaced))
     }
 
