@@ -151,12 +151,11 @@ pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) ->
     // What only the second graph rounds to 16 bits is an approximation.
     let half = HalfValues::of(before);
     let limit_of = |pair: &Pair| if half.reach(&pair.name) { LIMIT_HALF } else { LIMIT_F32 };
-    let execute = |merged| execute(before, merged, &sizes, seed, &limit_of);
     let mut judge = Judge { limits, first: None };
     let mut left_out = HashSet::new();
     for _ in 0..ATTEMPTS {
         let merged = merge(before, after, &sizes, &Joins::Except(&left_out)).map_err(ProofError::Unproved)?;
-        let judged = execute(&merged)?;
+        let judged = execute(before, &merged, &sizes, seed, &limit_of)?;
         let inner = || judged.iter().filter(|judged| !judged.pair.is_output);
         if inner().any(|judged| !judge.is_same(judged)) {
             break;
@@ -175,7 +174,7 @@ pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) ->
     }
     // The outputs decide: a value between may be another one of the same name.
     let merged = merge(before, after, &sizes, &Joins::Nowhere).map_err(ProofError::Unproved)?;
-    let judged = execute(&merged)?;
+    let judged = execute(before, &merged, &sizes, seed, &limit_of)?;
     judge.conclude(&merged, &judged)
 }
 
