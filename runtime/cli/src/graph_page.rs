@@ -7,6 +7,7 @@ use flagperf_onnx::rewrite::GraphDiff;
 use flagperf_onnx::{Graph, Node};
 
 use super::graph_text::grouped;
+use flagperf_core::text::escape_lines;
 
 /// The most nodes of a graph that is drawn whole; of a larger one, only what differs and its neighbours.
 const DRAWN_MAX: usize = 4_000;
@@ -58,7 +59,8 @@ pub(super) fn graph_page(diff: &GraphDiff, [before, after]: [&Graph; 2], titles:
 const ACCEPTS: &str = "a text accepts everything";
 
 pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let shown = escape_lines(text);
+    shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Draws a graph from top to bottom: each node is below those that it reads.

@@ -78,7 +78,11 @@ fn graph_changes_text(record: &Record) -> Option<String> {
         let changes: Vec<String> = rewrite.changes.iter().map(places).collect();
         let [before, after] = rewrite.nodes.map(count);
         let changes = if changes.is_empty() { String::new() } else { format!("{}; ", changes.join(", ")) };
-        format!("{changes}nodes {before} -> {after} ({})", rewrite.script)
+        let has_unproved_place = rewrite.changes.iter().any(|change| !change.unproved.is_empty());
+        let places = if has_unproved_place { "; not every place was compared: see the record" } else { "" };
+        let whole =
+            rewrite.proof.unproved.as_ref().map(|reason| format!("; the whole graph was not compared: {reason}"));
+        format!("{changes}nodes {before} -> {after} ({}){places}{}", rewrite.script, whole.unwrap_or_default())
     };
     let all: Vec<String> = rewrites.map(text).collect();
     (!all.is_empty()).then(|| all.join("; "))

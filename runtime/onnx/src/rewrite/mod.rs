@@ -16,6 +16,7 @@ mod matched;
 mod numbering;
 mod parse;
 mod pattern;
+mod place;
 mod replace;
 mod simplify;
 mod vendor_operator;

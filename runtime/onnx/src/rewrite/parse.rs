@@ -30,8 +30,9 @@ pub(super) fn parse(text: &str) -> Result<Pattern, PatternError> {
         }
         named.restriction = restriction;
     }
-    if pattern.lines.is_empty() {
-        return Err(error(1, "it has no node, such as `y = Add(a, b)`".to_owned()));
+    let last_is_node = pattern.lines.last().is_some_and(|line| matches!(line.term, Term::Node(_) | Term::Either(_)));
+    if !last_is_node {
+        return Err(error(1, "its last line is no node, such as `y = Add(a, b)`".to_owned()));
     }
     Ok(pattern)
 }
@@ -333,7 +334,8 @@ mod tests {
     #[test]
     fn an_error_has_the_line_and_what_was_expected() {
         let cases = [
-            ("", "line 1 of the pattern: it has no node, such as `y = Add(a, b)`"),
+            ("", "line 1 of the pattern: its last line is no node, such as `y = Add(a, b)`"),
+            ("y = x", "line 1 of the pattern: its last line is no node, such as `y = Add(a, b)`"),
             ("a = Relu(x)\ny = Add(a b)", "line 2 of the pattern: expected `)` after the inputs of `Add`, found `b`"),
             ("y = ", "line 1 of the pattern: expected a name, a number or a node, found the end of the line"),
             ("y = Add(a, b) c", "line 1 of the pattern: expected the end of the line, found `c`"),

@@ -9,6 +9,7 @@ use super::index::{GraphIndex, Value, prepare};
 use super::instance::{Added, instantiate};
 use super::matched::Match;
 use super::pattern::{Pattern, PatternError};
+use super::place::{Place, without_overlaps};
 use crate::operator_set::{changes_form, set_version, unused_name};
 use crate::{Attribute, DType, Graph, LowerError, Node, Subgraph, Tensor, TensorSpec, ValueInfo, check, find_operator};
 
@@ -169,8 +170,7 @@ pub fn replace(
     let (found, mut near_misses) = find_with(&search, &mut accept);
     let found = found.into_iter().map(|found| {
         let (replacement, read) = replacements.remove(&found.root).expect("each place was accepted");
-        let removed = removable(&found, &read, &index);
-        Place { found, replacement, removed }
+        Place::new(found, replacement, &read, &index)
     });
     let places = without_overlaps(found.collect(), &index, &mut near_misses);
     if places.is_empty() {
@@ -194,60 +194,6 @@ pub fn find(graph: &Graph, pattern: &Pattern, visit: &mut dyn FnMut(&Match<'_, '
     let (places, _) = find_with(&Search { index: &index, pattern }, &mut |_| Ok(()));
     places.iter().for_each(|found| visit(&Match { index: &index, pattern, found }));
     Ok(())
-}
-
-/// A place with what replaces it.
-struct Place {
-    found: Found,
-    replacement: Replacement,
-    /// The nodes that are removed.
-    removed: HashSet<usize>,
-}
-
-/// Returns the nodes of a place that are removed: those that neither the replacement nor anything outside of it needs.
-fn removable(place: &Found, read: &HashSet<Value>, index: &GraphIndex<'_>) -> HashSet<usize> {
-    let inner: HashSet<usize> = place.nodes.iter().copied().collect();
-    let mut numbers = place.nodes.clone();
-    numbers.sort_unstable();
-    let mut removable = inner.clone();
-    // Readers come before what they read.
-    for number in numbers.into_iter().rev().filter(|number| *number != place.root) {
-        let outputs = index.node(number).outputs.iter().filter_map(|output| index.value(output));
-        let is_needed = outputs.into_iter().any(|value| {
-            let mut readers = index.readers(value).iter();
-            index.is_output(value) || read.contains(&value) || readers.any(|reader| !removable.contains(reader))
-        });
-        if is_needed {
-            removable.remove(&number);
-        }
-    }
-    removable
-}
-
-/// Returns the places that share no nodes with one that ends later, except nodes that stay.
-fn without_overlaps(found: Vec<Place>, index: &GraphIndex<'_>, near_misses: &mut Vec<NearMiss>) -> Vec<Place> {
-    let mut taken: HashMap<usize, usize> = HashMap::new();
-    let mut places = Vec::new();
-    for place in found.into_iter().rev() {
-        let Place { found, removed, .. } = &place;
-        let others: Vec<usize> = removed.iter().filter_map(|node| taken.get(node).copied()).collect();
-        match others.first() {
-            None => {
-                taken.extend(removed.iter().map(|node| (*node, found.root)));
-                places.push(place);
-            }
-            // A part of a larger place is not a place of its own.
-            Some(_) if others.len() == removed.len() => {}
-            Some(other) => near_misses.push(NearMiss {
-                node: index.node(found.root).name.clone(),
-                nodes: found.nodes.len(),
-                names: Vec::new(),
-                reason: format!("it shares nodes with the place that ends at node `{}`", index.node(*other).name),
-            }),
-        }
-    }
-    places.reverse();
-    places
 }
 
 /// The most nodes that compute a size which a place reads.
