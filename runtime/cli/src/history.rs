@@ -44,7 +44,8 @@ pub(super) fn history(arguments: &HistoryArguments) -> anyhow::Result<ExitCode> 
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(&found)?)),
         false => history_text(&found, columns()),
     };
-    Ok(print_result(&text, exit_code::OK))
+    let code = if found.series.is_empty() { exit_code::MISTAKE } else { exit_code::OK };
+    Ok(print_result(&text, code))
 }
 
 /// Reads and verifies the results of a case.

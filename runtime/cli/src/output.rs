@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write, stderr, stdout};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,6 +11,7 @@ use console::Term;
 
 use super::closed_stdout::stdout_was_closed;
 use flagperf_core::exit_code;
+use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::text;
 use flagperf_report::wrap;
 
@@ -98,9 +99,11 @@ pub(super) fn print_mistake(message: &str) -> ExitCode {
 /// # Errors
 /// When the file cannot be written; the message has its path.
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    let opened = match path.metadata() {
-        Ok(known) if !known.is_file() => std::fs::OpenOptions::new().write(true).open(path),
-        _ => flagperf_core::file::create(&path.canonicalize().unwrap_or_else(|_| path.to_owned())),
+    // A link may be one of the descriptors of this process, such as /dev/stdout: the file that it leads to is not replaced by another one.
+    let is_link = path.symlink_metadata().is_ok_and(|known| known.is_symlink());
+    let opened = match is_link || path.metadata().is_ok_and(|known| !known.is_file()) {
+        true => std::fs::OpenOptions::new().write(true).create(is_link).truncate(true).open(path),
+        false => flagperf_core::file::create(path),
     };
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
@@ -111,21 +114,35 @@ pub(super) fn write_file(path: &Path, text: &str) -> Result<(), String> {
 /// # Errors
 /// When it is; the message has its path.
 pub(super) fn check_outside(file: &Path, folder: &Path) -> Result<(), String> {
-    let parent = file.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-    let new = || Some(parent?.canonicalize().ok()?.join(file.file_name()?));
-    let target = file.canonicalize().ok().or_else(new);
-    match target.zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
+    match target(file).zip(folder.canonicalize().ok()).is_some_and(|(file, folder)| file.starts_with(folder)) {
         true => Err(format!("`{}` is in the folder of the result, whose files never change", file.display())),
         false => Ok(()),
     }
+}
+
+/// Returns the path of a file without links, although it may not exist yet.
+fn target(file: &Path) -> Option<PathBuf> {
+    let parent = file.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    let new = || Some(parent?.canonicalize().ok()?.join(file.file_name()?));
+    file.canonicalize().ok().or_else(new)
+}
+
+/// Returns the folder of the result in which a file is.
+fn result_around(file: &Path) -> Option<PathBuf> {
+    let target = target(file)?;
+    let is_result = |folder: &&Path| [MANIFEST_FILE, RECORD_FILE].iter().all(|name| folder.join(name).is_file());
+    target.ancestors().skip(1).find(is_result).map(Path::to_owned)
 }
 
 /// Checks that a file that the user named can be written, before what it shows is measured. One that exists must be of the same kind or
 /// empty, because it is replaced.
 ///
 /// # Errors
-/// When the file is something else, or cannot be written; the message has its path.
+/// When the file is something else, is in the folder of a result, or cannot be written; the message has its path.
 pub(super) fn check_replaceable(path: &Path, FileKind { name, beginning }: &FileKind) -> Result<(), String> {
+    if let Some(result) = result_around(path) {
+        return check_outside(path, &result);
+    }
     let refused = |reason: &str| Err(format!("`{}` {reason}: it is not overwritten", path.display()));
     let shown = |error: io::Error| format!("cannot write `{}`: {error}", path.display());
     match path.metadata() {

@@ -242,7 +242,8 @@ fn checkout_keys(root: &Path) -> Result<Vec<KnownKey>, String> {
 
 /// Formats the report of a result: the standing, its proof, the verdict, and what is wrong.
 fn report_text(report: &CaseReport) -> String {
-    let mut lines = vec![format!("{}  {}", report.standing.name(), report.case.as_deref().unwrap_or(&report.path))];
+    let case = one_line(report.case.as_deref().unwrap_or(&report.path));
+    let mut lines = vec![format!("{}  {case}", report.standing.name())];
     let mut add = |name: &str, text: &str| lines.push(format!("  {name:<9} {}", one_line(text)));
     if report.case.is_some() {
         add("result", &report.path);

@@ -174,9 +174,9 @@ impl Reference {
             let share = dropped as f64 / count;
             if (share - self.dropped).abs() > allowed {
                 let probability = self.dropped;
-                found
-                    .wrong
-                    .get_or_insert_with(|| format!("{share} of the elements are dropped instead of {probability}"));
+                found.wrong.get_or_insert_with(|| {
+                    format!("a share of {share} of the elements is dropped instead of {probability}")
+                });
             }
         }
         found

@@ -170,9 +170,9 @@ fn dropped_elements_are_as_many_as_their_probability_says_and_the_others_are_rig
     let found = reference.compare(&right);
     assert!(found.is_right() && found.elements == found.compared, "{found:?}");
     let wrong = |outputs: &[Tensor]| reference.compare(outputs).wrong.unwrap_or_default();
-    assert!(wrong(&outputs(&|_| true, 1.25, 1)).contains("0 of the elements are dropped instead of 0.2"));
-    assert!(wrong(&outputs(&|_| false, 1.25, 1)).contains("1 of the elements are dropped instead of 0.2"));
-    assert!(wrong(&outputs(&|drawn| drawn >= 210, 1.25, 1)).contains("of the elements are dropped instead of 0.2"));
+    assert!(wrong(&outputs(&|_| true, 1.25, 1)).contains("a share of 0 of the elements is dropped instead of 0.2"));
+    assert!(wrong(&outputs(&|_| false, 1.25, 1)).contains("a share of 1 of the elements is dropped instead of 0.2"));
+    assert!(wrong(&outputs(&|drawn| drawn >= 210, 1.25, 1)).contains("of the elements is dropped instead of 0.2"));
     let scaled = reference.compare(&outputs(&keeps, 1.2, 1));
     assert!(scaled.error > scaled.limit, "{scaled:?}");
     let other_sum = [Tensor::scalar(0.0).cast(DType::F32), right[1].clone()];

@@ -71,7 +71,7 @@ fn change_text(change: &TimeChange, (what, count): (&str, u64), [longer, shorter
         p => format!("p = {p:.3}"),
     };
     // They are numbered from 1 in words.
-    let (begin, end) = (change.begin + 1, change.end);
+    let (begin, end) = (change.begin.saturating_add(1), change.end);
     match change.shape {
         ChangeShape::Level => format!("{percent:.1} % {word} from {what} {begin} of {count} on ({chance})"),
         ChangeShape::Interval => format!("{percent:.1} % {word} from {what} {begin} to {end} of {count} ({chance})"),

@@ -58,6 +58,24 @@ fn files_of_a_comparison_replace_neither_results_nor_other_files() {
         let reason = if file == "notes.txt" { "it is not overwritten" } else { "in the folder of the result" };
         assert!(text.contains(reason), "{option} {file}: {text}");
     }
+    // A result that is not compared.
+    let third = run(checkout.path(), &["seed=2"]);
+    for arguments in [
+        &["compare", &first, &second, "--max-slowdown", "50", "--junit", &format!("{third}/new.xml")][..],
+        &["report", &first, "--html", &format!("{third}/new.html")],
+        &["trace", &first, &format!("{third}/new.json")],
+    ] {
+        let text = transcript(checkout.path(), arguments);
+        assert!(text.contains("exit code 2") && text.contains("in the folder of the result"), "{arguments:?}: {text}");
+    }
+    // What a link leads to is written to, and neither is removed.
+    let [link, target] = ["link.xml", "target.xml"].map(|name| checkout.path().join(name));
+    fs::write(&target, "").expect("a file");
+    let kept = fs::File::open(&target).expect("a file");
+    std::os::unix::fs::symlink(&target, &link).expect("a link");
+    transcript(checkout.path(), &["compare", &first, &second, "--max-slowdown", "99", "--junit", "link.xml"]);
+    assert!(std::io::read_to_string(kept).expect("text").contains("<testcase"), "the file is the same");
+    assert!(link.is_symlink());
     assert_eq!(fs::read(checkout.path().join(&first).join("record.json")).expect("a record"), record);
     assert_eq!(fs::read_to_string(checkout.path().join("notes.txt")).expect("a file"), "kept");
     let text = transcript(checkout.path(), &["compare", "", "tiny"]);
