@@ -22,7 +22,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
     let ops = operands.ops;
     let output = match op {
         Op::Identity => operands.tensor(0)?,
-        Op::Dropout { mask } => return dropout(operands, *mask),
+        Op::Dropout { mask, is_seeded } => return dropout(operands, *mask, *is_seeded),
         Op::Host(host) => return host.evaluate(operands),
         Op::Custom(operator) => return operator.evaluate(operands),
         Op::Unary(kind) => ops.unary(*kind, &operands.tensor(0)?)?,
@@ -115,9 +115,9 @@ fn update<O: TensorOps>(rule: &UpdateRule, operands: &Operands<O>) -> Result<Vec
 }
 
 /// Returns input 0 and, if needed, a mask that keeps every element; in training, input 0 without the elements that are dropped.
-fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Vec<O::Tensor>, OpError> {
+fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool, is_seeded: bool) -> Result<Vec<O::Tensor>, OpError> {
     let (ops, x) = (operands.ops, operands.tensor(0)?);
-    if let Some(ratio) = dropped_share(operands, mask)? {
+    if let Some(ratio) = dropped_share(operands, mask || is_seeded)? {
         return Ok(vec![ops.drop_elements(&x, ratio)?]);
     }
     if !mask {
@@ -129,13 +129,13 @@ fn dropout<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Vec<O::Te
 }
 
 /// Returns the share of elements that a Dropout drops; `None` if it keeps all. Refuses one that drops elements for a library that draws no
-/// random numbers, and one that also returns which it dropped.
-pub(super) fn dropped_share<O: TensorOps>(operands: &Operands<O>, mask: bool) -> Result<Option<f64>, OpError> {
+/// random numbers, and one whose elements have to be known: it returns which it dropped, or has a seed.
+pub(super) fn dropped_share<O: TensorOps>(operands: &Operands<O>, is_known: bool) -> Result<Option<f64>, OpError> {
     let trains = operands.number(2)?.is_some_and(|mode| mode != 0.0);
     let ratio = if trains { operands.number(1)?.unwrap_or(DROPPED_BY_DEFAULT) } else { 0.0 };
     match ratio {
         0.0 => Ok(None),
-        ratio if operands.ops.draws() && !mask => Ok(Some(ratio)),
+        ratio if operands.ops.draws() && !is_known => Ok(Some(ratio)),
         _ => Err(OpError::unsupported("`training_mode` (the executor only runs inference)")),
     }
 }

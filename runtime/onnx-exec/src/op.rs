@@ -20,9 +20,10 @@ use flagperf_onnx::{DType, UpdateRule};
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Identity,
-    /// The first output is input 0; `mask` states whether the second is needed.
+    /// The first output is input 0; `mask` states whether the second is needed, `is_seeded` whether the node states a seed.
     Dropout {
         mask: bool,
+        is_seeded: bool,
     },
     /// Computed on the host.
     Host(HostOp),

@@ -155,10 +155,10 @@ impl<O: TensorOps> Program<O> {
     /// Adds a step, or only its result if that depends on constants alone.
     fn add_or_fold_step(&mut self, loaded: LoadedStep<O>, ops: &O) -> Result<(), ExecError> {
         let step = &loaded.step;
-        if let Op::Dropout { mask } = step.op {
+        if let Op::Dropout { mask, is_seeded } = step.op {
             let read = |slot: &Option<Slot>| slot.and_then(|slot| self.constants[slot].clone());
             let operands = Operands { ops, values: step.inputs.iter().map(read).collect() };
-            dropped_share(&operands, mask).map_err(|reason| node_error(&step.name, &step.op_name, reason))?;
+            dropped_share(&operands, mask || is_seeded).map_err(|reason| node_error(&step.name, &step.op_name, reason))?;
         }
         let constant = |slot: &Slot| self.constants[*slot].is_some();
         // How long a loop runs is not known: loading does not wait for it.

@@ -18,7 +18,7 @@ pub(super) fn elements_max(name: &str, op: &Op, inputs: &[Option<&Tensor>]) -> R
     Ok(match op {
         Op::ArgMax { .. }
         | Op::Cast { .. }
-        | Op::Dropout { mask: false }
+        | Op::Dropout { mask: false, .. }
         | Op::Clip
         | Op::CumSum { .. }
         | Op::Flatten { .. }

@@ -10,7 +10,7 @@ fn epsilon(source: &Source<'_>) -> Result<f64, OpError> {
 }
 
 pub(super) fn dropout(source: &Source<'_>) -> Result<Op, OpError> {
-    Ok(Op::Dropout { mask: source.node.outputs.len() > 1 })
+    Ok(Op::Dropout { mask: source.node.outputs.len() > 1, is_seeded: source.attributes.contains("seed") })
 }
 
 pub(super) fn batch_normalization(source: &Source<'_>) -> Result<Op, OpError> {
