@@ -158,7 +158,8 @@ impl<O: TensorOps> Program<O> {
         if let Op::Dropout { mask, is_seeded } = step.op {
             let read = |slot: &Option<Slot>| slot.and_then(|slot| self.constants[slot].clone());
             let operands = Operands { ops, values: step.inputs.iter().map(read).collect() };
-            dropped_share(&operands, mask || is_seeded).map_err(|reason| node_error(&step.name, &step.op_name, reason))?;
+            dropped_share(&operands, mask || is_seeded)
+                .map_err(|reason| node_error(&step.name, &step.op_name, reason))?;
         }
         let constant = |slot: &Slot| self.constants[*slot].is_some();
         // How long a loop runs is not known: loading does not wait for it.
