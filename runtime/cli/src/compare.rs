@@ -11,9 +11,7 @@ use flagperf_comparison::{
 use super::blocks::{Block, Blocks, print_failed};
 use super::compare_page::comparison_page;
 use super::compare_text::comparison_text;
-use super::output::{
-    JUNIT, PAGE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file,
-};
+use super::output::{JUNIT, PAGE, check_replaceable, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use super::selection::Selection;
 use super::setup::{announce, locate_checkout, prepare_process, print_findings, report_mistakes};
@@ -89,7 +87,7 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     if let Some(side) = [&arguments.first, &arguments.second].into_iter().find(|side| side.trim().is_empty()) {
         return Ok(print_mistake(&format!("`{}` is neither a result nor a case", one_line(side))));
     }
-    if let Err(message) = check_outside_results(arguments) {
+    if let Some(Err(message)) = arguments.html.as_deref().map(|path| check_replaceable(path, &PAGE)) {
         return Ok(print_mistake(&message));
     }
     // What is written to a pipe cannot be replaced.
@@ -97,9 +95,6 @@ pub(super) fn compare_sides(arguments: &CompareArguments) -> anyhow::Result<Exit
     if arguments.junit.as_ref().is_some_and(is_replaceable)
         && let Err(message) = prepare_junit(arguments)
     {
-        return Ok(print_mistake(&message));
-    }
-    if let Some(Err(message)) = arguments.html.as_deref().map(|path| check_replaceable(path, &PAGE)) {
         return Ok(print_mistake(&message));
     }
     let names = [&arguments.first, &arguments.second];
@@ -175,14 +170,6 @@ fn write_junit(arguments: &CompareArguments, failure: Option<&str>, output: &str
     let [first, second] = [&arguments.first, &arguments.second].map(|side| one_line(side));
     let name = format!("{second} is not shown to be more than {percent} % slower than {first}");
     write_file(path, &junit_test("flagperf compare", &name, failure, output))
-}
-
-/// Checks that neither file is in the folder of a result that is compared.
-fn check_outside_results(arguments: &CompareArguments) -> Result<(), String> {
-    let sides = [&arguments.first, &arguments.second].into_iter().map(Path::new).filter(|side| side.exists());
-    let results: Vec<PathBuf> = sides.flat_map(|side| find_results_of_runs(side).unwrap_or_default()).collect();
-    let files = || [&arguments.html, &arguments.junit].into_iter().flatten();
-    results.iter().try_for_each(|result| files().try_for_each(|file| check_outside(file, result)))
 }
 
 /// Writes that the test fails, which holds until the sides are compared: no file of an earlier comparison remains.

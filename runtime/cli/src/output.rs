@@ -11,9 +11,9 @@ use console::Term;
 
 use super::closed_stdout::stdout_was_closed;
 use flagperf_core::exit_code;
-use flagperf_core::run_files::{MANIFEST_FILE, RECORD_FILE};
 use flagperf_core::text;
 use flagperf_report::wrap;
+use flagperf_verify::is_folder_of_result;
 
 /// A kind of file that the program writes where the user says.
 pub(super) struct FileKind {
@@ -130,8 +130,7 @@ fn target(file: &Path) -> Option<PathBuf> {
 /// Returns the folder of the result in which a file is.
 fn result_around(file: &Path) -> Option<PathBuf> {
     let target = target(file)?;
-    let is_result = |folder: &&Path| [MANIFEST_FILE, RECORD_FILE].iter().all(|name| folder.join(name).is_file());
-    target.ancestors().skip(1).find(is_result).map(Path::to_owned)
+    target.ancestors().skip(1).find(|folder| is_folder_of_result(folder)).map(Path::to_owned)
 }
 
 /// Checks that a file that the user named can be written, before what it shows is measured. One that exists must be of the same kind or

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 
 use super::measured_peaks::MeasuredPeaks;
-use super::output::{PAGE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file};
+use super::output::{PAGE, check_replaceable, print_message, print_mistake, print_result, write_file};
 use super::pareto::PriceArguments;
 use super::result_printer::relative_path;
 use super::verify::checkout_trust;
@@ -88,7 +88,7 @@ pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
         Err(message) => return Ok(print_mistake(&message)),
     };
     let prepared = read_readable(&arguments.result).and_then(|(results, code)| {
-        arguments.html.as_deref().map_or(Ok(()), |file| check_target(file, &results))?;
+        arguments.html.as_deref().map_or(Ok(()), |file| check_replaceable(file, &PAGE))?;
         Ok((results, code, checkout_trust()?))
     });
     let (results, code, trust) = match prepared {
@@ -184,12 +184,6 @@ fn print_wrong<'r>(checked: impl Iterator<Item = (&'r PathBuf, &'r Check)>) -> u
         print_message(&format!("error: `{path}` is wrong\n  hint: `flagperf verify` shows what differs"));
     }
     code
-}
-
-/// Checks that a page can be written to a file, which must not be in the folder of a result.
-fn check_target(file: &Path, results: &[ReadResult]) -> Result<(), String> {
-    results.iter().try_for_each(|result| check_outside(file, &result.path))?;
-    check_replaceable(file, &PAGE)
 }
 
 /// Reads the results at some paths, of which at least one must be readable, and returns them with the exit code of the command. The others

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 
-use super::output::{TRACE, check_outside, check_replaceable, print_message, print_mistake, print_result, write_file};
+use super::output::{TRACE, check_replaceable, print_message, print_mistake, print_result, write_file};
 use super::result_printer::relative_path;
 use flagperf_core::exit_code;
 use flagperf_core::regular_file::open_regular;
@@ -57,7 +57,6 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     let [folder] = &found[..] else {
         return Err(format!("`{}` has {} results: give the folder of one", result.display(), found.len()));
     };
-    check_outside(file, folder)?;
     // A device or a pipe is written to as it is.
     if file.metadata().map_or(true, |known| known.is_file()) {
         check_replaceable(file, &TRACE)?;

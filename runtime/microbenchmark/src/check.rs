@@ -131,14 +131,7 @@ impl Reference {
         let (width, tile_width) = (whole[whole.len() - 1], part[part.len() - 1]);
         let (rows, expected_tile) = (actual.len() / width, in_range(tile, factor));
         if self.dropped > 0.0 && tile.shape().is_empty() {
-            let expected = expected_tile[0] * (1.0 - self.dropped);
-            let (sum, allowed) =
-                (actual.to_f64()[0], DEVIATIONS_MAX * self.sum_deviation + self.limit * expected.abs());
-            if sum.is_nan() || (sum - expected).abs() > allowed {
-                found.wrong =
-                    Some(format!("the sum is {sum} instead of {expected}, and chance explains at most {allowed:.1e}"));
-            }
-            return Comparison { compared: 1, ..found };
+            return Comparison { compared: 1, wrong: self.wrong_sum(actual.to_f64()[0], expected_tile[0]), ..found };
         }
         let magnitude = if tile.shape().is_empty() { largest(&expected_tile) } else { self.magnitude * factor };
         let mut dropped = 0u64;
@@ -166,20 +159,30 @@ impl Reference {
             }
             found.compared += width as u64;
         }
-        if self.dropped > 0.0 {
-            let count = found.compared as f64;
-            let deviation = (self.dropped * (1.0 - self.dropped) / count).sqrt();
-            // A type with few digits rounds the probability.
-            let allowed = DEVIATIONS_MAX * deviation + self.limit * self.dropped;
-            let share = dropped as f64 / count;
-            if (share - self.dropped).abs() > allowed {
-                let probability = self.dropped;
-                found.wrong.get_or_insert_with(|| {
-                    format!("a share of {share} of the elements is dropped instead of {probability}")
-                });
-            }
-        }
+        found.wrong = found.wrong.or_else(|| self.wrong_share(dropped, found.compared));
         found
+    }
+
+    /// Returns what is wrong with the sum of elements of which some are dropped, given the sum of all.
+    fn wrong_sum(&self, sum: f64, of_all: f64) -> Option<String> {
+        let expected = of_all * (1.0 - self.dropped);
+        let allowed = DEVIATIONS_MAX * self.sum_deviation + self.limit * expected.abs();
+        let is_wrong = sum.is_nan() || (sum - expected).abs() > allowed;
+        is_wrong.then(|| format!("the sum is {sum} instead of {expected}, and chance explains at most {allowed:.1e}"))
+    }
+
+    /// Returns what is wrong with the number of dropped elements.
+    fn wrong_share(&self, dropped: u64, compared: u64) -> Option<String> {
+        let (probability, count) = (self.dropped, compared as f64);
+        if probability == 0.0 {
+            return None;
+        }
+        let deviation = (probability * (1.0 - probability) / count).sqrt();
+        // A type with few digits rounds the probability.
+        let allowed = DEVIATIONS_MAX * deviation + self.limit * probability;
+        let share = dropped as f64 / count;
+        let is_wrong = (share - probability).abs() > allowed;
+        is_wrong.then(|| format!("a share of {share} of the elements is dropped instead of {probability}"))
     }
 }
 

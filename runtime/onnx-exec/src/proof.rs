@@ -2,15 +2,16 @@
 //! on drawn inputs.
 
 mod draw;
-mod half;
 mod merged;
+mod reached;
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use self::draw::{Draw, check_work, draw_inputs, drawn_sizes, wide_draws};
-use self::half::HalfValues;
 use self::merged::{Joins, Merged, Pair, merge};
+use self::reached::half_values;
 use super::{Executor, ReferenceOps};
 use flagperf_onnx::rewrite::{Replaced, describe_call, expand_operators, prepare, with_version};
 use flagperf_onnx::{Graph, Tensor};
@@ -149,8 +150,8 @@ pub fn compare(before: &Graph, after: &Graph, seed: u64, limits: ProofLimits) ->
     }
     let sizes = drawn_sizes(before);
     // What only the second graph rounds to 16 bits is an approximation.
-    let half = HalfValues::of(before);
-    let limit_of = |pair: &Pair| if half.reach(&pair.name) { LIMIT_HALF } else { LIMIT_F32 };
+    let half = half_values(before);
+    let limit_of = |pair: &Pair| if half.contains(pair.name.as_str()) { LIMIT_HALF } else { LIMIT_F32 };
     let mut judge = Judge { limits, first: None };
     let mut left_out = HashSet::new();
     for _ in 0..ATTEMPTS {
@@ -215,19 +216,23 @@ fn execute<'p>(
         return Ok(Vec::new());
     }
     check_work(&merged.graph, sizes)?;
-    let draw = |graph: &Graph, number, draw| {
-        draw_inputs(graph, sizes, seed.wrapping_add(number), draw).map_err(ProofError::Unproved)
+    let load = |graph| Executor::load(graph, ReferenceOps).map_err(|error| error.to_string());
+    let of_merged = load(&merged.graph);
+    let of_before = LazyCell::new(|| load(before));
+    let run = |executor: &Result<Executor<ReferenceOps>, String>, graph, number, drawn| {
+        let inputs = draw_inputs(graph, sizes, seed.wrapping_add(number), drawn)?;
+        executor.as_ref().map_err(String::clone)?.run_host(&inputs).map_err(|error| error.to_string())
     };
     let run_merged = |number, drawn| {
-        run(&merged.graph, &draw(&merged.graph, number, drawn)?).or_else(|reason| {
+        run(&of_merged, &merged.graph, number, drawn).or_else(|reason| {
             // It is the second graph that fails if the first one can be computed alone.
-            run(before, &draw(before, number, drawn)?).map_err(ProofError::Unproved)?;
+            run(&of_before, before, number, drawn).map_err(ProofError::Unproved)?;
             Err(ProofError::Fails(reason))
         })
     };
     let (first, second) = (run_merged(0, Draw::Bits)?, run_merged(1, Draw::Bits)?);
     // The first graph shows which integers are possible: those that select rows of a table have a range.
-    let possible = |drawn: &Draw| draw(before, 2, *drawn).is_ok_and(|inputs| run(before, &inputs).is_ok());
+    let possible = |drawn: &Draw| run(&of_before, before, 2, *drawn).is_ok();
     let wide = wide_draws(&merged.graph).into_iter().find(possible);
     let third = wide.map(|drawn| run_merged(2, drawn)).transpose()?;
     let places: HashMap<&str, usize> =
@@ -251,11 +256,6 @@ fn execute<'p>(
         }
     });
     Ok(judged.collect())
-}
-
-fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
-    let executor = Executor::load(graph, ReferenceOps).map_err(|error| error.to_string())?;
-    executor.run_host(inputs).map_err(|error| error.to_string())
 }
 
 /// Decides on what was executed.

@@ -68,17 +68,19 @@ pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Returns the results of the hosts and devices of a case.
 fn results_in(case: &Path) -> io::Result<Vec<PathBuf>> {
-    Ok(folders_in(case)?.into_iter().filter(|host| is_folder_of_run(host) && is_result(host)).collect())
+    Ok(folders_in(case)?.into_iter().filter(|host| is_folder_of_result(host)).collect())
 }
 
 fn is_result(folder: &Path) -> bool {
     [RECORD_FILE, MANIFEST_FILE].iter().any(|name| fs::symlink_metadata(folder.join(name)).is_ok())
 }
 
-/// Returns whether a folder has the name that a run gives it, or files that only a run writes.
-fn is_folder_of_run(folder: &Path) -> bool {
+/// Returns whether a folder is one that a run wrote for a case on a host: by its name, or by files that only a run writes.
+pub fn is_folder_of_result(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    name.contains("_noderank") || [EVENTS_FILE, MANIFEST_FILE].iter().any(|name| folder.join(name).exists())
+    let is_of_run =
+        name.contains("_noderank") || [EVENTS_FILE, MANIFEST_FILE].iter().any(|name| folder.join(name).exists());
+    is_of_run && is_result(folder)
 }
 
 /// Finds the results of every run in the folder `path`, and otherwise those that [`find_results`] finds there. A run that has no result, such

@@ -23,7 +23,7 @@ mod training;
 
 pub use authenticity::{KnownKey, Trust, is_digest};
 pub use figures::recomputed;
-pub use folder::{find_results, find_results_of_runs, verify_published, verify_result};
+pub use folder::{find_results, find_results_of_runs, is_folder_of_result, verify_published, verify_result};
 pub use report::{CaseReport, Standing, VerifyFinding};
 pub use settings::{DifferentSetting, different_settings};
 pub use summary::{missing_summary, verify_summary};

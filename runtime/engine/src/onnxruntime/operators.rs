@@ -97,7 +97,6 @@ fn value_types(graph: &Graph) -> HashMap<String, DType> {
 }
 
 /// An operator with the types of its uses: ONNX Runtime selects it by them.
-#[derive(Clone)]
 struct VendorOperator {
     name: String,
     provider: String,

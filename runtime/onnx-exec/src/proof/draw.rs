@@ -1,11 +1,8 @@
 //! The inputs on which graphs are compared, and how much work that may be.
 
-use std::collections::HashSet;
-
 use super::ProofError;
-use flagperf_onnx::{
-    DType, Dim, Graph, NamedSizes, RandomStream, Tensor, TensorSpec, ValueInfo, captured_names, multiply_adds,
-};
+use super::reached::values_from_inputs;
+use flagperf_onnx::{DType, Dim, Graph, NamedSizes, Node, RandomStream, Tensor, TensorSpec, ValueInfo, multiply_adds};
 
 /// The most multiply-adds of a comparison: about a minute of the reference library on one core.
 const MULTIPLY_ADDS_MAX: u64 = 50_000_000_000;
@@ -85,20 +82,17 @@ const SIZED: [&str; 15] = [
 pub(super) fn wide_draws(graph: &Graph) -> Vec<Draw> {
     let is_integer = |dtype: DType| !dtype.is_float() && dtype != DType::Bool;
     let inputs = graph.inputs.iter().filter(|input| is_integer(input.spec.dtype));
-    let mut depending: HashSet<&str> = inputs.map(|input| input.name.as_str()).collect();
+    let depending = values_from_inputs(graph, inputs.map(|input| input.name.as_str()));
     if depending.is_empty() {
         return Vec::new();
     }
-    for node in graph.nodes.iter().filter(|node| !matches!(node.op.as_str(), "Shape" | "Size")) {
+    let is_sized = |node: &Node| {
         let sizes = if matches!(node.op.as_str(), "ConstantOfShape" | "Range" | "Loop") { 0 } else { 1 };
-        let read = &node.inputs[sizes.min(node.inputs.len())..];
-        if SIZED.contains(&node.op.as_str()) && read.iter().any(|name| depending.contains(name.as_str())) {
-            return Vec::new();
-        }
-        let captured = captured_names(node, graph.opset);
-        if node.inputs.iter().chain(&captured).any(|name| depending.contains(name.as_str())) {
-            depending.extend(node.outputs.iter().map(String::as_str));
-        }
+        let mut read = node.inputs.iter().skip(sizes);
+        SIZED.contains(&node.op.as_str()) && read.any(|name| depending.contains(name.as_str()))
+    };
+    if graph.nodes.iter().any(is_sized) {
+        return Vec::new();
     }
     RANGES.map(|(from, to)| Draw::Range(from, to)).to_vec()
 }

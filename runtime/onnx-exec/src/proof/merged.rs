@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::draw::elements;
+use super::reached::values_from_inputs;
 use flagperf_onnx::rewrite::{Contents, Numbered, Numbering, remove_unused, weight_contents};
 use flagperf_onnx::{DType, Graph, Node, TensorSpec, ValueInfo, Weight, WeightReader, WeightSource, captured_names};
 
@@ -122,7 +123,7 @@ impl<'g> Merger<'g> {
             names,
             taken: values.cloned().collect(),
             graph: before.clone(),
-            depending: depending(before),
+            depending: values_from_inputs(before, before.inputs.iter().map(|input| input.name.as_str())),
             pairs: Vec::new(),
             bytes_left: JOINED_BYTES_MAX,
             old,
@@ -259,16 +260,4 @@ impl<'g> Merger<'g> {
         let graph = Graph { inputs, ..self.graph };
         Merged { graph, pairs: self.pairs, same_outputs }
     }
-}
-
-/// Returns the values that depend on the elements of inputs, not only on their shapes.
-fn depending(graph: &Graph) -> HashSet<&str> {
-    let mut depending: HashSet<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
-    for node in graph.nodes.iter().filter(|node| !matches!(node.op.as_str(), "Shape" | "Size")) {
-        let captured = captured_names(node, graph.opset);
-        if node.inputs.iter().chain(&captured).any(|name| depending.contains(name.as_str())) {
-            depending.extend(node.outputs.iter().map(String::as_str));
-        }
-    }
-    depending
 }
