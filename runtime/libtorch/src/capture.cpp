@@ -45,12 +45,6 @@ Shared shared(c10::DeviceIndex index) {
 }
 
 // Computes in f32, and rounds once.
-const std::string silu_product = R"(
-template <typename T> T silu_product(T gate, T x) {
-    float value = static_cast<float>(gate);
-    return static_cast<T>(value / (1.0f + expf(-value)) * static_cast<float>(x));
-}
-)";
 const std::string rotate = R"(
 template <typename T> void rotate(T first, T second, T cosine, T sine, T& real, T& imaginary) {
     float a = static_cast<float>(first), b = static_cast<float>(second);
@@ -64,10 +58,15 @@ template <typename T> void rotate(T first, T second, T cosine, T sine, T& real, 
 
 extern "C" {
 
-// Writes silu(gate) * x.
-const char *flagperf_silu_product(const at::Tensor *gate, const at::Tensor *x, at::Tensor **out) {
+// Writes the result of the function `name`, whose source is `text`, for each element of `count` tensors, which broadcast.
+const char *flagperf_elementwise(const char *name, const char *text, const at::Tensor *const *inputs, size_t count,
+                                 at::Tensor **out) {
     return catch_error([&] {
-        *out = new at::Tensor(at::cuda::CompileAndLaunchKernel(silu_product, "silu_product", 1, {*gate, *x}, {}, false)[0]);
+        c10::SmallVector<at::Tensor> tensors;
+        for (size_t i = 0; i < count; i++) {
+            tensors.push_back(*inputs[i]);
+        }
+        *out = new at::Tensor(at::cuda::CompileAndLaunchKernel(text, name, 1, tensors, {}, false)[0]);
     });
 }
 

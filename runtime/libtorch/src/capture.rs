@@ -1,7 +1,7 @@
 //! Runs of operators captured as CUDA graphs, and functions that libtorch compiles for the device, through `capture.cpp`: a library
 //! embedded in this one and opened on demand.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write as _;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -10,6 +10,8 @@ use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use tch::{TchError, Tensor};
 use tempfile::NamedTempFile;
+
+use crate::ops::compiled::Source;
 
 /// The compiled library; empty when the plug-in was built without the CUDA headers.
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcapture.so"));
@@ -27,7 +29,13 @@ pub struct DeviceFunctions {
     replay: Call,
     free: unsafe extern "C" fn(Capture),
     stream: unsafe extern "C" fn(c_int, *mut *mut c_void) -> *const c_char,
-    silu_product: unsafe extern "C" fn(*const c_void, *const c_void, *mut *mut c_void) -> *const c_char,
+    elementwise: unsafe extern "C" fn(
+        *const c_char,
+        *const c_char,
+        *const *const c_void,
+        usize,
+        *mut *mut c_void,
+    ) -> *const c_char,
     rotate: unsafe extern "C" fn(*const c_void, *const c_void, *const c_void, bool, *mut *mut c_void) -> *const c_char,
     /// Joins the NCCL group of the device; `None` when the plug-in was built without the headers of NCCL.
     pub nccl_join: Option<*const c_void>,
@@ -39,10 +47,14 @@ unsafe impl Send for DeviceFunctions {}
 unsafe impl Sync for DeviceFunctions {}
 
 impl DeviceFunctions {
-    /// Returns `silu(gate) · x`.
-    pub fn silu_product(&self, gate: &Tensor, x: &Tensor) -> Result<Tensor, TchError> {
-        // SAFETY: the function reads two tensors, and writes one that the caller owns.
-        new_tensor(|out| unsafe { (self.silu_product)(gate.as_ptr().cast(), x.as_ptr().cast(), out) })
+    /// Applies a function to each element of tensors, which broadcast.
+    pub fn elementwise(&self, function: &Source, inputs: &[&Tensor]) -> Result<Tensor, TchError> {
+        let text = |text: &str| CString::new(text).map_err(|error| TchError::Torch(error.to_string()));
+        let (name, text) = (text(&function.name)?, text(&function.text)?);
+        let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast_const().cast()).collect();
+        let (list, count) = (inputs.as_ptr(), inputs.len());
+        // SAFETY: the function reads two texts and `count` tensors, and writes one that the caller owns.
+        new_tensor(|out| unsafe { (self.elementwise)(name.as_ptr(), text.as_ptr(), list, count, out) })
     }
 
     /// Returns `x` with pairs of elements of its last dimension rotated, as [`crate::shim::rotate`] does.
@@ -204,7 +216,7 @@ fn open() -> Result<DeviceFunctions, Error> {
             replay: *library.get(b"flagperf_capture_replay\0").map_err(Error::failed)?,
             free: *library.get(b"flagperf_capture_free\0").map_err(Error::failed)?,
             stream: *library.get(b"flagperf_current_stream\0").map_err(Error::failed)?,
-            silu_product: *library.get(b"flagperf_silu_product\0").map_err(Error::failed)?,
+            elementwise: *library.get(b"flagperf_elementwise\0").map_err(Error::failed)?,
             rotate: *library.get(b"flagperf_rotate_on_device\0").map_err(Error::failed)?,
             nccl_join: library
                 .get::<unsafe extern "C" fn()>(b"flagperf_nccl_join\0")

@@ -1,6 +1,8 @@
 //! Tests that need a CUDA device: `cargo test -- --ignored`.
 
-use flagperf_onnx_exec::{Conv, ConvEpilogue, TensorOps, Unary};
+use flagperf_onnx_exec::{
+    Binary, Conv, ConvEpilogue, Elementwise, ElementwiseFunction, ElementwiseOperand, TensorOps, Unary,
+};
 use tch::{Device, Kind, Tensor};
 
 use crate::capture::CapturedGraph;
@@ -42,6 +44,54 @@ fn a_fused_convolution_matches_separate_operators() {
             let scale = parts.abs().max().double_value(&[]);
             assert!(difference < 2e-3 * scale, "{size}x{size}: {difference} of {scale}");
             assert_eq!(fused.min().double_value(&[]), 0.0, "ReLU clipped nothing");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn a_compiled_function_matches_separate_operators() {
+    let device = device();
+    tch::manual_seed(1);
+    let ops = TorchOps::on(device);
+    let x = ElementwiseOperand::Input;
+    let function = ElementwiseFunction::default()
+        .then(Elementwise::Binary(Binary::Add), &[x(0), x(1)])
+        .then(Elementwise::Unary(Unary::Silu), &[ElementwiseOperand::Step(0)])
+        .then(
+            Elementwise::MultiplyAdd { subtract: true },
+            &[ElementwiseOperand::Step(1), x(2), ElementwiseOperand::Number(0.5)],
+        );
+    for (kind, limit) in [(Kind::Float, 1e-6), (Kind::Half, 4e-3), (Kind::BFloat16, 3e-2)] {
+        let inputs = [[2, 16, 28, 28], [1, 16, 1, 1], [2, 1, 28, 28]]
+            .map(|size| TorchTensor(Tensor::randn(size, (Kind::Float, device)).to_kind(kind)));
+        let [compiled, separate] = [ops.elementwise(&function, &inputs), function.apply(&ops, &inputs)];
+        let [compiled, separate] = [compiled, separate].map(|result| result.unwrap().0);
+        assert_eq!((compiled.size(), compiled.kind()), (separate.size(), kind));
+        let difference = (compiled - &separate).abs().max().double_value(&[]);
+        assert!(difference < limit * separate.abs().max().double_value(&[]), "{kind:?}: {difference}");
+    }
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn what_follows_a_convolution_in_f32_is_one_function() {
+    let device = device();
+    tch::manual_seed(1);
+    let ops = TorchOps::on(device);
+    let [x, weight] =
+        [[2, 16, 28, 28], [32, 16, 3, 3]].map(|size| TorchTensor(Tensor::randn(size, (Kind::Float, device))));
+    let bias = TorchTensor(Tensor::randn([32], (Kind::Float, device)));
+    let conv = Conv { strides: [1, 1], dilations: [1, 1], before: [1, 1], after: [1, 1], groups: 1 };
+    let plain = ops.conv(&x, &weight, Some(&bias), &conv).unwrap();
+    let residual = TorchTensor(plain.0.randn_like());
+    for residual in [None, Some(&residual)] {
+        for activation in [None, Some(Unary::Relu), Some(Unary::Silu)] {
+            let after = || ConvEpilogue { residual, activation };
+            let expected = after().apply(&ops, plain.clone()).unwrap().0;
+            let actual = ops.conv_fused(&x, &weight, Some(&bias), &conv, after()).unwrap().0;
+            let difference = (actual - &expected).abs().max().double_value(&[]);
+            assert!(difference < 1e-5 * expected.abs().max().double_value(&[]), "{difference}");
         }
     }
 }

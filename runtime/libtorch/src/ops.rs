@@ -1,6 +1,7 @@
 //! The executor's operations, implemented with libtorch's operators.
 
 mod attention;
+pub mod compiled;
 mod elementwise;
 mod gradient;
 mod movement;
@@ -11,12 +12,11 @@ use std::sync::Arc;
 
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use flagperf_onnx_exec::{
-    Binary, Bitwise, Conv, ConvEpilogue, CustomOperator, OpError, PadMode, Pool, Reduce, ReducedOutputs, ScatterAxis,
-    TensorOps, Unary, Update,
+    Binary, Bitwise, Conv, ConvEpilogue, CustomOperator, Elementwise, ElementwiseFunction, ElementwiseOperand, OpError,
+    PadMode, Pool, Reduce, ReducedOutputs, ScatterAxis, TensorOps, Unary, Update,
 };
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::capture::{self, DeviceFunctions};
 use crate::group::Group;
 use crate::operators::Operators;
 use crate::resident::ResidentTensors;
@@ -128,10 +128,19 @@ impl TensorOps for TorchOps {
     }
 
     fn silu_product(&self, gate: &TorchTensor, x: &TorchTensor) -> OpResult {
-        match self.compiled_functions([&gate.0, &x.0]) {
-            Some(functions) => wrap(functions.silu_product(&gate.0, &x.0)),
-            None => self.binary(Binary::Mul, &self.unary(Unary::Silu, gate)?, x),
-        }
+        let operands = [ElementwiseOperand::Input(0), ElementwiseOperand::Input(1)];
+        let function = ElementwiseFunction::default().then(Elementwise::SiluProduct, &operands);
+        self.compiled(&function, &[&gate.0, &x.0])
+            .unwrap_or_else(|| self.binary(Binary::Mul, &self.unary(Unary::Silu, gate)?, x))
+    }
+
+    fn compiles(&self, operation: Elementwise) -> bool {
+        self.device != Device::Cpu && compiled::has_expression(operation)
+    }
+
+    fn elementwise(&self, function: &ElementwiseFunction, inputs: &[TorchTensor]) -> OpResult {
+        let tensors: Vec<&Tensor> = inputs.iter().map(|input| &input.0).collect();
+        self.compiled(function, &tensors).unwrap_or_else(|| function.apply(self, inputs))
     }
 
     /// On the CPU, libtorch multiplies each matrix with several threads.
@@ -203,8 +212,8 @@ impl TensorOps for TorchOps {
         wrap(weight.and_then(|weight| windows::conv(&x.0, &weight, bias.map(|bias| &bias.0), conv)))
     }
 
-    /// Uses cuDNN's fused kernel where there is one. Otherwise, the sum and the activation are computed in place, as in
-    /// PyTorch's modules: nothing else refers to the result yet.
+    /// Uses cuDNN's fused kernel where there is one. Otherwise, the device computes all that follows the convolution in one function, or
+    /// the sum and the activation are computed in place, as in PyTorch's modules: nothing else refers to the result yet.
     fn conv_fused(
         &self,
         x: &TorchTensor,
@@ -220,6 +229,9 @@ impl TensorOps for TorchOps {
         if self.can_fuse(x, conv, &after) {
             let residual = after.residual.map(|residual| &residual.0);
             return wrap(windows::conv_relu(&x.0, &weight.0, bias.map(|bias| &bias.0), residual, conv));
+        }
+        if let Some(fused) = self.compiled_epilogue(x, weight, bias, conv, &after) {
+            return fused;
         }
         let mut y = self.conv(x, weight, bias, conv)?.0;
         if let Some(residual) = after.residual {
@@ -377,7 +389,7 @@ impl TensorOps for TorchOps {
     }
 
     fn rotate(&self, x: &TorchTensor, cos: &TorchTensor, sin: &TorchTensor, interleaved: bool) -> OpResult {
-        match self.compiled_functions([&x.0, &cos.0, &sin.0]) {
+        match self.compiled_functions(&[&x.0, &cos.0, &sin.0]) {
             Some(functions) => wrap(functions.rotate(&x.0, &cos.0, &sin.0, interleaved)),
             None => wrap(shim::rotate(&x.0, &cos.0, &sin.0, interleaved)),
         }
@@ -405,15 +417,6 @@ impl TorchOps {
 
     fn group(&self) -> Result<&Group, OpError> {
         self.group.as_deref().ok_or_else(|| OpError::unsupported("means over processes without `process_group`"))
-    }
-
-    /// Returns the functions that are compiled for the device, if they can compute with tensors: of one type with at most 32 bits, from
-    /// which no gradients are computed.
-    fn compiled_functions<const N: usize>(&self, tensors: [&Tensor; N]) -> Option<&'static DeviceFunctions> {
-        let kind = tensors[0].kind();
-        let fits = |x: &&Tensor| x.kind() == kind && x.device() == self.device && !x.requires_grad();
-        let is_known = matches!(kind, Kind::Float | Kind::Half | Kind::BFloat16) && self.device != Device::Cpu;
-        (is_known && tensors.iter().all(fits)).then(capture::functions)?.ok()
     }
 
     /// Whether cuDNN has a fused kernel for the convolution: the activation is ReLU, the padding is symmetric, the type

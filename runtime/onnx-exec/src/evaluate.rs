@@ -36,6 +36,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Select => ops.select(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::MultiplyAdd { subtract } => multiply_add(operands, *subtract)?,
         Op::SiluProduct => ops.silu_product(&operands.tensor(0)?, &operands.tensor(1)?)?,
+        Op::Fused(function) => ops.elementwise(function, &operands.tensors(operands.len())?)?,
         Op::MatMul => matmul(operands)?,
         Op::IntegerProduct => ops.integer_product(&operands.tensor(0)?, &operands.tensor(1)?)?,
         Op::Float8Product => ops.float8_product(&operands.tensor(0)?, &operands.tensor(1)?)?,

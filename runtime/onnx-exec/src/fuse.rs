@@ -6,6 +6,7 @@
 mod all_reduce;
 mod attention;
 mod cache;
+mod elementwise;
 mod products;
 
 use super::execution_plan::{ExecutionPlan, Slot, Step};
@@ -35,7 +36,7 @@ impl ExecutionPlan {
     /// merged into another one.
     fn apply_rule<Merged: IntoIterator<Item = usize>>(
         &mut self,
-        rule: fn(&mut ExecutionPlan, usize, &[usize]) -> Merged,
+        rule: impl Fn(&mut ExecutionPlan, usize, &[usize]) -> Merged,
     ) {
         let mut removed = vec![false; self.steps.len()];
         let mut uses = self.use_counts();

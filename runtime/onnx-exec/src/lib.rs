@@ -19,6 +19,7 @@ mod conv_transpose;
 mod cpu;
 mod custom;
 mod einsum;
+mod elementwise;
 mod error;
 mod evaluate;
 mod execution_plan;
@@ -55,6 +56,7 @@ pub use apply::{Operation, apply};
 #[cfg(feature = "cpu")]
 pub use cpu::CpuOps;
 pub use custom::CustomOperator;
+pub use elementwise::{Elementwise, ElementwiseFunction, ElementwiseOperand, ElementwiseStep};
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
 pub use fold::{FOLDED_BYTES_MAX, Folded, fold_constants};

@@ -4,6 +4,7 @@ use super::control::Control;
 use super::conv_transpose::TransposedConv;
 use super::custom::CustomOperator;
 use super::einsum::Equation;
+use super::elementwise::ElementwiseFunction;
 use super::host::HostOp;
 use super::multi_head_attention::MultiHeadAttention;
 use super::normalize::GroupNorm;
@@ -42,6 +43,8 @@ pub(super) enum Op {
     MultiplyAdd {
         subtract: bool,
     },
+    /// Several elementwise operators as one.
+    Fused(ElementwiseFunction),
     MatMul,
     /// The product in i32 of two matrices of i8.
     IntegerProduct,

@@ -3,6 +3,7 @@
 use super::OpError;
 use super::attention::attention_from_primitives;
 use super::custom::CustomOperator;
+use super::elementwise::{Elementwise, ElementwiseFunction};
 use super::evaluate::scalar;
 use super::generate::sums_by_doubling;
 use super::indexing::{gather_elements_by_host, scatter_rows_from_primitives, top_indices_on_host};
@@ -95,6 +96,15 @@ pub trait TensorOps: Send + Sync {
     /// Returns `silu(gate) · x`.
     fn silu_product(&self, gate: &Self::Tensor, x: &Self::Tensor) -> Result<Self::Tensor, OpError> {
         self.binary(Binary::Mul, &self.unary(Unary::Silu, gate)?, x)
+    }
+    /// Returns whether the library compiles an operation, so that the executor fuses it with others for [`TensorOps::elementwise`].
+    fn compiles(&self, operation: Elementwise) -> bool {
+        let _ = operation;
+        false
+    }
+    /// Applies a function to the elements of tensors.
+    fn elementwise(&self, function: &ElementwiseFunction, inputs: &[Self::Tensor]) -> Result<Self::Tensor, OpError> {
+        function.apply(self, inputs)
     }
     /// Returns whether the executor may compute several products of one tensor and constant matrices as one product.
     fn merges_products(&self) -> bool {

@@ -63,7 +63,13 @@ impl<O: TensorOps> Program<O> {
             if ops.merges_products() {
                 plan.merge_products();
             }
+            plan.fuse_elementwise(&|operation| ops.compiles(operation));
         }
+        Program::of_plan(plan, ops)
+    }
+
+    /// Loads a plan in which nothing more is fused.
+    pub fn of_plan(mut plan: ExecutionPlan, ops: &O) -> Result<Self, ExecError> {
         let constants = load_constants(&mut plan, ops)?;
         let ExecutionPlan { inputs, outputs, overwritten, captured, .. } = plan;
         let (steps, freed_after) = (Vec::new(), Vec::new());

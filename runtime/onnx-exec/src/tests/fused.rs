@@ -1,7 +1,11 @@
 //! Compares fused steps with the reference library, which runs node by node.
 
 use super::{Sketch, assert_close, ints, noise};
-use crate::{CpuOps, Executor, NodeEvent, ReferenceOps, TensorOps};
+use crate::execution_plan::{ExecutionPlan, Step};
+use crate::op::Op;
+use crate::operands::Value;
+use crate::program::Program;
+use crate::{CpuOps, Elementwise, Executor, NodeEvent, ReferenceOps, TensorOps, Unary};
 use flagperf_onnx::{Attribute, Graph, Tensor};
 
 fn steps(graph: &Graph, input: &Tensor) -> (usize, Tensor) {
@@ -109,4 +113,90 @@ fn a_product_of_matrices_of_i8_is_fused_with_their_conversion() {
     let expected = &Executor::load(&graph, ReferenceOps).unwrap().run_host(std::slice::from_ref(&input)).unwrap()[0];
     let (steps, actual) = steps(&graph, &input);
     assert_eq!((steps, actual.to_f64()), (2, expected.to_f64()));
+}
+
+/// Loads a graph with elementwise steps fused, compares its output with the reference, and returns the number of steps of each function
+/// and how many steps run.
+#[track_caller]
+fn elementwise(graph: &Graph) -> (Vec<usize>, usize) {
+    let mut plan = ExecutionPlan::of_graph(graph).unwrap();
+    plan.fuse();
+    plan.fuse_elementwise(&|operation| operation != Elementwise::Unary(Unary::Floor));
+    let length = |step: &Step| match &step.op {
+        Op::Fused(function) => Some(function.steps.len()),
+        _ => None,
+    };
+    let lengths = plan.steps.iter().filter_map(length).collect();
+    let program = Program::of_plan(plan, &CpuOps).unwrap();
+    let inputs: Vec<Tensor> =
+        graph.inputs.iter().zip(1..).map(|(input, seed)| noise(&input.spec.to_string(), seed)).collect();
+    let expected = &Executor::load(graph, ReferenceOps).unwrap().run_host(&inputs).unwrap()[0];
+    let uploaded = inputs.iter().map(|input| Some(Value::Library(CpuOps.upload(input).unwrap()))).collect();
+    let mut steps = 0;
+    let outputs =
+        program.run(&CpuOps, uploaded, &mut |event| steps += usize::from(matches!(event, NodeEvent::Ended(..))));
+    let Some(Value::Library(actual)) = &outputs.unwrap()[0] else { panic!("the output is not in the library") };
+    let actual = CpuOps.download(actual, expected.dtype()).unwrap();
+    assert_close("fused", &actual, expected, 1e-6);
+    (lengths, steps)
+}
+
+fn two_inputs() -> Sketch {
+    Sketch::new()
+        .input("x", "3,4,f32")
+        .input("y", "3,4,f32")
+        .weight("half", Tensor::from_vec([1], vec![0.5f32]).unwrap())
+}
+
+#[test]
+fn elementwise_steps_with_one_reader_are_one_function() {
+    let sketch = two_inputs().node("Sigmoid", &["x"], &["a"]).node("Mul", &["a", "y"], &["b"]);
+    let sketch =
+        sketch.node("Sub", &["half", "b"], &["c"]).node("Exp", &["c"], &["d"]).node("Mul", &["d", "d"], &["e"]);
+    let sketch = sketch.node("Neg", &["y"], &["f"]).node("Add", &["e", "f"], &["g"]).node("Relu", &["g"], &["z"]);
+    // The products are fused into the sum and the difference that follow them.
+    assert_eq!(elementwise(&sketch.output("z", "3,4,f32")), (vec![6], 1));
+}
+
+#[test]
+fn values_that_others_read_and_outputs_stay() {
+    let sketch = two_inputs().node("Exp", &["x"], &["a"]).node("MatMul", &["a", "w"], &["b"]);
+    let sketch = sketch.weight("w", noise("4,4,f32", 3)).node("Add", &["a", "b"], &["z"]);
+    assert_eq!(elementwise(&sketch.output("z", "3,4,f32")), (vec![], 3));
+    let sketch = two_inputs().node("Exp", &["x"], &["a"]).node("Neg", &["a"], &["b"]);
+    let sketch = Sketch(sketch.output("b", "3,4,f32"));
+    assert_eq!(elementwise(&sketch.output("a", "3,4,f32")), (vec![], 2));
+}
+
+#[test]
+fn what_would_be_computed_more_often_is_not_fused() {
+    let row = two_inputs().input("row", "4,f32").node("Exp", &["row"], &["a"]).node("Add", &["a", "x"], &["b"]);
+    assert_eq!(elementwise(&row.node("Abs", &["b"], &["z"]).output("z", "3,4,f32")), (vec![2], 2));
+    let constant = two_inputs().weight("w", noise("3,4,f32", 3)).node("Exp", &["w"], &["a"]);
+    assert_eq!(elementwise(&constant.node("Add", &["a", "x"], &["z"]).output("z", "3,4,f32")), (vec![], 1));
+}
+
+#[test]
+fn only_operations_and_types_that_the_library_compiles_are_fused() {
+    let sketch = two_inputs().node("Exp", &["x"], &["a"]).node("Floor", &["a"], &["b"]);
+    assert_eq!(elementwise(&sketch.node("Abs", &["b"], &["z"]).output("z", "3,4,f32")), (vec![], 3));
+    let sketch = Sketch::new().input("x", "3,4,i32").node("Abs", &["x"], &["a"]).node("Neg", &["a"], &["z"]);
+    assert_eq!(elementwise(&sketch.output("z", "3,4,i32")), (vec![], 2));
+    let infinite = Tensor::from_vec([1], vec![f32::INFINITY]).unwrap();
+    let sketch = two_inputs().weight("most", infinite).node("Min", &["x", "most"], &["a"]);
+    assert_eq!(elementwise(&sketch.node("Abs", &["a"], &["z"]).output("z", "3,4,f32")), (vec![], 2));
+}
+
+#[test]
+fn a_function_reads_at_most_eight_tensors() {
+    let names: Vec<String> = (0..12).map(|i| format!("x{i}")).collect();
+    let mut sketch = Sketch::new();
+    for name in &names {
+        sketch = sketch.input(name, "3,4,f32");
+    }
+    for (i, name) in names.iter().enumerate().skip(1) {
+        let before = if i == 1 { "x0".to_owned() } else { format!("sum{}", i - 1) };
+        sketch = sketch.node("Add", &[&before, name], &[&format!("sum{i}")]);
+    }
+    assert_eq!(elementwise(&sketch.output("sum11", "3,4,f32")), (vec![7, 4], 2));
 }
