@@ -31,6 +31,8 @@ pub struct TorchOps {
     pub channels_last: bool,
     /// Whether cuDNN fuses additions and ReLU into its convolutions.
     pub fused_convolutions: bool,
+    /// Whether the device computes elementwise operators in a row in one function.
+    pub fused_elementwise: bool,
     /// What captured runs need of the host.
     pub resident: ResidentTensors,
     /// The operators of the vendor that the graph uses.
@@ -135,7 +137,7 @@ impl TensorOps for TorchOps {
     }
 
     fn compiles(&self, operation: Elementwise) -> bool {
-        self.device != Device::Cpu && compiled::has_expression(operation)
+        self.fused_elementwise && self.device != Device::Cpu && compiled::has_expression(operation)
     }
 
     fn elementwise(&self, function: &ElementwiseFunction, inputs: &[TorchTensor]) -> OpResult {
@@ -412,7 +414,8 @@ impl TorchOps {
     /// Returns the operations on a device, with the defaults of the options.
     pub fn on(device: Device) -> Self {
         let (resident, operators) = (ResidentTensors::default(), Operators::default());
-        TorchOps { device, channels_last: true, fused_convolutions: true, resident, operators, group: None }
+        let [channels_last, fused_convolutions, fused_elementwise] = [true; 3];
+        TorchOps { device, channels_last, fused_convolutions, fused_elementwise, resident, operators, group: None }
     }
 
     fn group(&self) -> Result<&Group, OpError> {

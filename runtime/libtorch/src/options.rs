@@ -21,6 +21,8 @@ pub struct TorchOptions {
     pub cuda_graph: bool,
     /// Whether cuDNN fuses additions and ReLU into its convolutions where it can.
     pub fused_convolutions: bool,
+    /// Whether the device computes elementwise operators in a row in one function.
+    pub fused_elementwise: bool,
     /// Whether the device may compute products of fp32 in TF32. The host sets it from the case's precision.
     pub tf32: bool,
     /// The folders of the libraries of the vendor's operators, by their names. The host sets them if the graph uses operators.
@@ -39,6 +41,7 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "channels_last", "kind": "boolean", "default": true, "about": "whether images are kept with channels last, as PyTorch recommends for convolutions"},
     {"name": "cuda_graph", "kind": "boolean", "default": false, "about": "whether a step is replayed as a CUDA graph"},
     {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"},
+    {"name": "fused_elementwise", "kind": "boolean", "default": true, "about": "whether a CUDA device computes elementwise operators in a row in one function, which libtorch compiles at the first run"},
     {"name": "tf32", "kind": "boolean", "default": false, "about": "whether products of fp32 are computed in TF32; set by the case's `precision`"},
     {"name": "operators", "kind": "map", "default": "{}", "about": "the folders of the libraries of the vendor's operators; set if the model uses operators"},
     {"name": "own_stream", "kind": "boolean", "default": false, "about": "whether runs are computed beside those of other sessions and never replayed; set for the copies and exchanges of a training"},
@@ -47,7 +50,7 @@ pub const DESCRIPTION: &str = r#"[
 ]"#;
 
 /// The known names, for messages.
-const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32, operators, own_stream, process_group, operator_memory";
+const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, fused_elementwise, tf32, operators, own_stream, process_group, operator_memory";
 
 impl TorchOptions {
     /// Parses a JSON object. `channels_last` is true by default, as PyTorch recommends for convolutions.
@@ -61,6 +64,7 @@ impl TorchOptions {
             channels_last: true,
             cuda_graph: false,
             fused_convolutions: true,
+            fused_elementwise: true,
             tf32: false,
             operators: BTreeMap::new(),
             placement: Placement::Plain,
@@ -99,6 +103,7 @@ impl TorchOptions {
                 "channels_last" => &mut options.channels_last,
                 "cuda_graph" => &mut options.cuda_graph,
                 "fused_convolutions" => &mut options.fused_convolutions,
+                "fused_elementwise" => &mut options.fused_elementwise,
                 "tf32" => &mut options.tf32,
                 "own_stream" => &mut options.own_stream,
                 _ => return Err(option_error(format!("unknown (known: {KNOWN})"))),

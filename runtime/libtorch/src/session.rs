@@ -70,11 +70,21 @@ impl TorchSession {
             Device::Cuda(index) if is_beside => Some(OwnStream::new(index)?),
             _ => None,
         };
-        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, operators, placement, group, .. } =
-            options;
+        let TorchOptions {
+            device,
+            channels_last,
+            fused_convolutions,
+            fused_elementwise,
+            cuda_graph,
+            operators,
+            placement,
+            group,
+            ..
+        } = options;
         let operators = Operators::open(&operators, device, placement)?;
         let group = group.map(|group| Group::join(&group, device)).transpose()?;
-        let ops = TorchOps { channels_last, fused_convolutions, operators, group, ..TorchOps::on(device) };
+        let ops =
+            TorchOps { channels_last, fused_convolutions, fused_elementwise, operators, group, ..TorchOps::on(device) };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),

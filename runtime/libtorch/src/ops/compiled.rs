@@ -50,7 +50,8 @@ impl TorchOps {
         if let Some(activation) = after.activation {
             function = function.then(Elementwise::Unary(activation), &[last]);
         }
-        let source = source(&function, summands.len() + 1).filter(|_| function.steps.len() > 1)?;
+        let is_worthwhile = self.fused_elementwise && function.steps.len() > 1;
+        let source = source(&function, summands.len() + 1).filter(|_| is_worthwhile)?;
         let fused = || {
             let y = self.conv(x, weight, None, conv)?.0;
             // A bias has one number for each channel.
