@@ -1,7 +1,7 @@
 //! `flagperf report` and `flagperf show`: results again, from their files alone.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args, ValueEnum, ValueHint};

@@ -51,7 +51,7 @@ impl DeviceFunctions {
     pub fn elementwise(&self, function: &Source, inputs: &[&Tensor]) -> Result<Tensor, TchError> {
         let text = |text: &str| CString::new(text).map_err(|error| TchError::Torch(error.to_string()));
         let (name, text) = (text(&function.name)?, text(&function.text)?);
-        let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast_const().cast()).collect();
+        let inputs: Vec<*const c_void> = inputs.iter().map(|input| input.as_ptr().cast()).collect();
         let (list, count) = (inputs.as_ptr(), inputs.len());
         // SAFETY: the function reads two texts and `count` tensors, and writes one that the caller owns.
         new_tensor(|out| unsafe { (self.elementwise)(name.as_ptr(), text.as_ptr(), list, count, out) })

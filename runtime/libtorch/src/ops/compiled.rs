@@ -208,6 +208,7 @@ mod tests {
     }
 
     /// The texts are compiled by the compiler of the processor here, and compared with libtorch's operators.
+    #[allow(clippy::disallowed_methods)]
     #[test]
     fn the_texts_compute_what_the_operators_of_libtorch_compute() {
         let pairs: Vec<(f32, f32)> = [&NUMBERS[..], &[f32::NAN]]
