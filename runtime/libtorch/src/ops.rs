@@ -5,6 +5,7 @@ pub mod compiled;
 mod elementwise;
 mod gradient;
 mod movement;
+mod products;
 mod update;
 mod windows;
 
@@ -164,32 +165,23 @@ impl TensorOps for TorchOps {
         wrap(a.0.f_matmul(&b.0))
     }
 
-    /// On a CUDA device, cuBLAS multiplies i8 only in these sizes, and libtorch does not multiply i32. Sums of products of i8 are exact
-    /// in f64.
     fn integer_product(&self, a: &TorchTensor, b: &TorchTensor) -> OpResult {
-        let ((rows, inner), (_, columns)) = (a.0.size2().map_err(torch_error)?, b.0.size2().map_err(torch_error)?);
-        if self.device == Device::Cpu || (rows > 16 && inner % 8 == 0 && columns % 8 == 0) {
-            return wrap(a.0.f_internal_int_mm(&b.0));
-        }
-        let [a, b] = [a, b].map(|factor| factor.0.f_to_kind(Kind::Double));
-        wrap(a.and_then(|a| a.f_matmul(&b?)).and_then(|product| product.f_to_kind(Kind::Int)))
+        wrap(products::integer_product(&a.0, &b.0))
     }
 
     fn float8_product(&self, x: &TorchTensor, weight: &TorchTensor) -> OpResult {
-        let view = |tensor: &TorchTensor| tensor.0.f_view_dtype(Kind::Float8e4m3fn);
-        let product = || {
-            let (x, weight) = (view(x)?, view(weight)?.f_transpose(0, 1)?);
-            if self.device == Device::Cpu {
-                return x.f_to_kind(Kind::Float)?.f_matmul(&weight.f_to_kind(Kind::Float)?)?.f_to_kind(Kind::BFloat16);
-            }
-            let scale = Tensor::f_ones([], (Kind::Float, self.device))?;
-            x.f_internal_scaled_mm(&weight, &scale, &scale, None::<Tensor>, None, Kind::BFloat16, false)
-        };
-        wrap(product())
+        wrap(products::float8_product(&x.0, &weight.0))
     }
 
     fn linear(&self, x: &TorchTensor, weight: &TorchTensor, bias: &TorchTensor) -> OpResult {
         wrap(x.0.f_linear(&weight.0.f_transpose(0, 1).map_err(torch_error)?, Some(&bias.0)))
+    }
+
+    fn linear_relu(&self, x: &TorchTensor, weight: &TorchTensor, bias: &TorchTensor) -> OpResult {
+        if self.device == Device::Cpu || [x, weight, bias].iter().any(|operand| operand.0.requires_grad()) {
+            return self.unary(Unary::Relu, &self.linear(x, weight, bias)?);
+        }
+        wrap(products::linear_relu(&x.0, &weight.0, &bias.0))
     }
 
     fn attention(
@@ -423,12 +415,12 @@ impl TorchOps {
     }
 
     /// Whether cuDNN has a fused kernel for the convolution: the activation is ReLU, the padding is symmetric, the type
-    /// has 16 bits, and there is one group.
+    /// has at most 32 bits, and there is one group.
     fn can_fuse(&self, x: &TorchTensor, conv: &Conv, after: &ConvEpilogue<'_, TorchTensor>) -> bool {
         self.fused_convolutions
             && self.device != Device::Cpu
             && matches!(after.activation, Some(Unary::Relu))
-            && matches!(x.0.kind(), Kind::Half | Kind::BFloat16)
+            && matches!(x.0.kind(), Kind::Float | Kind::Half | Kind::BFloat16)
             && conv.before == conv.after
             && conv.groups == 1
     }
@@ -438,8 +430,14 @@ impl TorchOps {
         let options = (x.kind(), self.device);
         match x.numel() {
             _ if x.device() == self.device => Ok(x.shallow_clone()),
-            1 if elementwise::is_integer(x) => Tensor::f_full(x.size(), x.f_int64_value(&vec![0; x.dim()])?, options),
-            1 => Tensor::f_full(x.size(), x.f_double_value(&vec![0; x.dim()])?, options),
+            1 if elementwise::is_integer(x) => {
+                let number = x.f_int64_value(&vec![0; x.dim()])?;
+                self.resident.find_scalar(x, number as u64, || Tensor::f_full(x.size(), number, options))
+            }
+            1 => {
+                let number = x.f_double_value(&vec![0; x.dim()])?;
+                self.resident.find_scalar(x, number.to_bits(), || Tensor::f_full(x.size(), number, options))
+            }
             _ => x.f_to(self.device),
         }
     }

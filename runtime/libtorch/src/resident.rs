@@ -6,8 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use flagperf_onnx::Tensor as HostTensor;
 use flagperf_onnx_exec::OpError;
+use tch::{Kind, TchError, Tensor};
 
 use crate::tensor::TorchTensor;
+
+/// The kind, shape and bits of a number.
+type ScalarKey = (Kind, Vec<i64>, u64);
 
 /// Tensors that were copied to the device while a capture was prepared, by shape, type and bytes. They live as long as the
 /// captured runs that read them.
@@ -15,6 +19,8 @@ use crate::tensor::TorchTensor;
 pub struct ResidentTensors {
     keeps: AtomicBool,
     tensors: Mutex<HashMap<(String, Vec<u8>), TorchTensor>>,
+    /// Single numbers on the device.
+    scalars: Mutex<HashMap<ScalarKey, TorchTensor>>,
 }
 
 impl ResidentTensors {
@@ -46,6 +52,29 @@ impl ResidentTensors {
         let tensor = upload()?;
         tensors.insert(key, tensor.clone());
         Ok(tensor)
+    }
+
+    /// Returns the number of `x` on the device, whose bits are `bits`: the kept one, or the one that `fill` returns.
+    ///
+    /// # Errors
+    /// Those of `fill`.
+    pub fn find_scalar(
+        &self,
+        x: &Tensor,
+        bits: u64,
+        fill: impl FnOnce() -> Result<Tensor, TchError>,
+    ) -> Result<Tensor, TchError> {
+        if !self.keeps.load(Ordering::Relaxed) {
+            return fill();
+        }
+        let key = (x.kind(), x.size(), bits);
+        let mut scalars = self.scalars.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = scalars.get(&key) {
+            return Ok(known.0.shallow_clone());
+        }
+        let scalar = fill()?;
+        scalars.insert(key, TorchTensor(scalar.shallow_clone()));
+        Ok(scalar)
     }
 }
 

@@ -40,7 +40,10 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::MatMul => matmul(operands)?,
         Op::IntegerProduct => ops.integer_product(&operands.tensor(0)?, &operands.tensor(1)?)?,
         Op::Float8Product => ops.float8_product(&operands.tensor(0)?, &operands.tensor(1)?)?,
-        Op::Linear => ops.linear(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
+        Op::Linear { relu } => {
+            let [x, weight, bias] = [operands.tensor(0)?, operands.tensor(1)?, operands.tensor(2)?];
+            if *relu { ops.linear_relu(&x, &weight, &bias)? } else { ops.linear(&x, &weight, &bias)? }
+        }
         Op::FusedAttention { key_order, scaling } => fused_attention(operands, key_order, scaling)?,
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(operands, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(operands, window, *groups, *residual, *activation)?,

@@ -7,6 +7,7 @@ mod all_reduce;
 mod attention;
 mod cache;
 mod elementwise;
+mod masks;
 mod products;
 
 use super::execution_plan::{ExecutionPlan, Slot, Step};
@@ -25,10 +26,12 @@ impl ExecutionPlan {
         self.apply_rule(ExecutionPlan::fuse_integer_product);
         self.apply_rule(ExecutionPlan::fuse_linear);
         self.apply_rule(ExecutionPlan::fuse_activation);
+        self.apply_rule(ExecutionPlan::fuse_linear_relu);
         self.apply_rule(ExecutionPlan::fuse_attention);
         self.apply_rule(ExecutionPlan::fuse_multiply_add);
         self.apply_rule(ExecutionPlan::overwrite_cache);
         self.apply_rule(ExecutionPlan::find_finite_mask);
+        self.share_masks();
         self.apply_rule(ExecutionPlan::fuse_all_reduce);
     }
 
@@ -212,7 +215,7 @@ impl ExecutionPlan {
         if spec(x)?.dims.len() < 2 || spec(bias)?.dims != [flagperf_onnx::Dim::Fixed(columns)] {
             return None;
         }
-        self.steps[i].op = Op::Linear;
+        self.steps[i].op = Op::Linear { relu: false };
         self.steps[i].inputs = vec![Some(x), Some(weight), Some(bias)];
         Some(matmul)
     }
@@ -244,6 +247,16 @@ impl ExecutionPlan {
         let Op::Conv { activation: activation @ None, .. } = &mut self.steps[conv].op else { return None };
         *activation = Some(kind);
         self.steps[conv].outputs = self.steps[i].outputs.clone();
+        Some(i)
+    }
+
+    /// Fuses a ReLU into the product and sum before it.
+    fn fuse_linear_relu(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let Op::Unary(Unary::Relu) = self.steps[i].op else { return None };
+        let linear = self.sole_producer(i, self.steps[i].inputs[0]?, uses)?;
+        let Op::Linear { relu: relu @ false } = &mut self.steps[linear].op else { return None };
+        *relu = true;
+        self.steps[linear].outputs = self.steps[i].outputs.clone();
         Some(i)
     }
 }

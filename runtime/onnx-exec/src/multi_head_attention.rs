@@ -27,7 +27,12 @@ pub(super) struct MultiHeadAttention {
     pub scores: ScoreStage,
     /// Whether the mask is known to be finite, so that it hides no row completely.
     pub has_finite_mask: bool,
+    /// Whether the input [`HIDDEN_ROWS`] states for each row whether the mask hides it completely.
+    pub reads_hidden_rows: bool,
 }
+
+/// The input of an attention behind those of ONNX's operator.
+pub(super) const HIDDEN_ROWS: usize = 7;
 
 /// A stage of the computation of scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +80,11 @@ pub(super) fn multi_head_attention<O: TensorOps>(
         mask = Some(mask.map_or(Ok(hidden.clone()), |mask| ops.binary(Binary::Add, &mask, &hidden))?);
     }
     let scale = attention.scale.unwrap_or((width as f64).sqrt().recip());
-    let hidden = if may_mask_whole_rows { mask.as_ref() } else { None };
+    let hidden = match (attention.reads_hidden_rows, may_mask_whole_rows, &mask) {
+        (true, ..) => operands.optional_tensor(HIDDEN_ROWS)?,
+        (false, true, Some(mask)) => hidden_rows(ops, mask)?,
+        _ => None,
+    };
     // The queries of one row that share a head of the keys are as many rows of that head: nothing is repeated.
     let kv_heads = ops.shape(&present_k)[1];
     let is_shared = rows == 1 && kv_heads != 0 && heads.is_multiple_of(kv_heads) && heads != kv_heads;
@@ -89,9 +98,9 @@ pub(super) fn multi_head_attention<O: TensorOps>(
     };
     let (mut y, scores) = if attention.softcap == 0.0 && attention.outputs < 4 {
         let y = masked_attention(ops, [&q, &k, &v], mask.as_ref(), scale)?;
-        (hidden.map_or(Ok(y.clone()), |mask| zero_masked_rows(ops, y, mask))?, None)
+        (zero_rows(ops, y, hidden.as_ref())?, None)
     } else {
-        let (y, scores) = attention_with_scores(ops, [&q, &k, &v], mask.as_ref(), hidden, scale, attention)?;
+        let (y, scores) = attention_with_scores(ops, [&q, &k, &v], mask.as_ref(), hidden.as_ref(), scale, attention)?;
         (y, Some(scores))
     };
     let in_heads = |x: O::Tensor| {
@@ -114,7 +123,7 @@ pub(super) fn multi_head_attention<O: TensorOps>(
 }
 
 /// Computes attention step by step; returns the result and the scores at the stage that is an output. The weights of the
-/// rows that the mask `hidden` hides are zero.
+/// hidden rows are zero.
 fn attention_with_scores<O: TensorOps>(
     ops: &O,
     [q, k, v]: [&O::Tensor; 3],
@@ -138,10 +147,7 @@ fn attention_with_scores<O: TensorOps>(
     if let Some(mask) = mask {
         masked = ops.binary(Binary::Add, &masked, &widen(ops, mask)?)?;
     }
-    let mut weights = ops.softmax(&masked, ops.shape(&masked).len() - 1, false)?;
-    if let Some(mask) = hidden {
-        weights = zero_masked_rows(ops, weights, mask)?;
-    }
+    let weights = zero_rows(ops, ops.softmax(&masked, ops.shape(&masked).len() - 1, false)?, hidden)?;
     let y = ops.matmul(&weights, &v)?;
     let scores = match attention.scores {
         ScoreStage::Product => product,
@@ -200,12 +206,16 @@ fn to_additive_mask<O: TensorOps>(ops: &O, q: &O::Tensor, mask: O::Tensor) -> Re
     ops.select(&mask, &scalar(ops, 0.0, q)?, &scalar(ops, f64::NEG_INFINITY, q)?)
 }
 
-/// Sets the rows in which the mask hides all positions to zero, as the operator's definition requires.
-fn zero_masked_rows<O: TensorOps>(ops: &O, y: O::Tensor, mask: &O::Tensor) -> Result<O::Tensor, OpError> {
-    let Some(columns) = ops.shape(mask).len().checked_sub(1) else { return Ok(y) };
+/// Returns whether a mask hides all positions of each row; `None` if it has no rows.
+fn hidden_rows<O: TensorOps>(ops: &O, mask: &O::Tensor) -> Result<Option<O::Tensor>, OpError> {
+    let Some(columns) = ops.shape(mask).len().checked_sub(1) else { return Ok(None) };
     let largest = ops.reduce(Reduce::Max, mask, &[columns])?;
-    let hidden = ops.binary(Binary::Equal, &largest, &scalar(ops, f64::NEG_INFINITY, mask)?)?;
-    ops.select(&hidden, &scalar(ops, 0.0, &y)?, &y)
+    ops.binary(Binary::Equal, &largest, &scalar(ops, f64::NEG_INFINITY, mask)?).map(Some)
+}
+
+/// Sets the hidden rows to zero, as the operator's definition requires.
+fn zero_rows<O: TensorOps>(ops: &O, y: O::Tensor, hidden: Option<&O::Tensor>) -> Result<O::Tensor, OpError> {
+    hidden.map_or(Ok(y.clone()), |hidden| ops.select(hidden, &scalar(ops, 0.0, &y)?, &y))
 }
 
 /// Hides the columns that a mask does not cover.

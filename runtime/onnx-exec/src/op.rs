@@ -52,8 +52,10 @@ pub(super) enum Op {
     Float8Product,
     /// The product of the SiLU of input 0 and input 1.
     SiluProduct,
-    /// The product of x and a matrix, to each row of which a bias is added.
-    Linear,
+    /// The product of x and a matrix, to each row of which a bias is added; its ReLU if `relu` is true.
+    Linear {
+        relu: bool,
+    },
     /// A fused attention. The inputs are q, k (permuted by `key_order`), v, an optional mask, and one number for each
     /// element of `scaling`, by which the scores are multiplied or divided.
     FusedAttention {

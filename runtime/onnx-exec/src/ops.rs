@@ -141,6 +141,15 @@ pub trait TensorOps: Send + Sync {
     fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: &Self::Tensor) -> Result<Self::Tensor, OpError> {
         self.binary(Binary::Add, &self.matmul(x, weight)?, bias)
     }
+    /// Returns `max(x · weight + bias, 0)`.
+    fn linear_relu(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Tensor,
+        bias: &Self::Tensor,
+    ) -> Result<Self::Tensor, OpError> {
+        self.unary(Unary::Relu, &self.linear(x, weight, bias)?)
+    }
     /// Scaled dot-product attention, `softmax(q · kᵀ · scale + mask) · v` with the softmax over the last axis: equation
     /// 1 of Vaswani et al. 2017, "Attention Is All You Need", and ONNX's operator `Attention`. `q` is `…,L,E`, `k` is
     /// `…,S,E`, `v` is `…,S,Ev`; their leading dimensions are broadcast. `mask` broadcasts to the scores, `…,L,S`. The

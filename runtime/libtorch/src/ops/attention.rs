@@ -10,12 +10,28 @@ const SCORES_MAX: i64 = 1 << 26;
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, scale: f64) -> Result<Tensor, TchError> {
     let mask = mask.map(|mask| fit_mask(mask, q, k)).transpose()?;
     if q.dim() != 4 || is_faster_in_parts(q, k, v) {
-        let scores = q.f_mul_scalar(scale)?.f_matmul(&k.f_transpose(-2, -1)?)?;
+        let scores = scores(q, k, scale)?;
         let scores = mask.map_or_else(|| Ok(scores.shallow_clone()), |mask| scores.f_add(&mask))?;
         return scores.f_softmax(-1, q.kind())?.f_matmul(v);
     }
     let [q, k, v] = [with_dense_rows(q)?, with_dense_rows(k)?, with_dense_rows(v)?];
     Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask, 0.0, false, scale, false)
+}
+
+/// Returns q · kᵀ · scale. The product of batches of matrices multiplies by the scale itself.
+fn scores(q: &Tensor, k: &Tensor, scale: f64) -> Result<Tensor, TchError> {
+    let (mut size, other) = (q.size(), k.size());
+    let transposed = k.f_transpose(-2, -1)?;
+    if q.dim() < 3 || size[..size.len() - 2] != other[..other.len() - 2] {
+        return q.f_mul_scalar(scale)?.f_matmul(&transposed);
+    }
+    let batches: i64 = size[..size.len() - 2].iter().product();
+    let flat = |x: &Tensor| x.f_reshape([batches, x.size()[x.dim() - 2], x.size()[x.dim() - 1]]);
+    let [q, transposed] = [flat(q)?, flat(&transposed)?];
+    let nothing = Tensor::f_empty([1, 1, 1], (q.kind(), q.device()))?;
+    let last = size.len() - 1;
+    size[last] = transposed.size()[2];
+    nothing.f_baddbmm(&q, &transposed, 0.0, scale)?.f_view(&size[..])
 }
 
 /// Returns whether libtorch's kernel takes longer than the products.

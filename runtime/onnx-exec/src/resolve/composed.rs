@@ -45,6 +45,7 @@ pub(super) fn attention(source: &Source<'_>) -> Result<Op, OpError> {
         softcap: attributes.float("softcap", 0.0)?.max(0.0),
         outputs: last_output + 1,
         has_finite_mask: false,
+        reads_hidden_rows: false,
         scores: match attributes.int("qk_matmul_output_mode", 0)? {
             0 => ScoreStage::Product,
             1 => ScoreStage::Bounded,

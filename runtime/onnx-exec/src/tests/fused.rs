@@ -94,6 +94,13 @@ fn a_bias_is_fused_into_the_product_of_a_matrix() {
 }
 
 #[test]
+fn a_relu_is_fused_into_the_product_and_the_sum_before_it() {
+    let sketch = input().weight("w", noise("5,6,f32", 1)).weight("b", noise("6,f32", 2));
+    let sketch = sketch.node("MatMul", &["x", "w"], &["p"]).value("p", "N,4,7,6,f32").node("Add", &["p", "b"], &["s"]);
+    check(&sketch.node("Relu", &["s"], &["y"]).output("y", "N,4,7,6,f32"), 1);
+}
+
+#[test]
 fn a_gated_activation_is_fused_into_one_function() {
     let alpha = [("alpha", Attribute::Float(1.0 / 6.0))];
     let sketch = || normalized(input(), "a", "x");

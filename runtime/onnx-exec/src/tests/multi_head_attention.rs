@@ -1,6 +1,7 @@
 //! Compares ONNX's operator `Attention` with the same computation composed of other operators.
 
 use super::{Sketch, assert_close, ints, noise};
+use crate::execution_plan::ExecutionPlan;
 use crate::{CpuOps, Executor, ReferenceOps};
 use flagperf_onnx::{Attribute, DType, Graph, Tensor};
 
@@ -177,4 +178,36 @@ fn head_counts_that_do_not_match_the_inputs_are_named() {
     let unknown = [("scale", Attribute::Float(1.0)), ("is_causal", Attribute::Int(0))];
     let text = "node `y` (Attention): [2, 5, 12] has no head dimension, and the number of heads is not given";
     assert_eq!(failure(specs, unknown), text);
+}
+
+#[test]
+fn attentions_with_one_mask_share_what_they_need_of_it() {
+    let [q, k, v] = SEPARATE_HEADS;
+    for mask_type in ["bool", "f32"] {
+        let sketch =
+            Sketch::new().input("q", q).input("k", k).input("v", v).input("mask", &format!("2,1,1,7,{mask_type}"));
+        let sketch = sketch.node("Attention", &["q", "k", "v", "mask"], &["a"]).value("a", "2,4,5,3,f32");
+        let sketch = sketch.node("Attention", &["q", "k", "v", "mask"], &["b"]).value("b", "2,4,5,3,f32");
+        let graph = sketch.node("Sub", &["a", "b"], &["difference"]).node("Add", &["a", "difference"], &["y"]);
+        let graph = graph.output("y", "2,4,5,3,f32");
+        let mut plan = ExecutionPlan::of_graph(&graph).unwrap();
+        plan.fuse();
+        // Both attentions, the sum and the difference; the mask as numbers, its largest numbers, and the rows that it hides.
+        assert_eq!(plan.steps.len(), if mask_type == "bool" { 7 } else { 6 });
+        // The second sample is hidden completely.
+        let visible: Vec<bool> = (0..14).map(|place| place < 7 && place != 3).collect();
+        let mask = match mask_type {
+            "bool" => Tensor::from_vec([2, 1, 1, 7], visible).unwrap(),
+            _ => {
+                let numbers = visible.into_iter().map(|visible| if visible { 0.5 } else { f32::NEG_INFINITY });
+                Tensor::from_vec([2, 1, 1, 7], numbers.collect::<Vec<f32>>()).unwrap()
+            }
+        };
+        let inputs = [noise(q, 1), noise(k, 2), noise(v, 3), mask];
+        let [output, expected] = run(&graph, &inputs);
+        assert_close("Attention", &output, &expected, 2e-5);
+        let elements = output.to_f64();
+        assert!(elements[..60].iter().any(|element| *element != 0.0));
+        assert!(elements[60..].iter().all(|element| *element == 0.0));
+    }
 }
