@@ -197,7 +197,10 @@ fn attentions_with_one_mask_share_what_they_need_of_it() {
         // The second sample is hidden completely.
         let visible: Vec<bool> = (0..14).map(|place| place < 7 && place != 3).collect();
         let mask = match mask_type {
-            "bool" => Tensor::from_vec([2, 1, 1, 7], visible).unwrap(),
+            "bool" => {
+                let bytes: Vec<u8> = visible.into_iter().map(u8::from).collect();
+                Tensor::from_bytes([2, 1, 1, 7], DType::Bool, &bytes).unwrap()
+            }
             _ => {
                 let numbers = visible.into_iter().map(|visible| if visible { 0.5 } else { f32::NEG_INFINITY });
                 Tensor::from_vec([2, 1, 1, 7], numbers.collect::<Vec<f32>>()).unwrap()
