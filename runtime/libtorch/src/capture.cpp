@@ -18,6 +18,9 @@ namespace {
 
 struct Capture {
     at::cuda::CUDAGraph graph;
+    c10::DeviceIndex device;
+    // Whether it uses what captures on the device share.
+    bool shares;
     // The captured stream; the default stream cannot be captured.
     c10::cuda::CUDAStream stream;
     c10::cuda::CUDAStream before;
@@ -30,17 +33,24 @@ struct Capture {
 struct Shared {
     c10::cuda::CUDAStream stream;
     at::cuda::MempoolId_t pool;
+    // How many captures use the memory. The allocator gives it up with the last one, and refuses it to another one.
+    size_t captures;
 };
 
-Shared shared(c10::DeviceIndex index) {
-    static std::mutex mutex;
-    static std::map<c10::DeviceIndex, Shared> devices;
-    std::lock_guard<std::mutex> lock(mutex);
-    auto found = devices.find(index);
-    if (found == devices.end()) {
-        auto made = Shared{c10::cuda::getStreamFromPool(false, index), at::cuda::graph_pool_handle()};
-        found = devices.emplace(index, made).first;
+std::mutex shared_mutex;
+std::map<c10::DeviceIndex, Shared> shared_of_devices;
+
+// Returns what captures on a device share, for a further one.
+Shared share(c10::DeviceIndex index) {
+    std::lock_guard<std::mutex> lock(shared_mutex);
+    auto found = shared_of_devices.find(index);
+    if (found == shared_of_devices.end()) {
+        auto made = Shared{c10::cuda::getStreamFromPool(false, index), at::cuda::graph_pool_handle(), 0};
+        found = shared_of_devices.emplace(index, made).first;
+    } else if (found->second.captures == 0) {
+        found->second.pool = at::cuda::graph_pool_handle();
     }
+    found->second.captures++;
     return found->second;
 }
 
@@ -88,11 +98,11 @@ const char *flagperf_rotate_on_device(const at::Tensor *x, const at::Tensor *cos
 const char *flagperf_capture_enter(int device, bool is_own, Capture **capture) {
     return catch_error([&] {
         auto index = static_cast<c10::DeviceIndex>(device);
-        auto [stream, pool] = shared(index);
-        if (is_own) {
-            stream = c10::cuda::getStreamFromPool(false, index);
-        }
-        *capture = new Capture{at::cuda::CUDAGraph(), stream, c10::cuda::getCurrentCUDAStream(index), pool};
+        auto before = c10::cuda::getCurrentCUDAStream(index);
+        // Nothing is captured on a stream of its own.
+        auto own = [&] { return Shared{c10::cuda::getStreamFromPool(false, index), {0, 0}, 0}; };
+        auto [stream, pool, captures] = is_own ? own() : share(index);
+        *capture = new Capture{at::cuda::CUDAGraph(), index, !is_own, stream, before, pool};
         c10::cuda::setCurrentCUDAStream(stream);
     });
 }
@@ -132,5 +142,13 @@ const char *flagperf_current_stream(int device, void **stream) {
     return catch_error([&] { *stream = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream(); });
 }
 
-void flagperf_capture_free(Capture *capture) { delete capture; }
+void flagperf_capture_free(Capture *capture) {
+    auto index = capture->device;
+    auto shares = capture->shares;
+    delete capture;
+    if (shares) {
+        std::lock_guard<std::mutex> lock(shared_mutex);
+        shared_of_devices.at(index).captures--;
+    }
+}
 }
