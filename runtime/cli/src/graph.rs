@@ -1,11 +1,12 @@
 //! `flagperf graph`: shows an ONNX file, and the difference between two.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
 use flagperf_onnx::rewrite::diff;
-use flagperf_onnx::{Graph, ValueInfo, check, check_limits, infer_shapes, read_onnx};
+use flagperf_onnx::{Graph, InferError, UninferredNode, ValueInfo, check, check_limits, infer_shapes, read_onnx};
 use flagperf_onnx_exec::{ProofError, ProofLimits, compare};
 
 use super::graph_page::graph_page;
@@ -79,9 +80,21 @@ fn read(file: &Path) -> Result<Graph, String> {
 fn show(graph: &Graph, nodes: bool) -> (String, u8) {
     let text = graph_text(graph, nodes, columns());
     match check(graph) {
-        Ok(()) => (text, exit_code::OK),
+        Ok(()) => (text + &unchecked(graph), exit_code::OK),
         Err(error) => (format!("{text}not valid: {}\n", one_line(&error.to_string())), EXIT_INVALID),
     }
+}
+
+/// Names the operators that are not known, whose nodes are not checked.
+fn unchecked(graph: &Graph) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for UninferredNode { reason, .. } in infer_shapes(&mut graph.clone()) {
+        if let InferError::UnknownOperator(operator) = reason {
+            *counts.entry(one_line(&operator).into_owned()).or_default() += 1;
+        }
+    }
+    let counts: Vec<String> = counts.into_iter().map(|(operator, count)| format!("{operator} {count}")).collect();
+    if counts.is_empty() { String::new() } else { format!("not checked, because unknown: {}\n", counts.join(", ")) }
 }
 
 fn show_difference(before: &Path, after: &Path, proves: bool, page: Option<&Path>) -> Result<(String, u8), String> {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueHint};
-use flagperf_config::{OperatorDescription, Vendor, list_known, list_names};
+use flagperf_config::{OperatorCase, OperatorDescription, Vendor, list_known, list_names};
 use flagperf_core::exit_code;
 use flagperf_core::measure::{Clock as _, MonotonicClock};
 use flagperf_core::text::one_line;
@@ -16,7 +16,7 @@ use flagperf_core::units::Seconds;
 use flagperf_engine::backend::Backend;
 use flagperf_host::{CapturedCommand, ProcessError, capture};
 use flagperf_operator::{
-    BuildError, CaseError, EngineName, Target, build, build_shell, case_dtypes, check_case, measure,
+    BuildError, CaseError, EngineName, Target, build, build_shell, check_case, check_description, measure,
 };
 use flagperf_report::columns;
 use serde::Serialize;
@@ -157,9 +157,12 @@ fn test(root: &Path, run: &RunArguments) -> anyhow::Result<Answer> {
     if operator.tests.is_empty() {
         return Ok(Err("operator.yaml lists no `tests`".to_owned()));
     }
+    let counts = match result_counts(&operator, "tests", &operator.tests) {
+        Ok(counts) => counts,
+        Err(message) => return Ok(Err(message)),
+    };
     let mut outcomes = Vec::new();
-    for case in 0..operator.tests.len() {
-        let dtypes = case_dtypes(&operator, &operator.tests[case]).map_or(0, |dtypes| dtypes.len());
+    for (case, dtypes) in counts.into_iter().enumerate() {
         outcomes.push(run_case(run, case, "test", dtypes * target.memories().len())?);
     }
     let (text, passed) = tested_text(&operator, &outcomes, columns());
@@ -178,9 +181,12 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
     if operator.benchmarks.is_empty() {
         return Ok(Err("operator.yaml lists no `benchmarks`".to_owned()));
     }
+    let counts = match result_counts(&operator, "benchmarks", &operator.benchmarks) {
+        Ok(counts) => counts,
+        Err(message) => return Ok(Err(message)),
+    };
     let mut outcomes = Vec::new();
-    for case in 0..operator.benchmarks.len() {
-        let dtypes = case_dtypes(&operator, &operator.benchmarks[case]).map_or(0, |dtypes| dtypes.len());
+    for (case, dtypes) in counts.into_iter().enumerate() {
         outcomes.push(run_case(run, case, "bench", dtypes)?);
     }
     let (mut text, passed) = measured_text(&operator, &outcomes, columns());
@@ -193,6 +199,15 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
         text += &format!("page  {}\n", path.display());
     }
     Ok(Ok((text, if passed { exit_code::OK } else { EXIT_DIFFERENT })))
+}
+
+/// Returns the number of types with which each case of `key` is run, if all cases are possible.
+fn result_counts(operator: &OperatorDescription, key: &str, cases: &[OperatorCase]) -> Result<Vec<usize>, String> {
+    let count = |(place, case)| match check_description(operator, case) {
+        Err(CaseError::Case(reason)) => Err(operator.case_finding(key, place, &reason).to_string()),
+        counted => counted.map_err(|error| error.to_string()),
+    };
+    cases.iter().enumerate().map(count).collect()
 }
 
 /// Returns an operator and where it runs, if nothing is missing that every case needs.

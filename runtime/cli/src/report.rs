@@ -186,13 +186,30 @@ fn print_wrong<'r>(checked: impl Iterator<Item = (&'r PathBuf, &'r Check)>) -> u
     code
 }
 
+/// Returns whether a result is the same as an earlier one, and then says so.
+fn is_copy(earlier: &[ReadResult], result: &ReadResult) -> bool {
+    let is_same = |other: &&ReadResult| {
+        let [other, record] = [&other.record, &result.record];
+        other.identity() == record.identity() && other.started == record.started
+    };
+    let same = earlier.iter().find(is_same);
+    if let Some(same) = same {
+        let [path, same] = [&result.path, &same.path].map(|path| path.display());
+        print_message(&format!("warning: left out: `{path}` is the same result as `{same}`"));
+    }
+    same.is_some()
+}
+
 /// Reads the results at some paths, of which at least one must be readable, and returns them with the exit code of the command. The others
 /// are left out with a warning.
 ///
 /// # Errors
 /// When there is no result at a path, or none can be read.
 fn read_readable(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, u8), String> {
-    let (results, unread) = read_results(paths).map_err(|missing| missing.to_string())?;
+    let (mut results, unread) = read_results(paths).map_err(|missing| missing.to_string())?;
+    let copies: Vec<bool> = (0..results.len()).map(|at| is_copy(&results[..at], &results[at])).collect();
+    let mut copies = copies.into_iter();
+    results.retain(|_| copies.next() == Some(false));
     if results.is_empty() {
         return Err(unread.iter().map(UnusedResult::to_string).collect::<Vec<_>>().join("\nerror: "));
     }

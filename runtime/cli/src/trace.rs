@@ -66,8 +66,13 @@ fn write_trace(result: &Path, file: &Path) -> Result<(), String> {
     let events = open_regular(&path).map_err(|error| unreadable(&error))?;
     let mut reader = ChainReader::new(BufReader::new(events));
     let mut builder = TraceBuilder::default();
+    let mut is_empty = true;
     while let Some(event) = reader.read().map_err(|error| unreadable(&error))? {
+        is_empty = false;
         builder.add(&event);
+    }
+    if is_empty {
+        return Err(unreadable(&"it has no events"));
     }
     if !builder.is_complete() {
         print_message(&format!("warning: `{}` ends before the end of the case", path.display()));

@@ -11,6 +11,7 @@ use indexmap::IndexMap;
 use super::env::backends_folder;
 use super::file::{ConfigFile, display_name, read_text};
 use super::section::{SectionKind, TEXT, TEXT_MAP, TEXTS, read_section, section};
+use super::yaml::Content;
 use super::{Finding, ValueKind};
 
 /// The name of the file in an operator's folder.
@@ -173,6 +174,19 @@ impl OperatorDescription {
     /// Returns the library for a kind of device, whether it was built or not; `None` if the user has no folder for caches.
     pub fn library(&self, device: &str) -> Option<PathBuf> {
         Some(operator_libraries(&self.folder)?.join(format!("{device}.so")))
+    }
+
+    /// Returns the finding that a case of `key`, which is `tests` or `benchmarks`, is not possible.
+    pub fn case_finding(&self, key: &str, case: usize, reason: &str) -> Finding {
+        let listed = self.file.as_ref().and_then(|file| match &file.entries.get(key)?.content {
+            Content::List(cases) => Some(file.origin(cases.get(case)?)),
+            _ => None,
+        });
+        let finding = self.finding(key, format!("case {}: {reason}", case + 1));
+        match listed {
+            Some(origin) => Finding { origin, ..finding },
+            None => finding,
+        }
     }
 
     fn finding(&self, key: &str, reason: String) -> Finding {

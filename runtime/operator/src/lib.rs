@@ -11,6 +11,6 @@ mod target;
 
 pub use bench::{Measured, measure};
 pub use build::{BuildError, build, build_decoder, build_shell};
-pub use check::{CaseOutcome, Tested, check_case};
-pub use node::{CaseError, case_dtypes};
+pub use check::{CaseOutcome, Tested, check_case, check_description};
+pub use node::CaseError;
 pub use target::{EngineName, Target};

@@ -118,6 +118,13 @@ fn graph_show_names_what_a_file_consists_of_and_why_a_near_miss_is_none() {
     let shown = transcript(checkout.path(), &["graph", "show", &file.display().to_string()]);
     assert!(shown.contains("LayerNormalization: 1 (9 nodes)"), "{shown}");
     assert!(shown.contains("operator set 14"), "{shown}");
+    let mut graph = read_onnx(&file).expect("a graph");
+    graph.nodes[0].domain = "chip".to_owned();
+    let unknown = checkout.path().join("unknown.onnx");
+    write_onnx(&graph, &unknown).expect("a file");
+    let shown = transcript(checkout.path(), &["graph", "show", "unknown.onnx"]);
+    let expected = format!("not checked, because unknown: chip.{} 1", graph.nodes[0].op);
+    assert!(shown.contains("exit code 0") && shown.contains(&expected), "{shown}");
     let missing = transcript(checkout.path(), &["graph", "show", "nowhere.onnx"]);
     assert!(missing.contains("exit code 2") && missing.contains("nowhere.onnx"), "{missing}");
 }

@@ -119,6 +119,55 @@ fn what_is_wrong_with_an_operator_is_found() {
 }
 
 #[test]
+fn an_operator_that_is_right_once_or_changes_its_inputs_is_found_in_onnx_runtime() {
+    if !support::has_compiler("c++") || !support::has_engine("onnxruntime") {
+        return;
+    }
+    let loop_head = "    for (int64_t i = 0; i < count; ++i)\n        y[i] = compute(a[i], b[i]);\n";
+    let cases = [
+        ("    static bool again = false;\n", "compute(a[i], b[i]) + again;\n    again = true", "it differs by"),
+        ("", "compute(a[i], b[i]);\n    const_cast<float *>(a)[0] = 7", "it changes the input `a`"),
+    ];
+    for (before, computed, expected) in cases {
+        let body = format!("{before}    for (int64_t i = 0; i < count; ++i)\n        y[i] = {computed};\n");
+        let checkout = with_operator(|text| {
+            assert!(text.contains(loop_head));
+            text.replace(loop_head, &body)
+        });
+        build(checkout.path());
+        let (code, printed) = run(checkout.path(), &["operator", "test", "sum", "--engine", "onnxruntime"]);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
+    }
+}
+
+#[test]
+fn a_case_of_operator_yaml_that_is_not_possible_is_a_mistake_with_its_line() {
+    if !support::has_compiler("c++") || !support::has_engine("onnxruntime") {
+        return;
+    }
+    let checkout = with_operator(str::to_owned);
+    let description = checkout.path().join("vendors/cpu/operators/sum/operator.yaml");
+    let text = fs::read_to_string(&description).expect("a file");
+    let first = text.lines().position(|line| line.trim() == "tests:").expect("the cases") + 1;
+    for (wrong, expected) in [
+        ("{inputs: {a: \"4,256\", c: \"4,256\"}}", "a case gives the inputs and attributes of a form"),
+        ("{inputs: {a: \"4,N\", b: \"4,256\"}}", "`4,N` is not the shape of `a`"),
+        ("{inputs: {a: \"4\", b: \"4\"}, values: large}", "`values`: `large` is unknown (known: normal, offset"),
+    ] {
+        let mut lines: Vec<&str> = text.lines().collect();
+        let line = format!("{}- {wrong}", &lines[first][..lines[first].len() - lines[first].trim_start().len()]);
+        lines.insert(first + 1, &line);
+        fs::write(&description, lines.join("\n")).expect("a file");
+        build(checkout.path());
+        let (code, printed) = run(checkout.path(), &["operator", "test", "sum", "--engine", "onnxruntime"]);
+        assert_eq!(code, Some(2), "{printed}");
+        let place = format!("operators/sum/operator.yaml:{}", first + 2);
+        assert!(printed.contains(&place) && printed.contains("case 2") && printed.contains(expected), "{printed}");
+    }
+}
+
+#[test]
 fn a_compiler_that_does_not_end_is_killed_after_the_time_limit() {
     let checkout = with_operator(str::to_owned);
     let description = checkout.path().join("vendors/cpu/operators/sum/operator.yaml");

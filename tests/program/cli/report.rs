@@ -46,6 +46,16 @@ fn a_result_is_written_in_every_form() {
 }
 
 #[test]
+fn a_copy_of_a_result_is_left_out() {
+    let (checkout, folder) = result();
+    let copy = checkout.path().join("copy.json");
+    fs::copy(folder.join("record.json"), &copy).expect("a copy");
+    let (code, rows, messages) = run(checkout.path(), "report", &folder, &["--csv", &copy.display().to_string()]);
+    assert_eq!((code, rows.lines().count()), (0, 2), "{messages}");
+    assert!(messages.contains("copy.json` is the same result as"), "{messages}");
+}
+
+#[test]
 fn a_result_is_shown_under_the_measured_peaks_of_its_device_alone() {
     let (checkout, folder) = result();
     let record: Value =

@@ -419,3 +419,25 @@ fn a_fusion_that_would_change_a_shape_is_a_near_miss() {
     assert_eq!((fused.replaced.len(), fused.replaced[0].nodes), (1, 7));
     assert!(misses(&fused).iter().any(|reason| reason.contains("its output is `")), "{:?}", misses(&fused));
 }
+
+#[test]
+fn padding_of_some_axes_becomes_that_of_the_convolution() {
+    let padded = |axes: &[i64], pads: &[i64]| {
+        let sketch = Sketch::new().input("x", "2,3,6,5,f32").weight("w", noise("4,3,3,3,f32", 1));
+        let sketch = sketch.weight("pads", int_list(pads)).weight("axes", int_list(axes));
+        let padded = sketch.node("Pad", &["x", "pads", "", "axes"], &["p"]).node("Conv", &["p", "w"], &["y"]);
+        padded.output("y", "2,4,?,?,f32")
+    };
+    let before = padded(&[-1, 2], &[1, 0, 2, 3]);
+    let fused = fuse(&before, "Conv");
+    assert_eq!(operators(&fused.graph), ["Conv"]);
+    assert_eq!(fused.graph.nodes[0].attributes["pads"], ints(&[0, 1, 3, 2]));
+    assert!(compare(&before, &fused.graph, 1).is_ok());
+    for (axes, pads, reason) in [
+        (&[1][..], &[1, 1][..], "it pads by [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]"),
+        (&[4], &[1, 1], "the axes of its padding are not those of its input"),
+    ] {
+        let misses = misses(&fuse(&padded(axes, pads), "Conv"));
+        assert!(misses.iter().any(|miss| miss.starts_with(reason)), "{misses:?}");
+    }
+}

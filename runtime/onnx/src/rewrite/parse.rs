@@ -263,9 +263,12 @@ impl Parser<'_> {
     }
 
     fn attributes(&mut self) -> Result<Vec<(String, AttributeTerm)>, PatternError> {
-        let mut attributes = Vec::new();
+        let mut attributes: Vec<(String, AttributeTerm)> = Vec::new();
         loop {
             let name = self.word("the name of an attribute")?;
+            if attributes.iter().any(|(known, _)| *known == name) {
+                return self.error(format!("the attribute `{name}` is listed twice"));
+            }
             self.mark('=', &format!("after the attribute `{name}`"))?;
             attributes.push((name, self.attribute()?));
             if !self.accepts(',') {
@@ -340,6 +343,7 @@ mod tests {
             ("y = ", "line 1 of the pattern: expected a name, a number or a node, found the end of the line"),
             ("y = Add(a, b) c", "line 1 of the pattern: expected the end of the line, found `c`"),
             ("y = Add<axis>(a)", "line 1 of the pattern: expected `=` after the attribute `axis`, found `>`"),
+            ("y = Gemm<transA=1, transA=0>(a, b)", "line 1 of the pattern: the attribute `transA` is listed twice"),
             ("y = a & b", "line 1 of the pattern: `&` has no meaning here"),
             ("y = Relu(x)\ny = Relu(y)", "line 2 of the pattern: `y` is defined twice"),
             ("a = Relu(b)\nb = Relu(a)", "line 1 of the pattern: `a` depends on itself"),

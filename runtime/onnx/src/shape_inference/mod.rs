@@ -11,6 +11,7 @@ mod input_checks;
 mod own_rules;
 pub(crate) mod rules;
 mod shapes;
+mod silent;
 mod symbols;
 mod values;
 mod window;

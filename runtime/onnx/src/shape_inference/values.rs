@@ -1,11 +1,11 @@
 //! The values of a graph as far as they are known, and the inference of a node's outputs from them.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rten_shape_inference::{SymExpr, SymTensor, SymbolGen};
 
 use super::shapes::{ShapedNode, output_shapes};
+use super::silent::catch_silently;
 use super::{Attributes, InferError, dtypes, symbols};
 use crate::{ALL_REDUCE, BROADCAST, DType, Dim, FLOAT8_PRODUCT, Node, OWN_DOMAIN, Tensor, TensorSpec, find_operator};
 
@@ -127,9 +127,9 @@ impl ShapeInference {
         let (outputs, symbols) = (node.outputs.len(), &mut self.symbols);
         let shaped = ShapedNode { attributes, inputs: &shapes, values: &inputs, outputs, symbols };
         // The rules panic on some invalid values.
-        let shapes = catch_unwind(AssertUnwindSafe(|| output_shapes(rule, shaped)));
+        let shapes = catch_silently(|| output_shapes(rule, shaped));
         shapes
-            .map_err(|_| InferError::Value)??
+            .ok_or(InferError::Value)??
             .into_iter()
             .zip(dtypes)
             .map(|(shape, dtype)| Ok(KnownValue { dtype, shape: symbols::check_sizes(shape)?, numbers: None }))

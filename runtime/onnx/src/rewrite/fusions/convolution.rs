@@ -7,9 +7,10 @@ use crate::{Attribute, Dim, Tensor};
 
 pub(super) const PATTERNS: &[&str] = &[
     "
-    padded = Pad<mode=\"constant\">(x, pads) | Pad<mode=\"constant\">(x, pads, fill)
+    padded = Pad<mode=\"constant\">(x, pads) | Pad<mode=\"constant\">(x, pads, fill) | Pad<mode=\"constant\">(x, pads, fill | _, axes)
     y      = Conv(padded, weight) | Conv(padded, weight, bias)
     pads: constant
+    axes: constant
     fill: number
     ",
     "
@@ -29,7 +30,12 @@ fn padded(found: &Match<'_, '_>) -> Result<Replacement, String> {
     if found.number("fill").is_some_and(|fill| fill != 0.0) {
         return Err("it pads with another number than 0".to_owned());
     }
-    let pads = found.constant("pads").ok_or("its padding is not part of the graph")?.to_f64();
+    let mut pads = found.constant("pads").ok_or("its padding is not part of the graph")?.to_f64();
+    if found.has("axes") {
+        let axes = found.constant("axes").ok_or("the axes of its padding are not part of the graph")?.to_f64();
+        let rank = found.spec("weight").ok_or("the shape of its weight is not known")?.dims.len();
+        pads = on_all_axes(&pads, &axes, rank).ok_or("the axes of its padding are not those of its input")?;
+    }
     let rank = pads.len() / 2;
     if rank < 3 || pads.iter().any(|pad| *pad < 0.0) || [0, 1, rank, rank + 1].iter().any(|at| pads[*at] != 0.0) {
         return Err(format!("it pads by {pads:?}, which is not only around the spatial dimensions"));
@@ -52,6 +58,17 @@ fn padded(found: &Match<'_, '_>) -> Result<Replacement, String> {
     attributes.insert("pads".to_owned(), Attribute::Ints(sum));
     let bias = if found.has("bias") { ", bias" } else { "" };
     Ok(template(&format!("y = Conv(x, weight{bias})")).with_attributes(attributes))
+}
+
+/// Returns the padding of all axes, given that of some; `None` if the axes do not exist.
+fn on_all_axes(pads: &[f64], axes: &[f64], rank: usize) -> Option<Vec<f64>> {
+    let mut all = vec![0.0; 2 * rank];
+    for (place, axis) in axes.iter().enumerate() {
+        let axis = if *axis < 0.0 { *axis + rank as f64 } else { *axis } as usize;
+        *all.get_mut(axis).filter(|_| axis < rank)? = *pads.get(place)?;
+        all[axis + rank] = *pads.get(place + axes.len())?;
+    }
+    Some(all)
 }
 
 /// A convolution after which a number is added in each channel.
