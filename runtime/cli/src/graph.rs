@@ -80,7 +80,7 @@ fn read(file: &Path) -> Result<Graph, String> {
 fn show(graph: &Graph, nodes: bool) -> (String, u8) {
     let text = graph_text(graph, nodes, columns());
     match check(graph) {
-        Ok(()) => (text + &unchecked(graph), exit_code::OK),
+        Ok(()) => (format!("{text}{}", unchecked(graph)), exit_code::OK),
         Err(error) => (format!("{text}not valid: {}\n", one_line(&error.to_string())), EXIT_INVALID),
     }
 }
