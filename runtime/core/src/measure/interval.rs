@@ -117,7 +117,7 @@ fn totals(steps: &[StepTimes], part: fn(&StepTimes) -> Seconds) -> (f64, f64) {
 }
 
 /// Splits steps into `count` groups whose sizes differ by at most one.
-pub(super) fn split_evenly<T>(steps: &[T], count: usize) -> Vec<&[T]> {
+fn split_evenly<T>(steps: &[T], count: usize) -> Vec<&[T]> {
     let start = |index: usize| index * steps.len() / count;
     (0..count).map(|index| &steps[start(index)..start(index + 1)]).collect()
 }

@@ -252,8 +252,9 @@ impl TrialFigures {
     pub fn of(end: &TrialEnd, queries: &[QueryTimes], scenario: &Scenario) -> Self {
         let mut arrivals: Vec<&QueryTimes> = queries.iter().collect();
         arrivals.sort_by(|a, b| a.scheduled_s.0.total_cmp(&b.scheduled_s.0));
+        let moments: Vec<Seconds> = arrivals.iter().map(|query| query.scheduled_s).collect();
         let mut latencies: Vec<Seconds> = arrivals.into_iter().map(QueryTimes::latency).collect();
-        let latency_change = TimeChange::of(&latencies);
+        let latency_change = TimeChange::over_time(&latencies, &moments);
         let latency = Latency::of(&latencies);
         latencies.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let answered = latencies.len() as u64;

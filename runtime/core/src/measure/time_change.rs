@@ -4,7 +4,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::interval::split_evenly;
 use super::level_fit::{Fit, LevelFit};
 use crate::units::Seconds;
 
@@ -14,6 +13,8 @@ const SIGNIFICANCE: f64 = 0.01;
 const RELATIVE_CHANGE_MIN: f64 = 0.01;
 /// Fewest times in which a change is looked for.
 const TIMES_MIN: usize = 40;
+/// Fewest groups whose means are compared.
+const GROUPS_MIN: usize = 20;
 /// Largest number of groups of successive times whose means are compared. Changes that last less than a twentieth of the series are not
 /// found.
 const GROUPS_MAX: usize = 200;
@@ -70,17 +71,32 @@ pub struct TimeChange {
 impl TimeChange {
     /// Returns the change in a series of times; `None` if the test shows none of at least 1 %.
     pub fn of(times: &[Seconds]) -> Option<Self> {
-        if times.len() < TIMES_MIN {
+        let groups = times.len().min(GROUPS_MAX);
+        TimeChange::of_groups(times, &(0..=groups).map(|group| group * times.len() / groups.max(1)).collect::<Vec<_>>())
+    }
+
+    /// Returns the change in a series of times, each of which began at the moment with its index, in the order of the moments. The groups
+    /// of times whose means are compared have the same duration: of an interval in which each query waits for a slow one before it,
+    /// as many are compared as of others, although it has few queries.
+    pub fn over_time(times: &[Seconds], moments: &[Seconds]) -> Option<Self> {
+        let (first, last) = (moments.first()?.0, moments.last()?.0);
+        let groups = times.len().min(GROUPS_MAX);
+        let group = |moment: &Seconds| ((moment.0 - first) / (last - first) * groups as f64) as usize;
+        let is_start = |at: &usize| *at == 0 || group(&moments[*at]) > group(&moments[*at - 1]);
+        let starts: Vec<usize> = (0..times.len()).filter(is_start).chain([times.len()]).collect();
+        TimeChange::of_groups(times, &starts)
+    }
+
+    /// Returns the change in times in groups, given the index of the first time of each group and the number of all times.
+    fn of_groups(times: &[Seconds], starts: &[usize]) -> Option<Self> {
+        if times.len() < TIMES_MIN || starts.len() <= GROUPS_MIN {
             return None;
         }
-        let groups = split_evenly(times, times.len().min(GROUPS_MAX));
-        let means: Vec<f64> = groups.iter().map(|group| mean(group)).collect();
+        let means: Vec<f64> = starts.windows(2).map(|group| mean(&times[group[0]..group[1]])).collect();
         let LevelFit { fit, p_value } = LevelFit::of(&ranks(&means)).filter(|fit| fit.p_value < SIGNIFICANCE)?;
         let (shape, range) = match fit {
-            Fit::Level(from) => (ChangeShape::Level, [boundary(times, from, groups.len()), times.len()]),
-            Fit::Interval(from, to) => {
-                (ChangeShape::Interval, [from, to].map(|group| boundary(times, group, groups.len())))
-            }
+            Fit::Level(from) => (ChangeShape::Level, [boundary(times, from, starts), times.len()]),
+            Fit::Interval(from, to) => (ChangeShape::Interval, [from, to].map(|group| boundary(times, group, starts))),
             Fit::Drift => (ChangeShape::Drift, [0, times.len()]),
         };
         let relative_change = match shape {
@@ -111,10 +127,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Returns the place at which the times change, near the begin of the group `group` of `groups`: that for which two levels fit best, of the
-/// times in the groups on both sides.
-fn boundary(times: &[Seconds], group: usize, groups: usize) -> usize {
-    let start = |group: usize| group * times.len() / groups;
+/// Returns the place at which the times change, near the begin of the group `group`: that for which two levels fit best, of the times in
+/// the groups on both sides.
+fn boundary(times: &[Seconds], group: usize, starts: &[usize]) -> usize {
+    let groups = starts.len() - 1;
+    let start = |group: usize| starts[group];
     let (first, last) = (start(group.saturating_sub(1)), start((group + 1).min(groups)));
     let (before, after) = (start(group.saturating_sub(5)), start((group + 5).min(groups)));
     let [left, right] = [&times[before..start(group)], &times[start(group)..after]].map(mean);
@@ -151,11 +168,43 @@ fn drift(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::noise::Noise;
     use super::*;
 
     #[test]
     fn equal_values_have_the_mean_of_their_ranks() {
         assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [2.5, 0.0, 2.5, 1.0]);
+    }
+
+    #[test]
+    fn a_slow_interval_is_found_although_it_has_few_times() {
+        // One after the other, 10 s of 1 ms and then 4 s of 200 ms, and 10 s of 1 ms again.
+        let slow = |n: u32| (10_000..10_020).contains(&n);
+        let times: Vec<Seconds> =
+            (0..20_020u32).map(|n| Seconds(if slow(n) { 0.2 } else { 0.001 } + 1e-5 * f64::from(n * 7 % 11))).collect();
+        let mut now = 0.0;
+        let moments: Vec<Seconds> =
+            times.iter().map(|time| Seconds(std::mem::replace(&mut now, now + time.0))).collect();
+        assert_eq!(TimeChange::of(&times), None, "a thousandth of the times");
+        let change = TimeChange::over_time(&times, &moments).unwrap();
+        assert_eq!((change.shape, change.begin, change.end), (ChangeShape::Interval, 10_000, 10_020));
+        assert!(change.relative_change > 100.0, "{change:?}");
+        assert_eq!(TimeChange::over_time(&times[..9000], &moments[..9000]), None);
+        assert_eq!(TimeChange::over_time(&[Seconds(1.0); 50], &[Seconds(0.0); 50]), None, "all at once");
+    }
+
+    #[test]
+    fn times_that_do_not_change_and_begin_at_random_moments_rarely_seem_to() {
+        let mut noise = Noise::new(7);
+        let found = (0..500).filter(|_| {
+            let mut now = 0.0;
+            let moments: Vec<Seconds> =
+                (0..2000).map(|_| Seconds(std::mem::replace(&mut now, now + noise.normal().abs()))).collect();
+            let times: Vec<Seconds> = moments.iter().map(|_| Seconds(1.0 + 0.1 * noise.normal().abs())).collect();
+            TimeChange::over_time(&times, &moments).is_some()
+        });
+        let found = found.count();
+        assert!(found <= 5, "{found} of 500");
     }
 
     #[test]
