@@ -176,15 +176,23 @@ mod tests {
         assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [2.5, 0.0, 2.5, 1.0]);
     }
 
+    /// The moments that have these distances, from 0 on.
+    fn moments(distances: impl Iterator<Item = f64>) -> Vec<Seconds> {
+        let mut now = 0.0;
+        let next = |distance: f64| {
+            now += distance;
+            Seconds(now - distance)
+        };
+        distances.map(next).collect()
+    }
+
     #[test]
     fn a_slow_interval_is_found_although_it_has_few_times() {
         // One after the other, 10 s of 1 ms and then 4 s of 200 ms, and 10 s of 1 ms again.
         let slow = |n: u32| (10_000..10_020).contains(&n);
         let times: Vec<Seconds> =
             (0..20_020u32).map(|n| Seconds(if slow(n) { 0.2 } else { 0.001 } + 1e-5 * f64::from(n * 7 % 11))).collect();
-        let mut now = 0.0;
-        let moments: Vec<Seconds> =
-            times.iter().map(|time| Seconds(std::mem::replace(&mut now, now + time.0))).collect();
+        let moments = moments(times.iter().map(|time| time.0));
         assert_eq!(TimeChange::of(&times), None, "a thousandth of the times");
         let change = TimeChange::over_time(&times, &moments).unwrap();
         assert_eq!((change.shape, change.begin, change.end), (ChangeShape::Interval, 10_000, 10_020));
@@ -197,9 +205,7 @@ mod tests {
     fn times_that_do_not_change_and_begin_at_random_moments_rarely_seem_to() {
         let mut noise = Noise::new(7);
         let found = (0..500).filter(|_| {
-            let mut now = 0.0;
-            let moments: Vec<Seconds> =
-                (0..2000).map(|_| Seconds(std::mem::replace(&mut now, now + noise.normal().abs()))).collect();
+            let moments = moments((0..2000).map(|_| noise.normal().abs()));
             let times: Vec<Seconds> = moments.iter().map(|_| Seconds(1.0 + 0.1 * noise.normal().abs())).collect();
             TimeChange::over_time(&times, &moments).is_some()
         });
