@@ -106,7 +106,7 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
 
 #[test]
 fn every_changed_byte_of_a_result_is_found_without_a_digest() {
-    const MUTATIONS: usize = 2000;
+    const MUTATIONS: usize = 600;
     let copy = results::copy(&runs().first.0);
     let files = results::files(copy.path());
     let mut next = random(1);
