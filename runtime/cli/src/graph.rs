@@ -37,8 +37,8 @@ pub(super) enum GraphCommand {
         #[arg(long)]
         nodes: bool,
     },
-    /// Show which nodes differ between two graphs. Exits with 1 if --compare finds that they compute something else, and with 2
-    /// if they cannot be compared
+    /// Show which nodes differ between two graphs. Exits with 1 if --compare finds other inputs or outputs, or that they compute
+    /// something else, and with 2 if they cannot be compared
     Diff {
         /// The ONNX file before
         #[arg(value_hint = ValueHint::FilePath)]

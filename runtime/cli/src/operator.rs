@@ -19,6 +19,7 @@ use flagperf_operator::{
     BuildError, CaseError, EngineName, Target, build, build_shell, check_case, check_description, measure,
 };
 use flagperf_report::columns;
+use flagperf_run::Interrupt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -161,10 +162,8 @@ fn test(root: &Path, run: &RunArguments) -> anyhow::Result<Answer> {
         Ok(counts) => counts,
         Err(message) => return Ok(Err(message)),
     };
-    let mut outcomes = Vec::new();
-    for (case, dtypes) in counts.into_iter().enumerate() {
-        outcomes.push(run_case(run, case, "test", dtypes * target.memories().len())?);
-    }
+    let counts = counts.into_iter().map(|dtypes| dtypes * target.memories().len());
+    let Some(outcomes) = run_cases(run, "test", counts)? else { return Ok(Ok(INTERRUPTED)) };
     let (text, passed) = tested_text(&operator, &outcomes, columns());
     Ok(Ok((text, if passed { exit_code::OK } else { EXIT_DIFFERENT })))
 }
@@ -185,10 +184,7 @@ fn bench(root: &Path, run: &RunArguments, page: Option<&Path>) -> anyhow::Result
         Ok(counts) => counts,
         Err(message) => return Ok(Err(message)),
     };
-    let mut outcomes = Vec::new();
-    for (case, dtypes) in counts.into_iter().enumerate() {
-        outcomes.push(run_case(run, case, "bench", dtypes)?);
-    }
+    let Some(outcomes) = run_cases(run, "bench", counts.into_iter())? else { return Ok(Ok(INTERRUPTED)) };
     let (mut text, passed) = measured_text(&operator, &outcomes, columns());
     if let Some(path) = page {
         let title = format!("{} on {}", run.operator, run.device);
@@ -250,7 +246,11 @@ fn target(root: &Path, run: &RunArguments) -> Result<Target, String> {
     let engine = if run.engine == LIBTORCH {
         let backend = if run.device == "cpu" { LIBTORCH } else { "libtorch-cuda" };
         let library = Backend::find(root, backend).and_then(|backend| backend.installed());
-        let missing = || format!("{backend} is not installed\n  hint: run `flagperf backend install {backend}`");
+        let missing = || {
+            format!(
+                "{backend} is not installed\n  hint: run `flagperf backend install {backend}`, or name another engine: `--engine onnxruntime`"
+            )
+        };
         EngineName::Library(library.ok_or_else(missing)?)
     } else if run.engine.contains('/') {
         let path = Path::new(&run.engine).canonicalize();
@@ -269,12 +269,33 @@ pub(super) struct CaseResults<T> {
     pub(super) failure: Option<String>,
 }
 
+/// The answer of a command that is interrupted.
+const INTERRUPTED: (String, u8) = (String::new(), exit_code::INTERRUPTED);
+
+/// Runs the cases, each of which has so many results; `None` if this is interrupted.
+fn run_cases<T: DeserializeOwned>(
+    run: &RunArguments,
+    command: &str,
+    counts: impl Iterator<Item = usize>,
+) -> anyhow::Result<Option<Vec<CaseResults<T>>>> {
+    // The process of a case has a process group of its own, which a signal of the terminal does not reach.
+    let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+    let mut outcomes = Vec::new();
+    for (case, expected) in counts.enumerate() {
+        outcomes.push(run_case(run, case, (command, expected), &interrupt)?);
+        if interrupt.is_set() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(outcomes))
+}
+
 /// Runs a case, which has so many results, in a process of its own: an operator may crash, never end, or end the process.
 fn run_case<T: DeserializeOwned>(
     run: &RunArguments,
     case: usize,
-    command: &str,
-    expected: usize,
+    (command, expected): (&str, usize),
+    interrupt: &Interrupt,
 ) -> anyhow::Result<CaseResults<T>> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let file = folder.path().join("results");
@@ -287,7 +308,7 @@ fn run_case<T: DeserializeOwned>(
     let captured = CapturedCommand { argv, folder: None, input: Vec::new(), bytes_max: OUTPUT_BYTES_MAX, time_max };
     let clock = MonotonicClock::start();
     let began = clock.now();
-    let ended = capture(&captured, &clock, || false);
+    let ended = capture(&captured, &clock, || interrupt.is_set());
     let lines = File::open(&file).map(|file| BufReader::new(file).lines().map_while(Result::ok).collect::<Vec<_>>());
     let lines = lines.unwrap_or_default();
     let results: Vec<T> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();

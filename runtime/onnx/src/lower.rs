@@ -20,7 +20,7 @@ pub(crate) use node_list::{float, int, required};
 
 use crate::operator_set::{set_version, upgrade};
 use crate::operators::needed_version;
-use crate::{Graph, Node, OPSET, check, find_operator};
+use crate::{Attribute, Graph, Node, OPSET, check, find_operator};
 
 pub(crate) use activation::{celu, hardmax, shrink, softsign, swiglu, swish, thresholded_relu};
 pub(crate) use attention::attention;
@@ -114,10 +114,29 @@ fn node_error(node: &Node, reason: String) -> LowerError {
     LowerError::Node { node: node.name.clone(), op: node.op.clone(), reason }
 }
 
+/// Returns the version of the operator set that the form of a node needs, or 0 if every version since [`OPSET`] has it.
+fn form_version(node: &Node) -> i64 {
+    let has = |names: &[&str]| names.iter().any(|name| node.attributes.contains_key(*name));
+    let text = |name: &str| match node.attributes.get(name) {
+        Some(Attribute::String(text)) => text.as_str(),
+        _ => "",
+    };
+    match node.op.as_str() {
+        "Pad" if text("mode") == "wrap" => 19,
+        "Pad" if node.inputs.get(3).is_some_and(|axes| !axes.is_empty()) => 18,
+        "Resize" if has(&["antialias", "axes", "keep_aspect_ratio_policy"]) => 18,
+        "ScatterElements" | "ScatterND" if matches!(text("reduction"), "max" | "min") => 18,
+        "AveragePool" if has(&["dilations"]) => 19,
+        "GridSample" if matches!(text("mode"), "linear" | "cubic") => 20,
+        _ => 0,
+    }
+}
+
 /// Sets the version of the lowered graph and infers the shapes of the new values.
 fn finish(mut lowered: Graph, opset: i64, opset_max: i64) -> Result<Graph, LowerError> {
-    let newest = lowered.nodes.iter().max_by_key(|node| needed_version(&node.op));
-    let needed = newest.map_or(0, |node| needed_version(&node.op));
+    let version_of = |node: &Node| needed_version(&node.op).max(form_version(node));
+    let newest = lowered.nodes.iter().max_by_key(|node| version_of(node));
+    let needed = newest.map_or(0, version_of);
     if let Some(node) = newest.filter(|_| needed > opset_max) {
         return Err(LowerError::TooNew { node: node.name.clone(), op: node.op.clone(), needed, opset_max });
     }

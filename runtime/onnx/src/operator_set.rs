@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::WeightRole;
-    use crate::{DType, GraphBuilder, Init, TensorSpec, ValueInfo, lower};
+    use crate::{DType, GraphBuilder, Init, OPSET, TensorSpec, ValueInfo, lower};
 
     fn graph() -> Graph {
         let mut g = GraphBuilder::new("g");
@@ -137,6 +137,16 @@ mod tests {
         assert!(lowered.weights.contains_key("scale"));
         crate::check(&lowered).unwrap();
         assert_eq!(lower(&graph, 23, &[]).unwrap().nodes, graph.nodes);
+    }
+
+    #[test]
+    fn a_lowered_graph_has_the_version_that_the_forms_of_its_nodes_need() {
+        let mut graph = old(24, "Pad", &["1,3,8,8,f32", "4,i64", "1,f32", "2,i64"], &[]);
+        assert_eq!(lower(&graph, 23, &[]).unwrap().opset, 18);
+        graph.nodes[0].inputs.truncate(2);
+        assert_eq!(lower(&graph, 23, &[]).unwrap().opset, OPSET);
+        let dilated = old(24, "AveragePool", &["1,3,8,8,f32"], &[("dilations", Attribute::Ints(vec![2, 2]))]);
+        assert_eq!(lower(&dilated, 23, &[]).unwrap().opset, 19);
     }
 
     fn old(opset: i64, op: &str, specs: &[&str], attributes: &[(&str, Attribute)]) -> Graph {
