@@ -131,7 +131,14 @@ pub(super) fn show(arguments: &ShowArguments) -> anyhow::Result<ExitCode> {
         Err(message) => return Ok(print_mistake(&message)),
     };
     let (summaries, code) = read_summaries(&results, code);
-    let code = code.max(print_wrong(summaries.iter().map(|summary| (&summary.path, &summary.check))));
+    let trust = match checkout_trust() {
+        Ok(trust) => trust,
+        Err(message) => return Ok(print_mistake(&message)),
+    };
+    let checks: Vec<(&PathBuf, Check)> = results.iter().map(|result| (&result.path, result.check(&trust))).collect();
+    let of_results = checks.iter().map(|(path, check)| (*path, check));
+    let all = of_results.chain(summaries.iter().map(|summary| (&summary.path, &summary.check)));
+    let code = code.max(print_wrong(all));
     let peaks = match arguments.peaks.as_deref().map(MeasuredPeaks::read).transpose() {
         Ok(peaks) => peaks,
         Err(message) => return Ok(print_mistake(&message)),

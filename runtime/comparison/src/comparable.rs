@@ -2,6 +2,7 @@
 
 use flagperf_core::event::DatasetFacts;
 use flagperf_core::measure::Measurement;
+use flagperf_core::step::Phase;
 use flagperf_result::{Record, different_keys};
 use serde::Serialize;
 
@@ -35,6 +36,14 @@ pub fn differences(first: &Record, second: &Record) -> Vec<Difference> {
         record.headline_step().map_or_else(|| "nothing".to_owned(), |step| format!("{step:?}").to_lowercase())
     };
     add("what was measured", step(first), step(second), true);
+    // A script of a vendor may change the graph of inference.
+    let parameters = |record: &Record| {
+        let phase = record.phases.iter().find(|phase| phase.phase != Phase::Infer)?;
+        phase.model.as_ref()?.parameters
+    };
+    if let (Some(first), Some(second)) = (parameters(first), parameters(second)) {
+        add("parameters of the model", first.to_string(), second.to_string(), true);
+    }
     // Processes that train together divide a batch.
     let batch = |record: &Record| {
         let of_process = headline(record).map(|loops| u64::from(loops.batch_size));

@@ -110,6 +110,8 @@ fn a_result_whose_figures_were_changed_is_marked_in_every_form() {
     let (code, text, _) = report(&["--junit"]);
     assert!(code == 1 && text.contains("failures=\"1\""), "{text}");
     assert!(report(&["--csv"]).1.contains(",WRONG,"));
+    let (code, _, message) = run(checkout.path(), "show", &folder, &[]);
+    assert!(code == 1 && message.contains("is wrong\n  hint: `flagperf verify`"), "{message}");
 }
 
 #[test]

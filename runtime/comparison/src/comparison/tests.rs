@@ -1,5 +1,6 @@
 //! Tests of the speeds of sides of several devices, runs and queries.
 
+use flagperf_core::event::ModelFacts;
 use flagperf_core::measure::{Latency, ScenarioFigures, TrialFigures};
 use flagperf_core::step::Step;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
@@ -94,4 +95,21 @@ fn queries_that_became_slower_are_found_in_repeats() {
     assert!(slowdowns[0].ends_with("with 95 % confidence (allowed: 10 %)"), "{slowdowns:?}");
     assert_eq!(found.slowdowns(20.0).len(), 0);
     assert_eq!(compared(runs(10, 0.12), runs(0, 0.1)).slowdowns(0.0).len(), 0);
+}
+
+#[test]
+fn models_with_other_numbers_of_parameters_are_other_work() {
+    let with = |parameters: Option<u64>| {
+        let (path, mut record) = record(1, 100.0, 0.1);
+        record.phases[0].model = Some(ModelFacts { parameters, ..ModelFacts::default() });
+        Side { name: "side".to_owned(), results: vec![(path, record)] }
+    };
+    let options = |anyway| CompareOptions { interleaved: true, anyway, confidence: CONFIDENCE };
+    let [full, tiny] = [with(Some(25_557_032)), with(Some(709_000))];
+    let refused = compare([&full, &tiny], options(false)).unwrap_err().to_string();
+    assert!(refused.contains("parameters of the model is 25557032 and 709000"), "{refused}");
+    // An engine that reads the model itself does not tell.
+    for unknown in [&with(None), &full] {
+        assert!(compare([&full, unknown], options(false)).is_ok());
+    }
 }
