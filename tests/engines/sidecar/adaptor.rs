@@ -66,9 +66,9 @@ fn an_unchanged_class_agrees_with_the_interpreter() {
 
 #[test]
 fn a_class_with_other_arguments_and_a_missing_package_are_named_with_the_file() {
-    let Some(site) =
-        engine("class InferModel:\n    takes_model = False\n    def __init__(self, config):\n        pass\n")
-    else {
+    let Some(site) = engine(
+        "TENSORS = 'numpy'\n\nclass InferModel:\n    takes_model = False\n    def __init__(self, config): pass\n",
+    ) else {
         return;
     };
     let reason = site.inference_failure();
@@ -126,21 +126,6 @@ fn a_class_can_also_be_the_framework() {
 }
 
 #[test]
-fn the_model_as_a_torch_module_has_the_same_outputs() {
-    let of_module = "class InferModel:
-    def __init__(self, config, onnx_path, model):
-        self.model = model
-
-    def __call__(self, model_inputs):
-        return [self.model(*model_inputs)], 0
-";
-    let Some(site) = engine(of_module) else { return };
-    let record = site.run_successfully(&[]);
-    let agreement = &record["phases"][1]["agreement"];
-    assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
-}
-
-#[test]
 fn the_config_has_the_keys_of_flagperf_and_of_the_vendor() {
     let checks = "class InferModel:
     def __init__(self, config, onnx_path, model):
@@ -151,9 +136,9 @@ fn the_config_has_the_keys_of_flagperf_and_of_the_vendor() {
         assert all([config.log_dir, config.perf_dir]), config
         assert not any(hasattr(config, key) for key in ('data_dir', 'weights', 'default_data')), config
         assert config.input_specs == {'images': 'N,3,8,8,f32'}, config
-        assert onnx_path.endswith('.onnx') and model is not None
+        assert onnx_path.endswith('.onnx'), onnx_path
 ";
-    let Some(site) = engine(&changed("class InferModel:\n    def __init__(self, config, onnx_path, model):\n", checks))
+    let Some(site) = engine(&quick("class InferModel:\n    def __init__(self, config, onnx_path, model):\n", checks))
     else {
         return;
     };
@@ -176,10 +161,8 @@ fn an_option_that_is_null_is_a_key_of_the_config() {
 
 #[test]
 fn without_validation_there_is_no_model() {
-    let Some(site) = engine(&changed("        print('printed", "        assert model is None\n        print('printed"))
-    else {
-        return;
-    };
+    let text = changed("        print('printed", "        assert model is None\n        print('printed");
+    let Some(site) = engine(&(text.replace("[0].numpy()", "[0]") + "\nTENSORS = 'numpy'\n")) else { return };
     let exported = Site::exported(&site.run_successfully(&["--set", "compiler=rten"]));
     let existing = format!("exist_onnx_path={}", exported.display());
     site.run_successfully(&["--set", "no_validation=true", "--set", &existing]);

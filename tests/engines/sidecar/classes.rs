@@ -58,8 +58,16 @@ fn check_agreement(site: &Site, arguments: &[&str]) -> Json {
     infer
 }
 
+/// Returns the text of a class with arrays in place of tensors and without the model as a module: importing torch and creating the
+/// module take seconds in each process.
+fn with_arrays(text: &str) -> String {
+    assert!(text.contains("import torch\n") && text.contains("tensor.numpy()"), "{text}");
+    let text = text.replace("import torch\n", "").replace("tensor.numpy()", "tensor").replace("torch.from_numpy(", "(");
+    text + "\nInferModel.takes_model = False\nTENSORS = 'numpy'\n"
+}
+
 #[test]
-fn a_class_that_follows_flagperfs_document_has_no_changes_in_the_record() {
+fn a_class_that_follows_flagperfs_document_has_no_changes_in_the_record_and_a_module_with_the_outputs_of_the_file() {
     let Some(site) = class_site(include_str!("classes/plain.py"), "options: {threads: 1}") else { return };
     let sidecar = &check_agreement(&site, &[])["engine"]["sidecar"];
     assert_eq!((&sidecar["reshaped_outputs"], &sidecar["third_value"]), (&Json::Null, &Json::Null));
@@ -76,10 +84,8 @@ fn a_class_imports_the_modules_beside_it_as_in_flagperfs_package() {
 
 #[test]
 fn flat_outputs_take_the_declared_shape_and_the_record_lists_both_shapes() {
-    let Some(site) = class_site(include_str!("classes/flat.py"), "options: {threads: 1, plan_tmp_path: own.plan}")
-    else {
-        return;
-    };
+    let text = with_arrays(include_str!("classes/flat.py"));
+    let Some(site) = class_site(&text, "options: {threads: 1, plan_tmp_path: own.plan}") else { return };
     let infer = check_agreement(&site, &[]);
     let reshaped = json!({"scores": {"from": "4000,f32", "to": "4,1000,f32"}});
     assert_eq!(infer["engine"]["sidecar"]["reshaped_outputs"], reshaped);
@@ -87,7 +93,9 @@ fn flat_outputs_take_the_declared_shape_and_the_record_lists_both_shapes() {
 
 #[test]
 fn outputs_stacked_in_one_tensor_lose_the_additional_dimension_and_the_record_lists_both_shapes() {
-    let Some(site) = class_site(include_str!("classes/stacked.py"), "options: {threads: 1}") else { return };
+    let Some(site) = class_site(&with_arrays(include_str!("classes/stacked.py")), "options: {threads: 1}") else {
+        return;
+    };
     let infer = check_agreement(&site, &[]);
     let reshaped = json!({"scores": {"from": "1,4,1000,f32", "to": "4,1000,f32"}});
     assert_eq!(infer["engine"]["sidecar"]["reshaped_outputs"], reshaped);
@@ -97,7 +105,7 @@ fn outputs_stacked_in_one_tensor_lose_the_additional_dimension_and_the_record_li
 fn the_config_is_a_named_tuple_whose_keys_may_be_any_text() {
     let options = "options: {vm_enable: true, build_config: {pattern_match: [a, b]}, \"wide-blocks\": 3, class: 1, \
                    count: 7, index: 9, _fields: no, __class__: no, _asdict: no}";
-    let Some(site) = class_site(include_str!("classes/named_tuple.py"), options) else { return };
+    let Some(site) = class_site(&with_arrays(include_str!("classes/named_tuple.py")), options) else { return };
     let infer = check_agreement(&site, &[]);
     assert!(infer["measured"][0]["vendor_time"]["sum_s"].as_f64().is_some_and(|sum| sum >= 0.0), "{infer}");
 }
@@ -105,14 +113,14 @@ fn the_config_is_a_named_tuple_whose_keys_may_be_any_text() {
 #[test]
 fn an_unknown_key_of_the_config_is_an_error_that_lists_the_known_keys() {
     // `config.resnet50_fuse` is an error of the plan.
-    let unset = "getattr(config, \"resnet50_fuse\")";
-    let text = include_str!("classes/plain.py").replace("Network(onnx_path)", unset);
+    let unset = "getattr(config, 'resnet50_fuse')";
+    let text = QUICK.replace("model): pass", &format!("model): {unset}"));
     let Some(site) = class_site(&text, "options: {threads: 1}") else { return };
     let reason = site.inference_failure();
     let line = reason.lines().next().expect("a line");
     assert!(
         line.starts_with(
-            "`engines/own.py:9`: AttributeError: `config` has no key `resnet50_fuse` (known: no_validation, fp16, "
+            "`engines/own.py:8`: AttributeError: `config` has no key `resnet50_fuse` (known: no_validation, fp16, "
         ),
         "{line}"
     );
@@ -210,7 +218,9 @@ fn a_read_that_may_be_left_out_is_not_certain() {
 
 #[test]
 fn a_third_value_is_recorded_and_the_seconds_with_it_are_not_subtracted() {
-    let Some(site) = class_site(include_str!("classes/three_values.py"), "options: {threads: 1}") else { return };
+    let Some(site) = class_site(&with_arrays(include_str!("classes/three_values.py")), "options: {threads: 1}") else {
+        return;
+    };
     let infer = check_agreement(&site, &[]);
     assert_eq!(infer["engine"]["sidecar"]["third_value"], json!({"type": "int", "repr": "2048"}));
     assert_eq!(infer["measured"][0]["vendor_time"], json!({"sum_s": 6003.0, "max_s": 1000.5}));
@@ -221,7 +231,7 @@ fn a_third_value_is_recorded_and_the_seconds_with_it_are_not_subtracted() {
 #[test]
 fn a_hostile_third_value_is_truncated_and_escaped() {
     let hostile = "type('Odd\\x1b[2J', (), {'__repr__': lambda self: '\\x1b[2J\\n' + '\\udc80' + 'x' * 10**6})()";
-    let text = include_str!("classes/three_values.py").replace("2048", hostile);
+    let text = with_arrays(include_str!("classes/three_values.py")).replace("2048", hostile);
     let Some(site) = class_site(&text, "options: {threads: 1}") else { return };
     let third = check_agreement(&site, &[])["engine"]["sidecar"]["third_value"].take();
     let (name, shown) = (third["type"].as_str().expect("a name"), third["repr"].as_str().expect("a text"));
@@ -231,7 +241,8 @@ fn a_hostile_third_value_is_truncated_and_escaped() {
 
 #[test]
 fn several_outputs_stacked_in_one_tensor_are_split() {
-    let Some(site) = class_site(include_str!("classes/stacked.py"), "options: {threads: 1}") else { return };
+    let text = format!("{}\nInferModel.takes_model = False\n", include_str!("classes/stacked.py"));
+    let Some(site) = class_site(&text, "options: {threads: 1}") else { return };
     let model = fs::read_to_string(site.path().join("scripts/tiny/model.rhai")).expect("the model");
     let output = "graph.output(\"scores\", x);";
     assert!(model.contains(output), "{model}");
@@ -262,17 +273,32 @@ fn seconds_that_are_not_a_valid_number_are_refused() {
     }
 }
 
+/// A class that computes with two others, so that torch is imported once for both.
+const BOTH: &str = "import torch
+
+from .compiled import InferModel as Compiled
+from .traced import InferModel as Traced
+
+class InferModel:
+    def __init__(self, config, onnx_path, model):
+        self.classes = [own(config, onnx_path, model) for own in (Compiled, Traced)]
+    def __call__(self, model_inputs):
+        ([compiled], _), ([traced], seconds) = [own(model_inputs) for own in self.classes]
+        assert torch.allclose(compiled, traced, atol=1e-5)
+        return [compiled], seconds
+";
+
 #[test]
 fn with_validation_and_a_placeholder_onnx_file_the_module_is_that_of_the_exported_graph() {
     let fields = "opens_onnx: false, options: {torchtrt_full_compile: true, dynamo_warmups: 2, dynamo_backend: eager, \
                   dynamo_dynamic: false}";
-    for text in [include_str!("classes/traced.py"), include_str!("classes/compiled.py")] {
-        let Some(site) = class_site(text, fields) else { return };
-        let infer = check_agreement(&site, &["--set", "exist_onnx_path=foo"]);
-        let weights = infer["model"]["weights"].as_str().unwrap_or_default();
-        assert!(weights.starts_with("seeded random values from "), "{weights}");
-        assert_eq!(infer["model"]["inputs"], json!({"images": "N,3,8,8,f32"}));
-    }
+    let Some(site) = class_site(BOTH, fields) else { return };
+    let site = site.with_vendor_file("engines/traced.py", include_str!("classes/traced.py"));
+    let site = site.with_vendor_file("engines/compiled.py", include_str!("classes/compiled.py"));
+    let infer = check_agreement(&site, &["--set", "exist_onnx_path=foo"]);
+    let weights = infer["model"]["weights"].as_str().unwrap_or_default();
+    assert!(weights.starts_with("seeded random values from "), "{weights}");
+    assert_eq!(infer["model"]["inputs"], json!({"images": "N,3,8,8,f32"}));
 }
 
 #[test]
