@@ -141,12 +141,18 @@ mod tests {
 
     #[test]
     fn a_lowered_graph_has_the_version_that_the_forms_of_its_nodes_need() {
-        let mut graph = old(24, "Pad", &["1,3,8,8,f32", "4,i64", "1,f32", "2,i64"], &[]);
-        assert_eq!(lower(&graph, 23, &[]).unwrap().opset, 18);
-        graph.nodes[0].inputs.truncate(2);
-        assert_eq!(lower(&graph, 23, &[]).unwrap().opset, OPSET);
-        let dilated = old(24, "AveragePool", &["1,3,8,8,f32"], &[("dilations", Attribute::Ints(vec![2, 2]))]);
-        assert_eq!(lower(&dilated, 23, &[]).unwrap().opset, 19);
+        // Swish needs version 24.
+        let lowered = |mut graph: Graph| {
+            let (inputs, outputs) = (vec!["x0".to_owned()], vec!["z".to_owned()]);
+            graph.nodes.push(Node { name: "z".to_owned(), op: "Swish".to_owned(), inputs, outputs, ..Node::default() });
+            lower(&graph, 23, &[]).unwrap().opset
+        };
+        let mut padded = old(24, "Pad", &["1,3,8,8,f32", "4,i64", "1,f32", "2,i64"], &[]);
+        assert_eq!(lowered(padded.clone()), 18);
+        padded.nodes[0].inputs.truncate(2);
+        assert_eq!(lowered(padded), OPSET);
+        let dilations = [("dilations", Attribute::Ints(vec![2, 2])), ("kernel_shape", Attribute::Ints(vec![2, 2]))];
+        assert_eq!(lowered(old(24, "AveragePool", &["1,3,8,8,f32"], &dilations)), 19);
     }
 
     fn old(opset: i64, op: &str, specs: &[&str], attributes: &[(&str, Attribute)]) -> Graph {
