@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Subcommand, ValueHint};
 use flagperf_onnx::rewrite::diff;
-use flagperf_onnx::{Graph, InferError, UninferredNode, ValueInfo, check, check_limits, infer_shapes, read_onnx};
+use flagperf_onnx::{
+    Graph, InferError, UninferredNode, ValueInfo, check, check_limits, infer_shapes, infer_values, read_onnx,
+};
 use flagperf_onnx_exec::{ProofError, ProofLimits, compare};
 
 use super::graph_page::graph_page;
@@ -88,7 +90,7 @@ fn show(graph: &Graph, nodes: bool) -> (String, u8) {
 /// Names the operators that are not known, whose nodes are not checked.
 fn unchecked(graph: &Graph) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for UninferredNode { reason, .. } in infer_shapes(&mut graph.clone()) {
+    for UninferredNode { reason, .. } in infer_values(graph).1 {
         if let InferError::UnknownOperator(operator) = reason {
             *counts.entry(one_line(&operator).into_owned()).or_default() += 1;
         }

@@ -1,6 +1,7 @@
 //! `flagperf report` and `flagperf show`: results again, from their files alone.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -193,18 +194,24 @@ fn print_wrong<'r>(checked: impl Iterator<Item = (&'r PathBuf, &'r Check)>) -> u
     code
 }
 
-/// Returns whether a result is the same as an earlier one, and then says so.
-fn is_copy(earlier: &[ReadResult], result: &ReadResult) -> bool {
-    let is_same = |other: &&ReadResult| {
-        let [other, record] = [&other.record, &result.record];
-        other.identity() == record.identity() && other.started == record.started
-    };
-    let same = earlier.iter().find(is_same);
-    if let Some(same) = same {
-        let [path, same] = [&result.path, &same.path].map(|path| path.display());
-        print_message(&format!("warning: left out: `{path}` is the same result as `{same}`"));
-    }
-    same.is_some()
+/// Leaves out each result that is the same as an earlier one, with a warning.
+fn leave_out_copies(results: &mut Vec<ReadResult>) {
+    let mut known: HashMap<_, PathBuf> = HashMap::new();
+    results.retain(|ReadResult { record, path, .. }| {
+        let (run, case, (host, device)) = record.identity();
+        let identity = (run.to_owned(), case, host.map(str::to_owned), device, record.started.clone());
+        match known.entry(identity) {
+            Entry::Vacant(new) => {
+                new.insert(path.clone());
+                true
+            }
+            Entry::Occupied(same) => {
+                let [path, same] = [path, same.get()].map(|path| path.display());
+                print_message(&format!("warning: left out: `{path}` is the same result as `{same}`"));
+                false
+            }
+        }
+    });
 }
 
 /// Reads the results at some paths, of which at least one must be readable, and returns them with the exit code of the command. The others
@@ -214,9 +221,7 @@ fn is_copy(earlier: &[ReadResult], result: &ReadResult) -> bool {
 /// When there is no result at a path, or none can be read.
 fn read_readable(paths: &[PathBuf]) -> Result<(Vec<ReadResult>, u8), String> {
     let (mut results, unread) = read_results(paths).map_err(|missing| missing.to_string())?;
-    let copies: Vec<bool> = (0..results.len()).map(|at| is_copy(&results[..at], &results[at])).collect();
-    let mut copies = copies.into_iter();
-    results.retain(|_| copies.next() == Some(false));
+    leave_out_copies(&mut results);
     if results.is_empty() {
         return Err(unread.iter().map(UnusedResult::to_string).collect::<Vec<_>>().join("\nerror: "));
     }

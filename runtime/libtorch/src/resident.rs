@@ -1,6 +1,8 @@
 //! Tensors of the host that a captured run needs: they are copied to the device by the runs before, because a capture cannot.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -41,17 +43,7 @@ impl ResidentTensors {
         host: &HostTensor,
         upload: impl FnOnce() -> Result<TorchTensor, OpError>,
     ) -> Result<TorchTensor, OpError> {
-        if !self.keeps.load(Ordering::Relaxed) {
-            return upload();
-        }
-        let key = (host.spec().to_string(), host.bytes().to_vec());
-        let mut tensors = self.tensors.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = tensors.get(&key) {
-            return Ok(known.clone());
-        }
-        let tensor = upload()?;
-        tensors.insert(key, tensor.clone());
-        Ok(tensor)
+        self.kept(&self.tensors, || (host.spec().to_string(), host.bytes().to_vec()), upload)
     }
 
     /// Returns the number of `x` on the device, whose bits are `bits`: the kept one, or the one that `fill` returns.
@@ -64,17 +56,25 @@ impl ResidentTensors {
         bits: u64,
         fill: impl FnOnce() -> Result<Tensor, TchError>,
     ) -> Result<Tensor, TchError> {
+        let make = || fill().map(TorchTensor);
+        self.kept(&self.scalars, || (x.kind(), x.size(), bits), make).map(|scalar| scalar.0)
+    }
+
+    /// Returns the tensor of a key that is kept, or the one that `make` returns, which is kept from then on while a capture is prepared.
+    fn kept<K: Eq + Hash, E>(
+        &self,
+        tensors: &Mutex<HashMap<K, TorchTensor>>,
+        key: impl FnOnce() -> K,
+        make: impl FnOnce() -> Result<TorchTensor, E>,
+    ) -> Result<TorchTensor, E> {
         if !self.keeps.load(Ordering::Relaxed) {
-            return fill();
+            return make();
         }
-        let key = (x.kind(), x.size(), bits);
-        let mut scalars = self.scalars.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = scalars.get(&key) {
-            return Ok(known.0.shallow_clone());
+        let mut tensors = tensors.lock().unwrap_or_else(PoisonError::into_inner);
+        match tensors.entry(key()) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(new) => Ok(new.insert(make()?).clone()),
         }
-        let scalar = fill()?;
-        scalars.insert(key, TorchTensor(scalar.shallow_clone()));
-        Ok(scalar)
     }
 }
 
